@@ -1,0 +1,321 @@
+"""Train the model of "Attention Is All You Need" on parallel text, from files to a saved, scored, documented model.
+
+On one device, on a machine's 8 GPUs, and with any setting of the configuration changed on the command line:
+
+    python recipes/train_wmt.py --config recipes/configs/demo.yaml
+    accelerate launch --config_file recipes/accelerate/8gpu.yaml recipes/train_wmt.py \
+        --config recipes/configs/wmt14_en_de_base.yaml
+    python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
+
+An interrupted run goes on with `--resume`. The output directory then holds the averaged model, its tokenizer, its model
+card, `all_results.json`, `translations.test.txt` and `learning_curve.png`.
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from datasets import Dataset
+from huggingface_hub.errors import StrictDataclassError
+from rich.console import Console
+from rich.table import Table
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProgressCallback, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+
+from vaswani_transformer import (
+    CheckpointAveraging,
+    NoamSchedule,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniTokenizer,
+    VaswaniTrainer,
+    VaswaniTrainingArguments,
+)
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
+from vaswani_transformer.evaluation import Bleu, perplexity, plot_learning_curve, translate_corpus
+from vaswani_transformer.hub import describe_run, write_model_card
+from vaswani_transformer.training import TrainingProgress
+
+
+@dataclass
+class DataArguments:
+    """Corpora, cleaning and vocabulary (5.1)."""
+
+    source_language: str = field(default="en", metadata={"help": "Code of the language to translate from."})
+    target_language: str = field(default="de", metadata={"help": "Code of the language to translate into."})
+    train: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Two aligned text files (plain, .gz, .xz), one JSON-lines or Parquet file, a dataset of the Hub, "
+            "or the embedded 'phrasebook'."
+        },
+    )
+    validation: list[str] | None = field(default=None, metadata={"help": "As train."})
+    test: list[str] | None = field(default=None, metadata={"help": "As train."})
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub dataset, as 'de-en'."})
+    max_length: int = field(default=256, metadata={"help": "Longest sentence trained on, in sub-words."})
+    max_ratio: float = field(default=5.0, metadata={"help": "Longest side over shortest side of a pair trained on."})
+    tokenizer: str | None = field(
+        default=None, metadata={"help": "A saved tokenizer; by default one is trained on the training corpus."}
+    )
+    tokenizer_model: str = field(default="bpe", metadata={"help": "'bpe' or 'wordpiece'."})
+    vocab_size: int = field(default=37000, metadata={"help": "Entries of the shared vocabulary."})
+    num_proc: int | None = field(default=None, metadata={"help": "Processes that encode the corpus."})
+
+
+@dataclass
+class ModelArguments:
+    """The model (3): a row of Table 3, and what to change of it."""
+
+    variant: str = field(default="base", metadata={"help": "Row of Table 3, such as base, big or B-dk16."})
+    d_model: int | None = field(default=None, metadata={"help": "Width of the model."})
+    d_ff: int | None = field(default=None, metadata={"help": "Width of the inner feed-forward layer."})
+    num_heads: int | None = field(default=None, metadata={"help": "Attention heads."})
+    d_k: int | None = field(default=None, metadata={"help": "Width of a head's queries and keys."})
+    d_v: int | None = field(default=None, metadata={"help": "Width of a head's values."})
+    encoder_layers: int | None = field(default=None, metadata={"help": "Encoder layers."})
+    decoder_layers: int | None = field(default=None, metadata={"help": "Decoder layers."})
+    dropout: float | None = field(default=None, metadata={"help": "Residual dropout (5.4)."})
+    label_smoothing: float | None = field(default=None, metadata={"help": "Epsilon of the smoothed target (5.4)."})
+    position_encoding: str | None = field(
+        default=None, metadata={"help": "'sinusoidal', 'sinusoidal_halves' or 'learned'."}
+    )
+
+
+@dataclass
+class RecipeTrainingArguments(VaswaniTrainingArguments):
+    """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`."""
+
+    output_dir: str | None = field(default="runs/model", metadata={"help": "Where everything is written."})
+    resume: bool = field(default=False, metadata={"help": "Go on from the last checkpoint in output_dir."})
+    warmup_steps: float = field(default=4000, metadata={"help": "Steps until the learning rate is highest (5.3)."})
+    learning_rate_factor: float = field(default=1.0, metadata={"help": "Multiplies the learning rate of 5.3."})
+    average_last: int = field(default=5, metadata={"help": "Checkpoints averaged at the end (6.1)."})
+    save_minutes: float | None = field(default=None, metadata={"help": "Minutes between checkpoints (6.1: 10)."})
+
+
+REPORTED_SETTINGS = (
+    "source_tokens",
+    "target_tokens",
+    "warmup_steps",
+    "learning_rate_factor",
+    "average_last",
+    "save_minutes",
+    "seed",
+    "bf16",
+    "fp16",
+)
+
+
+def main() -> None:
+    data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
+    try:
+        checkpoint = checkpoint_to_resume(args)
+        set_seed(args.seed)
+        with args.main_process_first(local=False, desc="preparing the data"):
+            corpora = load_corpora(data_args)
+            tokenizer = load_tokenizer(data_args, corpora["train"], args.output_dir, checkpoint)
+            encoded = {split: encode(corpus, tokenizer, data_args) for split, corpus in corpora.items()}
+            train_dataset, cleaning = clean_corpus(encoded["train"], data_args.max_length, data_args.max_ratio)
+        averaging = CheckpointAveraging(args.average_last, args.save_minutes)
+        trainer = VaswaniTrainer(
+            build_model(model_args, tokenizer),
+            args,
+            train_dataset=train_dataset,
+            eval_dataset=encoded.get("validation"),
+            processing_class=tokenizer,
+            callbacks=[NoamSchedule(int(args.warmup_steps), args.learning_rate_factor), averaging],
+        )
+        trainer.get_train_dataloader()  # a token budget that cannot work fails here, before training
+    except (ValueError, OSError, StrictDataclassError) as error:
+        sys.exit(f"train_wmt.py: {error}")
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(TrainingProgress())
+    if trainer.is_world_process_zero():
+        show_plan(trainer, cleaning)
+
+    started = time.time()
+    trainer.train(resume_from_checkpoint=checkpoint)
+    results = {
+        "run": describe_run(),
+        "data": {**vars(data_args), "cleaning": cleaning},
+        "model": {"parameters": trainer.model.num_parameters(), **trainer.model.config.to_dict()},
+        "settings": {name: getattr(args, name) for name in REPORTED_SETTINGS},
+        "training": describe_training(trainer, averaging, time.time() - started),
+    }
+    trainer.save_model()
+    PartialState().wait_for_everyone()
+
+    translations = {}
+    for split in ("validation", "test"):
+        if split in corpora:
+            results[split], translations[split] = score(
+                args.output_dir, tokenizer, corpora[split], encoded[split], data_args
+            )
+    if "test" in corpora:
+        results["test_last_checkpoint"], _ = score(
+            averaging.averaged[-1], tokenizer, corpora["test"], encoded["test"], data_args
+        )
+        results["examples"] = choose_examples(corpora["test"], translations["test"], data_args)
+    if trainer.is_world_process_zero():
+        write_results(Path(args.output_dir), results, translations, trainer.state.log_history)
+        show_results(results)
+
+
+def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
+    """The checkpoint to go on from, if asked to; a directory with another run in it is left alone."""
+    directory = Path(args.output_dir)
+    if args.resume:
+        checkpoint = get_last_checkpoint(args.output_dir) if directory.is_dir() else None
+        if checkpoint is None:
+            raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
+        return checkpoint
+    # The others wait while the main process prepares the data, and come late.
+    if PartialState().is_main_process and directory.exists() and any(directory.iterdir()):
+        raise ValueError(f"output_dir: {directory} already holds a run; choose another, or go on with --resume")
+    return None
+
+
+def load_corpora(data_args: DataArguments) -> dict[str, Dataset]:
+    """The corpora that were given, by split."""
+    if not data_args.train:
+        raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
+    sources = {"train": data_args.train, "validation": data_args.validation, "test": data_args.test}
+    return {
+        split: load_parallel_corpus(
+            source,
+            data_args.source_language,
+            data_args.target_language,
+            split,
+            data_args.dataset_config,
+            data_args.num_proc,
+        )
+        for split, source in sources.items()
+        if source
+    }
+
+
+def load_tokenizer(
+    data_args: DataArguments, corpus: Dataset, output_dir: str, checkpoint: str | None
+) -> PreTrainedTokenizerBase:
+    """The given tokenizer; or that of the run, which the main process trains and saves once."""
+    if data_args.tokenizer is not None:
+        return AutoTokenizer.from_pretrained(data_args.tokenizer)
+    if checkpoint is not None or not PartialState().is_main_process:
+        return AutoTokenizer.from_pretrained(output_dir)
+    languages = (data_args.source_language, data_args.target_language)
+    tokenizer = VaswaniTokenizer.train(
+        sentences(corpus, languages), data_args.vocab_size, data_args.tokenizer_model
+    )
+    tokenizer.save_pretrained(output_dir)
+    return tokenizer
+
+
+def encode(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, data_args: DataArguments) -> Dataset:
+    return encode_corpus(
+        corpus, tokenizer, data_args.source_language, data_args.target_language, data_args.num_proc
+    )
+
+
+def build_model(
+    model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase
+) -> VaswaniForConditionalGeneration:
+    overrides = {name: value for name, value in vars(model_args).items() if value is not None}
+    variant = overrides.pop("variant")
+    return VaswaniForConditionalGeneration(
+        VaswaniConfig.from_variant(variant, vocab_size=len(tokenizer), **overrides)
+    )
+
+
+def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
+    sampler, args = trainer.batch_sampler, trainer.args
+    steps = len(sampler) // sampler.num_parts
+    print(
+        f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})\n"
+        f"{trainer.model.num_parameters():,} parameters\n"
+        f"{steps:,} steps an epoch, of at most {args.source_tokens:,} source and {args.target_tokens:,} target tokens, "
+        f"{sampler.padding_share:.1%} of them padding"
+    )
+
+
+def describe_training(trainer: VaswaniTrainer, averaging: CheckpointAveraging, seconds: float) -> dict[str, Any]:
+    return {
+        "seconds": seconds,
+        "steps": trainer.state.global_step,
+        "epochs": trainer.state.epoch,
+        "target_tokens": trainer.total_target_tokens,
+        "padding_share": trainer.batch_sampler.padding_share,
+        "processes": trainer.args.world_size,
+        "averaged": [directory.name for directory in averaging.averaged],
+    }
+
+
+def score(
+    directory: str | Path,
+    tokenizer: PreTrainedTokenizerBase,
+    corpus: Dataset,
+    encoded: Dataset,
+    data_args: DataArguments,
+) -> tuple[dict[str, Any], list[str]]:
+    """Load a saved model, translate a corpus with it, and score the translations and the model."""
+    model = VaswaniForConditionalGeneration.from_pretrained(directory).to(PartialState().device)
+    source = list(sentences(corpus, [data_args.source_language]))
+    references = list(sentences(corpus, [data_args.target_language]))
+    translations = translate_corpus(model, tokenizer, source)
+    scores: dict[str, Any] = {"sentences": len(source), "perplexity": perplexity(model, tokenizer, encoded)}
+    if PartialState().is_main_process:
+        scores["bleu"] = Bleu().compute(predictions=translations, references=references)
+    return scores, translations
+
+
+def choose_examples(corpus: Dataset, translations: list[str], data_args: DataArguments) -> list[dict[str, str]]:
+    """Five sentences from all over the test set."""
+    indices = [len(corpus) * tenth // 10 for tenth in (1, 3, 5, 7, 9)]
+    pairs = [corpus[index]["translation"] for index in indices]
+    return [
+        {
+            "source": pair[data_args.source_language],
+            "translation": translations[index],
+            "reference": pair[data_args.target_language],
+        }
+        for index, pair in zip(indices, pairs, strict=True)
+    ]
+
+
+def write_results(
+    directory: Path, results: dict[str, Any], translations: dict[str, list[str]], log_history: list[dict[str, Any]]
+) -> None:
+    text = json.dumps(results, indent=2, ensure_ascii=False, default=str)
+    (directory / "all_results.json").write_text(text + "\n", encoding="utf-8")
+    for split, lines in translations.items():
+        (directory / f"translations.{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    plot_learning_curve(log_history, directory / "learning_curve.png")
+    write_model_card(directory / "README.md", results)
+
+
+def show_results(results: dict[str, Any]) -> None:
+    console = Console()
+    table = Table("set, model", "sentences", "sacreBLEU", "perplexity", title="Scores")
+    for split, model in (("validation", "averaged"), ("test", "averaged"), ("test_last_checkpoint", "last checkpoint")):
+        if split in results:
+            scores = results[split]
+            bleu, ppl = scores["bleu"]["score"], scores["perplexity"]["perplexity"]
+            table.add_row(f"{split.split('_')[0]}, {model}", str(scores["sentences"]), f"{bleu:.2f}", f"{ppl:.3f}")
+    if table.row_count:
+        console.print(table)
+    if "test" in results:
+        console.print("signature:", results["test"]["bleu"]["signature"], highlight=False)
+        examples = Table("source", "translation", "reference", title="Sentences that were not in training")
+        for example in results["examples"]:
+            examples.add_row(example["source"], example["translation"], example["reference"])
+        console.print(examples)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Installs the package: `pip install .`, or `pip install -e ".[dev]" -c constraints.txt` to work on it."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+
+setup(
+    name="vaswani_transformer",
+    version="0.1.0",
+    description='The model of "Attention Is All You Need" for the Hugging Face stack',
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]),
+    package_data={"vaswani_transformer": ["py.typed"]},
+    install_requires=[
+        "torch>=2.6",
+        "transformers>=5.15,<6",
+        "tokenizers>=0.22",
+        "datasets>=4.0",
+        "evaluate>=0.4.6",
+        "accelerate>=1.10",
+        "safetensors>=0.5",
+        "huggingface_hub>=1.0",
+        "sacrebleu>=2.4",
+        "matplotlib>=3.8",
+        "rich>=13.0",
+        "pyyaml>=6.0",
+        "numpy>=1.26",
+    ],
+    extras_require={"dev": ["pytest>=8.0", "hypothesis>=6.100", "ruff>=0.12", "mypy>=1.15", "types-PyYAML>=6.0"]},
+)

@@ -1,0 +1,149 @@
+"""The hyper-parameters of the model: section 3 of the paper, and Table 3's variations of them."""
+
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+
+# Table 3, row by row: what differs from the base model. Label smoothing (rows D) belongs to the training target, but
+# stands here too, so that one name says the whole row.
+PAPER_VARIANTS: dict[str, dict[str, Any]] = {
+    "base": {},
+    "A-h1": {"num_heads": 1, "d_k": 512, "d_v": 512},
+    "A-h4": {"num_heads": 4, "d_k": 128, "d_v": 128},
+    "A-h16": {"num_heads": 16, "d_k": 32, "d_v": 32},
+    "A-h32": {"num_heads": 32, "d_k": 16, "d_v": 16},
+    "B-dk16": {"d_k": 16},
+    "B-dk32": {"d_k": 32},
+    "C-N2": {"encoder_layers": 2, "decoder_layers": 2},
+    "C-N4": {"encoder_layers": 4, "decoder_layers": 4},
+    "C-N8": {"encoder_layers": 8, "decoder_layers": 8},
+    "C-d256": {"d_model": 256, "d_k": 32, "d_v": 32},
+    "C-d1024": {"d_model": 1024, "d_k": 128, "d_v": 128},
+    "C-ff1024": {"d_ff": 1024},
+    "C-ff4096": {"d_ff": 4096},
+    "D-drop0.0": {"dropout": 0.0},
+    "D-drop0.2": {"dropout": 0.2},
+    "D-ls0.0": {"label_smoothing": 0.0},
+    "D-ls0.2": {"label_smoothing": 0.2},
+    "E-learned": {"position_encoding": "learned"},
+    "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+}
+
+_POSITIVE = ("vocab_size", "d_model", "d_ff", "num_heads", "d_k", "d_v", "encoder_layers", "decoder_layers")
+_PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+
+
+@strict
+class VaswaniConfig(PreTrainedConfig):
+    """Configuration of the Transformer of "Attention Is All You Need"; the defaults are the base model's.
+
+    Args:
+        vocab_size: Rows of the matrix shared by source, target and softmax (5.1: about 37,000 for English-German).
+        d_model: Width of every sub-layer's output (3.1).
+        d_ff: Width of the inner feed-forward layer (3.3).
+        num_heads: Number h of parallel attention heads (3.2.2).
+        d_k: Width of a head's queries and keys; `None` means `d_model / num_heads`. Free otherwise (Table 3, B).
+        d_v: Width of a head's values; `None` means `d_model / num_heads`. Free otherwise.
+        encoder_layers: Number N of encoder layers (3.1).
+        decoder_layers: Number N of decoder layers (3.1).
+        dropout: On each sub-layer's output and on the sum of embedding and position (5.4).
+        attention_dropout: On the attention weights; 0 in the paper's experiments.
+        activation_dropout: Inside the feed-forward layer; 0 in the paper's experiments.
+        label_smoothing: Epsilon of the training target (5.4). Read by the trainer; `forward` ignores it.
+        layer_norm_eps: Added to the variance; the authors' code has 1e-6.
+        attention_bias: Whether the four projections of attention have biases, as the authors' code of June 2017 did.
+        position_encoding: "sinusoidal" is the formula of 3.5, sines and cosines interleaved; "sinusoidal_halves" is
+            the layout of the authors' code, all sines before all cosines; "learned" is row E of Table 3.
+        max_position_embeddings: Rows of a learned position table. Sinusoids have no such limit.
+
+    Raises:
+        ValueError: A value cannot work. The message starts with the field's name.
+    """
+
+    model_type = "vaswani"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {
+        "hidden_size": "d_model",
+        "intermediate_size": "d_ff",
+        "encoder_ffn_dim": "d_ff",
+        "decoder_ffn_dim": "d_ff",
+        "num_attention_heads": "num_heads",
+        "encoder_attention_heads": "num_heads",
+        "decoder_attention_heads": "num_heads",
+        "head_dim": "d_k",
+        "num_hidden_layers": "encoder_layers",
+    }
+
+    vocab_size: int = 37000
+    d_model: int = 512
+    d_ff: int = 2048
+    num_heads: int = 8
+    d_k: int | None = None
+    d_v: int | None = None
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.0
+    activation_dropout: float | int = 0.0
+    label_smoothing: float | int = 0.1
+    layer_norm_eps: float = 1e-6
+    attention_bias: bool = True
+    position_encoding: Literal["sinusoidal", "sinusoidal_halves", "learned"] = "sinusoidal"
+    max_position_embeddings: int = 1024
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = 0
+    eos_token_id: int | list[int] | None = 1
+    bos_token_id: int | None = None
+    decoder_start_token_id: int | None = 0
+
+    @classmethod
+    def from_variant(cls, name: str, **overrides: Any) -> "VaswaniConfig":
+        """The configuration of a row of Table 3.
+
+        Args:
+            name: A key of `PAPER_VARIANTS`, such as "base", "big" or "B-dk16".
+            overrides: Any field, taking precedence over the row's.
+
+        Raises:
+            ValueError: There is no such row.
+        """
+        if name not in PAPER_VARIANTS:
+            raise ValueError(f"variant: there is no {name!r} in Table 3; choose from {', '.join(PAPER_VARIANTS)}")
+        return cls(**{**PAPER_VARIANTS[name], **overrides})
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        for field in ("d_k", "d_v"):
+            if getattr(self, field) is None:
+                setattr(self, field, self._width_of_a_head(field))
+        self._check_fields()
+        super().__post_init__(**kwargs)
+
+    def _width_of_a_head(self, field: str) -> int:
+        if self.num_heads < 1 or self.d_model % self.num_heads:
+            raise ValueError(
+                f"num_heads: {self.num_heads} heads do not divide d_model = {self.d_model}; "
+                f"change one of them, or give {field}"
+            )
+        return self.d_model // self.num_heads
+
+    def _check_fields(self) -> None:
+        for field in _POSITIVE:
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field}: must be at least 1, is {getattr(self, field)}")
+        for field in _PROBABILITIES:
+            if not 0 <= getattr(self, field) < 1:
+                raise ValueError(f"{field}: must be at least 0 and below 1, is {getattr(self, field)}")
+        if self.layer_norm_eps <= 0:
+            raise ValueError(f"layer_norm_eps: must be positive, is {self.layer_norm_eps}")
+        if self.position_encoding == "learned" and self.max_position_embeddings < 1:
+            raise ValueError(f"max_position_embeddings: must be at least 1, is {self.max_position_embeddings}")
+        if self.position_encoding != "learned" and self.d_model % 2:
+            raise ValueError(f"d_model: sinusoids come in pairs, so it must be even, is {self.d_model}")
+        for field in ("pad_token_id", "decoder_start_token_id"):
+            token = getattr(self, field)
+            if token is None or not 0 <= token < self.vocab_size:
+                raise ValueError(f"{field}: must be a row of the vocabulary of {self.vocab_size}, is {token}")

@@ -1,0 +1,50 @@
+"""Perplexity per sub-word, the PPL column of Table 3."""
+
+import math
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import reduce
+from datasets import Dataset
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data.batching import plan_batches
+
+
+@torch.no_grad()
+def perplexity(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, encoded: Dataset, tokens_per_batch: int = 8192
+) -> dict[str, float]:
+    """Perplexity of the targets given the sources, EOS predicted like any sub-word.
+
+    Every pair counts once, on however many processes the work is spread.
+
+    Args:
+        model: The model, on the device to use.
+        tokenizer: It pads.
+        encoded: The result of `encode_corpus`.
+        tokens_per_batch: Tokens of a batch a side, padding included.
+
+    Returns:
+        "perplexity", "nats_per_token", and "tokens", the number of target sub-words.
+    """
+    model.eval()
+    state = PartialState()
+    collator = DataCollatorForSeq2Seq(tokenizer, model=model)
+    longest = max(max(encoded["source_length"]), max(encoded["target_length"]))
+    budget = max(tokens_per_batch, longest)
+    plan = plan_batches(encoded["source_length"], encoded["target_length"], budget, budget)
+    batches = [plan.order[a:b] for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)]
+    mine = batches[state.process_index :: state.num_processes]
+    total = torch.zeros(2, dtype=torch.float64, device=model.device)  # negative log-likelihood, tokens
+    rows = encoded.select_columns(["input_ids", "labels"])
+    for indices in tqdm(mine, desc="Perplexity", disable=not state.is_main_process):
+        batch = collator([rows[int(index)] for index in indices]).to(model.device)
+        labels = batch.pop("labels")  # [batch, target]
+        logits = model(**batch).logits.flatten(0, 1).float()
+        total[0] += F.cross_entropy(logits, labels.flatten(), reduction="sum").double()
+        total[1] += labels.ne(-100).sum()
+    nats, tokens = reduce(total, "sum").tolist()
+    return {"perplexity": math.exp(nats / tokens), "nats_per_token": nats / tokens, "tokens": int(tokens)}

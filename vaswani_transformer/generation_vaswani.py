@@ -1,0 +1,118 @@
+"""Section 6.1 of the paper, "Machine Translation": beam search with the length penalty of Wu et al. (2016), and at most
+input length + 50 tokens of output."""
+
+import copy
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, PreTrainedConfig
+from transformers.generation import GenerationMixin
+from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
+
+
+def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
+    """What section 6.1 decodes with: beam 4, alpha = 0.6, at most 50 tokens more than the source has.
+
+    `length_penalty_type` is "gnmt", `score = log P / ((5 + |Y|) / 6)^alpha`, or "transformers",
+    `score = log P / |Y|^alpha`; |Y| counts EOS in both. `max_new_tokens_over_source` limits each sentence on its own,
+    unless `max_new_tokens` or `max_length` is given.
+    """
+    return GenerationConfig(
+        num_beams=4,
+        length_penalty=0.6,
+        length_penalty_type="gnmt",
+        early_stopping="never",  # stop only when no live beam can still win, as the authors' code does
+        max_new_tokens_over_source=50,
+        pad_token_id=config.pad_token_id,
+        eos_token_id=config.eos_token_id,
+        decoder_start_token_id=config.decoder_start_token_id,
+    )
+
+
+class GNMTPenalty(float):
+    """An alpha for which `|Y| ** alpha`, by which transformers' beam search divides, is `((5 + |Y|) / 6)^alpha`."""
+
+    def __rpow__(self, length: Any) -> Any:  # type: ignore[override]
+        return ((5.0 + length) / 6.0) ** float(self)
+
+    def __deepcopy__(self, memo: dict) -> "GNMTPenalty":
+        return self
+
+
+class LengthPerSentence(StoppingCriteria):
+    """Stops every sentence at its own number of generated tokens.
+
+    Args:
+        limits: `[batch]` tokens that each sentence may generate, EOS included.
+        prefix_length: Tokens that the decoder was given, its start token included.
+    """
+
+    def __init__(self, limits: torch.Tensor, prefix_length: int) -> None:
+        self.limits = limits
+        self.prefix_length = prefix_length
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: Any) -> torch.BoolTensor:
+        # A sentence has one row greedily, num_beams rows in a beam, and more when candidates are weighed.
+        rows_per_sentence = input_ids.shape[0] // self.limits.shape[0]
+        limits = self.limits.repeat_interleave(rows_per_sentence).to(input_ids.device)  # [rows]
+        return input_ids.shape[1] - self.prefix_length >= limits
+
+
+class VaswaniGenerationMixin(GenerationMixin):
+    """`generate` of transformers, decoding as the paper does unless told otherwise."""
+
+    @torch.no_grad()
+    def generate(
+        self,
+        inputs: torch.Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        logits_processor: Any = None,
+        stopping_criteria: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Translate; arguments and results are those of `transformers.GenerationMixin.generate`."""
+        config = self.generation_config if generation_config is None else generation_config
+        over_source = kwargs.pop("max_new_tokens_over_source", getattr(config, "max_new_tokens_over_source", None))
+        given = {name: kwargs.get(name, getattr(config, name, None)) for name in ("max_new_tokens", "max_length")}
+        if over_source is not None and all(value is None for value in given.values()):
+            limits = self._source_lengths(inputs, kwargs) + over_source  # [batch]
+            prefix = kwargs.get("decoder_input_ids")
+            criterion = LengthPerSentence(limits, prefix_length=1 if prefix is None else prefix.shape[1])
+            stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), criterion])
+            longest = int(limits.max())
+            if generation_config is None:
+                kwargs["max_new_tokens"] = longest
+            else:  # transformers deprecates giving both an object and keywords
+                generation_config = copy.deepcopy(generation_config)
+                generation_config.max_new_tokens = longest
+        return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
+
+    def _source_lengths(self, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> torch.Tensor:
+        """Tokens of each source sentence, EOS included, padding not: `[batch]`."""
+        if kwargs.get("attention_mask") is not None:
+            return kwargs["attention_mask"].sum(-1)
+        ids = kwargs.get("input_ids") if inputs is None else inputs
+        if ids is not None:
+            return ids.ne(self.config.pad_token_id).sum(-1)
+        states = kwargs.get("inputs_embeds")
+        if states is None:
+            if kwargs.get("encoder_outputs") is None:
+                raise ValueError("generate needs a source: input_ids, inputs_embeds or encoder_outputs")
+            states = kwargs["encoder_outputs"][0]
+        return torch.full((states.shape[0],), states.shape[1], device=states.device)
+
+    def _beam_search(
+        self,
+        input_ids: torch.LongTensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: GenerationConfig,
+        **kwargs: Any,
+    ) -> Any:
+        penalty_type = getattr(generation_config, "length_penalty_type", "transformers")
+        if penalty_type not in ("gnmt", "transformers"):
+            raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {penalty_type!r}')
+        if penalty_type == "gnmt":
+            generation_config = copy.copy(generation_config)
+            generation_config.length_penalty = GNMTPenalty(generation_config.length_penalty)
+        return super()._beam_search(input_ids, logits_processor, stopping_criteria, generation_config, **kwargs)

@@ -1,0 +1,50 @@
+"""Where a number comes from: command, commit, machine, versions."""
+
+import importlib.metadata
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def describe_run() -> dict[str, Any]:
+    """The command of this process, the package's commit, the machine, and the versions of what computes."""
+    names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu")
+    return {
+        "command": shlex.join(["python", *sys.argv]),
+        "commit": _commit(),
+        "date": date.today().isoformat(),
+        "hardware": _hardware(),
+        "versions": {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names},
+    }
+
+
+def _commit() -> str:
+    """The checked-out commit of the package's repository, marked where files differ from it; or "unknown"."""
+    repository = Path(__file__).resolve().parents[2]
+    if not (repository / ".git").exists():
+        return "unknown"
+    command = ["git", "-C", str(repository), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or "unknown"
+
+
+def _hardware() -> str:
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+    threads = torch.get_num_threads()
+    return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,587 @@
+"""Section 3 of the paper, "Model Architecture", from the inside out: attention, feed-forward, embeddings, positions,
+layers, stacks, model."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .configuration_vaswani import VaswaniConfig
+from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention, equation 1 (3.2.1): `softmax(Q K^T / sqrt(d_k)) V`.
+
+    Args:
+        query: `[batch, heads, target, d_k]`
+        key: `[batch, heads, source, d_k]`
+        value: `[batch, heads, source, d_v]`
+        attention_mask: Added to the scores: 0 where attention is legal, the lowest number elsewhere.
+            Broadcasts to `[batch, heads, target, source]`.
+
+    Returns:
+        The output `[batch, target, heads, d_v]` and the weights `[batch, heads, target, source]`.
+    """
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # [batch, heads, target, source]
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout, training=module.training)
+    output = torch.matmul(weights, value)  # [batch, heads, target, d_v]
+    return output.transpose(1, 2).contiguous(), weights
+
+
+class VaswaniAttention(nn.Module):
+    """Multi-head attention (3.2.2): `Concat(head_1, ..., head_h) W^O`, each head with its own d_k and d_v.
+
+    It serves all three places of 3.2.3: self-attention of the encoder, masked self-attention of the decoder
+    (`is_causal`), and encoder-decoder attention (`is_cross`).
+    """
+
+    def __init__(
+        self, config: VaswaniConfig, layer_idx: int | None = None, is_causal: bool = False, is_cross: bool = False
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = is_causal
+        self.is_cross = is_cross
+        self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
+        self.scaling = config.d_k**-0.5
+        bias = config.attention_bias
+        self.q_proj = nn.Linear(config.d_model, config.num_heads * config.d_k, bias=bias)  # W^Q of all heads
+        self.k_proj = nn.Linear(config.d_model, config.num_heads * config.d_k, bias=bias)  # W^K
+        self.v_proj = nn.Linear(config.d_model, config.num_heads * config.d_v, bias=bias)  # W^V
+        self.out_proj = nn.Linear(config.num_heads * config.d_v, config.d_model, bias=bias)  # W^O
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend from `hidden_states` `[batch, target, d_model]`; returns the same shape, and the weights if eager."""
+        query = self._split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
+        key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values)
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        output, weights = attention(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.config.attention_dropout if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )  # [batch, target, heads, d_v]
+        return self.out_proj(output.flatten(2)), weights
+
+    def _split_heads(self, projected: torch.Tensor, width: int) -> torch.Tensor:
+        return projected.unflatten(-1, (self.num_heads, width)).transpose(1, 2)  # [batch, heads, length, width]
+
+    def _keys_and_values(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None,
+        past_key_values: Cache | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys `[batch, heads, source, d_k]` and values `[batch, heads, source, d_v]`, through the cache if given."""
+        cache = past_key_values
+        if isinstance(past_key_values, EncoderDecoderCache):
+            if self.is_cross and past_key_values.is_updated.get(self.layer_idx):
+                layer = past_key_values.cross_attention_cache.layers[self.layer_idx]
+                return layer.keys, layer.values
+            cache = past_key_values.cross_attention_cache if self.is_cross else past_key_values.self_attention_cache
+        elif self.is_cross:
+            cache = None  # a plain cache, from a decoder used alone, belongs to self-attention
+        states = encoder_hidden_states if self.is_cross else hidden_states
+        key = self._split_heads(self.k_proj(states), self.d_k)
+        value = self._split_heads(self.v_proj(states), self.d_v)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+            if self.is_cross:
+                past_key_values.is_updated[self.layer_idx] = True
+        return key, value
+
+
+class VaswaniFeedForward(nn.Module):
+    """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2`."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__()
+        self.activation_dropout = config.activation_dropout
+        self.fc1 = nn.Linear(config.d_model, config.d_ff)
+        self.fc2 = nn.Linear(config.d_ff, config.d_model)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        inner = F.relu(self.fc1(hidden_states))  # [batch, length, d_ff]
+        inner = F.dropout(inner, p=self.activation_dropout, training=self.training)
+        return self.fc2(inner)  # [batch, length, d_model]
+
+
+class VaswaniEmbedding(nn.Embedding):
+    """Embeddings times sqrt(d_model) (3.4). Padding, which is also where the decoder starts, embeds as zero."""
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        embedded = super().forward(input_ids) * math.sqrt(self.embedding_dim)  # [batch, length, d_model]
+        # The padding row itself is not zero: the softmax shares it, and trains it.
+        return embedded.masked_fill(input_ids.eq(self.padding_idx).unsqueeze(-1), 0.0)
+
+
+def sinusoidal_positions(
+    positions: torch.Tensor, d_model: int, interleaved: bool = True, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Positional encoding (3.5), computed where it is needed, so that no length is too long and nothing is saved.
+
+    Args:
+        positions: Integers of any shape.
+        d_model: Even width of the encoding.
+        interleaved: True: `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`, `PE(pos, 2i+1) = cos(...)`, the paper's
+            formula. False: the authors' code, sines in the first half, cosines in the second, the timescales a
+            geometric progression from 1 to 10000, both included.
+        dtype: Type of the result; the angles are computed in float64, for float32 is off by 5e-4 at position 10,000.
+
+    Returns:
+        `[*positions.shape, d_model]`
+    """
+    # Apple's GPUs have no float64.
+    precision = torch.float32 if positions.device.type == "mps" else torch.float64
+    half = d_model // 2
+    exponent = torch.arange(half, dtype=precision, device=positions.device)
+    exponent = exponent / (half if interleaved else max(half - 1, 1))  # [d_model / 2], from 0 to (almost) 1
+    angles = positions.unsqueeze(-1).to(precision) * torch.exp(-math.log(10000.0) * exponent)
+    if interleaved:
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
+    return torch.cat((angles.sin(), angles.cos()), dim=-1).to(dtype)
+
+
+class VaswaniPositionalEncoding(nn.Module):
+    """What is added to the embeddings (3.5): sinusoids, or the learned table of Table 3, row E."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__()
+        self.config = config
+        if config.position_encoding == "learned":
+            self.table = nn.Embedding(config.max_position_embeddings, config.d_model)
+
+    def forward(self, positions: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
+        """Encode integer `positions` as `[*positions.shape, d_model]`; `length` is the longest possible so far."""
+        if self.config.position_encoding != "learned":
+            interleaved = self.config.position_encoding == "sinusoidal"
+            return sinusoidal_positions(positions, self.config.d_model, interleaved, dtype)
+        if length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"a sequence of {length} tokens exceeds the learned position table of "
+                f"max_position_embeddings = {self.config.max_position_embeddings}; truncate it to that length"
+            )
+        return self.table(positions)
+
+
+def positions_from_mask(attention_mask: torch.Tensor | None, length: int, past: Any, device: Any) -> torch.Tensor:
+    """Positions of the last `length` tokens, the first token that is not padding being at 0, on whichever side it is.
+
+    Args:
+        attention_mask: `[batch, past + length]`, 1 for tokens, 0 for padding. `None` (or a ready-made 4D mask):
+            there is no padding on the left.
+        past: Number of tokens in the cache, an int or a tensor.
+
+    Returns:
+        `[batch, length]`, or `[1, length]` without a mask.
+    """
+    if attention_mask is None or attention_mask.dim() != 2:
+        return (torch.arange(length, device=device) + past).unsqueeze(0)
+    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+
+
+class VaswaniResidual(nn.Module):
+    """`LayerNorm(x + Dropout(Sublayer(x)))` (3.1 and 5.4): the post-norm residual around every sub-layer."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+
+    def forward(self, hidden_states: torch.Tensor, sublayer_output: torch.Tensor) -> torch.Tensor:
+        return self.norm(hidden_states + F.dropout(sublayer_output, p=self.dropout, training=self.training))
+
+
+class VaswaniEncoderLayer(GradientCheckpointingLayer):
+    """One of the N encoder layers (3.1): self-attention, feed-forward."""
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.self_attn = VaswaniAttention(config, layer_idx)
+        self.self_attn_residual = VaswaniResidual(config)
+        self.feed_forward = VaswaniFeedForward(config)
+        self.feed_forward_residual = VaswaniResidual(config)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
+        hidden_states = self.self_attn_residual(hidden_states, attended)
+        return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
+
+
+class VaswaniDecoderLayer(GradientCheckpointingLayer):
+    """One of the N decoder layers (3.1): masked self-attention, encoder-decoder attention, feed-forward."""
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.self_attn = VaswaniAttention(config, layer_idx, is_causal=True)
+        self.self_attn_residual = VaswaniResidual(config)
+        self.encoder_attn = VaswaniAttention(config, layer_idx, is_cross=True)
+        self.encoder_attn_residual = VaswaniResidual(config)
+        self.feed_forward = VaswaniFeedForward(config)
+        self.feed_forward_residual = VaswaniResidual(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
+        hidden_states = self.self_attn_residual(hidden_states, attended)
+        if encoder_hidden_states is not None:
+            attended, _ = self.encoder_attn(
+                hidden_states, encoder_attention_mask, encoder_hidden_states, past_key_values, **kwargs
+            )
+            hidden_states = self.encoder_attn_residual(hidden_states, attended)
+        return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
+
+
+class VaswaniPreTrainedModel(PreTrainedModel):
+    """What the models share: their configuration, what they support, and the initialisation."""
+
+    config_class = VaswaniConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["VaswaniEncoderLayer", "VaswaniDecoderLayer"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """The authors' code: Glorot-uniform weights, zero biases, embeddings from N(0, 1 / d_model)."""
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, VaswaniAttention):
+            self._init_fused_projections(module)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=self.config.d_model**-0.5)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, VaswaniForConditionalGeneration):
+            init.normal_(module.lm_head.weight, std=self.config.d_model**-0.5)
+
+    def _init_fused_projections(self, attention: VaswaniAttention) -> None:
+        """The authors drew Q, K, V as one matrix (K, V as one in encoder-decoder attention), so the Glorot limit,
+        sqrt(6 / (fan_in + fan_out)), has the outputs of all of them in fan_out."""
+        projections = [attention.k_proj, attention.v_proj]
+        if not attention.is_cross:
+            projections.append(attention.q_proj)
+        fan_out = sum(projection.out_features for projection in projections)
+        limit = math.sqrt(6.0 / (self.config.d_model + fan_out))
+        for projection in projections:
+            init.uniform_(projection.weight, -limit, limit)
+
+
+class VaswaniEncoder(VaswaniPreTrainedModel):
+    """The encoder stack (3.1): embedding plus position, then N layers."""
+
+    _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = VaswaniEmbedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = VaswaniPositionalEncoding(config)
+        self.layers = nn.ModuleList([VaswaniEncoderLayer(config, i) for i in range(config.encoder_layers)])
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Encode `input_ids` `[batch, source]`, or `inputs_embeds` (already scaled) `[batch, source, d_model]`.
+
+        Raises:
+            ValueError: Neither or both of the two were given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("the encoder takes either input_ids or inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        length = inputs_embeds.shape[1]
+        positions = positions_from_mask(attention_mask, length, 0, inputs_embeds.device)
+        hidden_states = inputs_embeds + self.embed_positions(positions, inputs_embeds.dtype, length)
+        hidden_states = F.dropout(hidden_states, p=self.config.dropout, training=self.training)
+        mask = create_bidirectional_mask(self.config, inputs_embeds, attention_mask)
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, **kwargs)  # [batch, source, d_model]
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+
+class VaswaniDecoder(VaswaniPreTrainedModel):
+    """The decoder stack (3.1): embedding plus position, then N layers that look left, and at the encoder."""
+
+    _can_record_outputs = {
+        "hidden_states": VaswaniDecoderLayer,
+        "attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = VaswaniEmbedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = VaswaniPositionalEncoding(config)
+        self.layers = nn.ModuleList([VaswaniDecoderLayer(config, i) for i in range(config.decoder_layers)])
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Decode `input_ids` `[batch, target]`, or `inputs_embeds` (already scaled) `[batch, target, d_model]`.
+
+        `attention_mask` is `[batch, past + target]`, `encoder_attention_mask` `[batch, source]`.
+
+        Raises:
+            ValueError: Neither or both of input_ids and inputs_embeds were given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("the decoder takes either decoder_input_ids or decoder_inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+            if encoder_hidden_states is not None:
+                past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
+        cache = past_key_values
+        if isinstance(cache, EncoderDecoderCache):
+            cache = cache.self_attention_cache
+        length, past = inputs_embeds.shape[1], 0 if cache is None else cache.get_seq_length()
+        positions = positions_from_mask(attention_mask, length, past, inputs_embeds.device)
+        longest = length if isinstance(past, torch.Tensor) else past + length
+        hidden_states = inputs_embeds + self.embed_positions(positions, inputs_embeds.dtype, longest)
+        hidden_states = F.dropout(hidden_states, p=self.config.dropout, training=self.training)
+        causal_mask = create_causal_mask(self.config, inputs_embeds, attention_mask, cache)
+        cross_mask = None
+        if encoder_hidden_states is not None:
+            cross_mask = create_bidirectional_mask(
+                self.config, inputs_embeds, encoder_attention_mask, encoder_hidden_states
+            )
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                causal_mask,
+                encoder_hidden_states,
+                cross_mask,
+                past_key_values=past_key_values,
+                use_cache=use_cache,
+                **kwargs,
+            )  # [batch, target, d_model]
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=hidden_states, past_key_values=past_key_values
+        )
+
+
+class VaswaniModel(VaswaniPreTrainedModel):
+    """Encoder and decoder (Figure 1), without the softmax."""
+
+    _tied_weights_keys = {
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+    }
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        self.shared = VaswaniEmbedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.encoder = VaswaniEncoder(config)
+        self.decoder = VaswaniDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.shared
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.shared = self.encoder.embed_tokens = self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqModelOutput:
+        """Encode the source, decode the target; `last_hidden_state` is `[batch, target, d_model]`.
+
+        Without `attention_mask`, padding is recognised by its id, since a source has no other use for it.
+        """
+        if attention_mask is None and input_ids is not None:
+            attention_mask = input_ids.ne(self.config.pad_token_id)  # [batch, source]
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationMixin):
+    """The whole model: encoder, decoder, and the softmax that shares the embedding matrix (3.4)."""
+
+    _tied_weights_keys = {
+        "lm_head.weight": "model.shared.weight",
+        "model.encoder.embed_tokens.weight": "model.shared.weight",
+        "model.decoder.embed_tokens.weight": "model.shared.weight",
+    }
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        self.model = VaswaniModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.generation_config = paper_generation_config(config)
+        self.post_init()
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Shift labels `[batch, target]` right by one position, behind the start token (3.1)."""
+        start = torch.full_like(labels[:, :1], self.config.decoder_start_token_id)
+        shifted = torch.cat((start, labels[:, :-1]), dim=1)
+        return shifted.masked_fill(shifted.eq(-100), self.config.pad_token_id)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Logits `[batch, target, vocabulary]` and, with `labels`, their negative log-likelihood.
+
+        Args:
+            input_ids: `[batch, source]`, ending in EOS, padded on either side.
+            attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
+            decoder_input_ids: `[batch, target]`; made from `labels` where absent.
+            decoder_attention_mask: `[batch, past + target]`; needed only where the target is padded on the left.
+            labels: `[batch, target]`, ending in EOS, -100 where nothing is to be predicted.
+            logits_to_keep: Compute only so many logits from the end, 0 for all; or the indices to compute.
+            num_items_in_batch: What to divide the summed loss by, such as the labels of the whole global batch;
+                by default the labels given here.
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: Seq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
+            past_key_values,
+            inputs_embeds,
+            decoder_inputs_embeds,
+            use_cache,
+            **kwargs,
+        )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(outputs.last_hidden_state[:, kept, :])  # [batch, kept, vocabulary]
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
+            loss = loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+        shared = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **shared)

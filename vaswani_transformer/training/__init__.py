@@ -1,0 +1,19 @@
+"""Sections 5.2 to 5.4 and 6.1 of the paper: schedule, loss, checkpoint averaging, and the trainer that joins them."""
+
+from .averaging import CheckpointAveraging, average_checkpoints
+from .callbacks import TrainingProgress
+from .loss import LabelSmoothedLoss
+from .schedule import NoamSchedule, noam_learning_rate
+from .trainer import VaswaniTrainer, VaswaniTrainingArguments
+
+
+__all__ = [
+    "CheckpointAveraging",
+    "LabelSmoothedLoss",
+    "NoamSchedule",
+    "TrainingProgress",
+    "VaswaniTrainer",
+    "VaswaniTrainingArguments",
+    "average_checkpoints",
+    "noam_learning_rate",
+]

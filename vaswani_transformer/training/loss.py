@@ -1,0 +1,41 @@
+"""Section 5.4 of the paper: label smoothing, here as a sum over tokens divided by their number in the whole global batch."""
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+
+class LabelSmoothedLoss:
+    """Cross-entropy with the smoothed target of Szegedy et al.: epsilon spread evenly over the whole vocabulary.
+
+    For a trainer's `compute_loss_func`. The trainer passes the number of target tokens of the global batch, over all
+    processes and accumulation steps, so that the gradient does not depend on how the batch was divided. Without
+    gradients, in evaluation, the plain negative log-likelihood is returned, whose exponential is the perplexity.
+
+    Args:
+        epsilon: Share of the target taken from the label (paper: 0.1).
+
+    Raises:
+        ValueError: epsilon is not at least 0 and below 1.
+    """
+
+    def __init__(self, epsilon: float = 0.1) -> None:
+        if not 0 <= epsilon < 1:
+            raise ValueError(f"epsilon: must be at least 0 and below 1, is {epsilon}")
+        self.epsilon = epsilon
+
+    def __call__(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """The loss, a scalar in nats a token.
+
+        Args:
+            outputs: With `logits` `[batch, target, vocabulary]`.
+            labels: `[batch, target]`, -100 where nothing is to be predicted.
+            num_items_in_batch: What to divide the sum by; by default the number of labels given here.
+        """
+        logits = outputs["logits"].flatten(0, 1).float()  # [batch * target, vocabulary]
+        epsilon = self.epsilon if torch.is_grad_enabled() else 0.0
+        loss = F.cross_entropy(logits, labels.flatten(), reduction="sum", label_smoothing=epsilon)
+        return loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
