@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
@@ -39,7 +40,7 @@ from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.evaluation import Bleu, perplexity, plot_learning_curve, translate_corpus
 from vaswani_transformer.hub import describe_run, write_model_card
-from vaswani_transformer.training import TrainingProgress
+from vaswani_transformer.training import TrainingProgress, keep_freed_memory
 
 
 @dataclass
@@ -98,6 +99,12 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     average_last: int = field(default=5, metadata={"help": "Checkpoints averaged at the end (6.1)."})
     save_minutes: float | None = field(default=None, metadata={"help": "Minutes between checkpoints (6.1: 10)."})
 
+    def __post_init__(self) -> None:
+        if not torch.accelerator.is_available():
+            self.use_cpu = True  # lest bf16 be refused for want of a GPU
+            self.dataloader_pin_memory = False
+        super().__post_init__()
+
 
 REPORTED_SETTINGS = (
     "source_tokens",
@@ -139,6 +146,8 @@ def main() -> None:
     if trainer.is_world_process_zero():
         show_plan(trainer, cleaning)
 
+    if args.use_cpu:
+        keep_freed_memory()
     started = time.time()
     trainer.train(resume_from_checkpoint=checkpoint)
     results = {

@@ -1,25 +1,25 @@
 """The embedded corpus: English-German sentence pairs that a small grammar writes, so that training needs no download.
 
 The German is a function of the English: there is no "you" and no "it"; the simple past becomes the perfect (of "be" and
-the modals, the preterite); "read" has a past in the third person only. The middle of a German clause runs recipient,
-definite object, time, "nicht", place, governed phrase, indefinite object, predicate.
+the modals, the preterite) and "read" has none. The middle of a German clause runs recipient, definite object, time,
+"nicht", place, governed phrase, indefinite object, predicate.
 
-Validation and test are held out by combination: a stable hash sets apart some pairs of an adjective or a verb and a noun
-that it goes with. The two never meet in a training sentence, related or not; every test sentence relates such a pair.
+Validation and test are held out by combination: a stable hash sets apart some pairs of an adjective or a verb and a
+noun that it goes with. The two never meet in a training sentence, related or not; a test sentence relates such a pair.
 """
 
 import random
 import zlib
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 Pair = tuple[str, str]  # (English, German)
 Item = TypeVar("Item")
 
 SPLIT_SIZES = {"train": 20_000, "validation": 500, "test": 500}
-_MAX_WORDS = 16  # of an English sentence
 _HELD_OUT_ONE_IN = 20  # of the combinations, for validation and for test each
+_MAX_WORDS = 16  # of an English sentence
 _SEED = 2017
 
 # Group: English singular, plural, German singular, plural, gender. "*" marks the n-declension, "-" a missing plural.
@@ -43,13 +43,13 @@ portable: picture pictures Bild Bilder n; bag bags Tasche Taschen f; box boxes K
 portable: key keys Schlüssel Schlüssel m
 vehicle: car cars Auto Autos n; bicycle bicycles Fahrrad Fahrräder n
 building: house houses Haus Häuser n; door doors Tür Türen f; window windows Fenster Fenster n
-place: garden gardens Garten Gärten m; kitchen kitchens Küche Küchen f; park parks Park Parks m
-place: city cities Stadt Städte f; village villages Dorf Dörfer n; forest forests Wald Wälder m
-place: school schools Schule Schulen f; station stations Bahnhof Bahnhöfe m; museum museums Museum Museen n
+home: garden gardens Garten Gärten m; kitchen kitchens Küche Küchen f
+town: city cities Stadt Städte f; village villages Dorf Dörfer n; forest forests Wald Wälder m; park parks Park Parks m
+town: school schools Schule Schulen f; station stations Bahnhof Bahnhöfe m; museum museums Museum Museen n
 """
-_UNIONS = {"people": "adult person kin", "thing": "furniture portable vehicle building"}
+_UNIONS = {"people": "adult person kin", "thing": "furniture portable vehicle building", "place": "home town"}
 
-# English, German, the stem of its endings ("teuer", but "ein teures Auto"): the nouns it is said of.
+# English, German, the stem of its endings ("teuer", but "ein teures Auto"): the nouns that it is said of.
 _ADJECTIVE_TABLE = """
 old alt alt: adult teacher doctor friend neighbor animal text clothing thing place
 young jung jung: adult person animal
@@ -74,13 +74,14 @@ sweet süß süß: apple cake tea coffee milk
 heavy schwer schwer: furniture bag box bicycle book
 interesting interessant interessant: text picture city museum
 """
-# English ("+" before a word that stays at the verb, "~" before one that follows the object) | infinitive, first and third
-# person, participle ("+" with sein) | subjects | complements | places. "anywhere" stands for _LOCATIONS.
+
+# English, "+" before a word that stays at the verb, "~" before one after the object | infinitive, first and third person,
+# participle ("+" with sein) | subjects | complements by tie | places by preposition; "*" stands for _ANYWHERE.
 _VERB_TABLE = """
 read reads read | lesen lese liest gelesen | people | acc: text | in: garden kitchen park school
-write writes wrote | schreiben schreibe schreibt geschrieben | people | acc: letter poem book | in: garden kitchen school
+write writes wrote | schreiben schreibe schreibt geschrieben | people | acc: letter poem book | in: kitchen school
 buy buys bought | kaufen kaufe kauft gekauft | people | acc: text food mass clothing thing animal | in: city village
-see sees saw | sehen sehe sieht gesehen | people | acc: people animal thing | in: garden park city village forest station
+see sees saw | sehen sehe sieht gesehen | people | acc: people animal thing | in: garden park city village forest
 look looks looked +for | suchen suche sucht gesucht | people | acc: people animal text clothing portable | in: place
 find finds found | finden finde findet gefunden | people | acc: animal text clothing portable | in: place
 eat eats ate | essen esse isst gegessen | people | acc: food dish bread | in: garden kitchen park
@@ -94,37 +95,43 @@ open opens opened | auf-machen mache macht aufgemacht | people | acc: door windo
 close closes closed | zu-machen mache macht zugemacht | people | acc: door window bag box book | -
 wear wears wore | tragen trage trägt getragen | people | acc: clothing | in: garden city park museum
 try tries tried ~on | an-probieren probiere probiert anprobiert | people | acc: clothing | -
-wash washes washed | waschen wasche wäscht gewaschen | people | acc: clothing dog horse car apple potato | in: garden kitchen
+wash washes washed | waschen wasche wäscht gewaschen | people | acc: clothing dog horse car apple potato | in: garden
 repair repairs repaired | reparieren repariere repariert repariert | people | acc: furniture vehicle door window | -
 feed feeds fed | füttern füttere füttert gefüttert | people | acc: animal | in: garden forest village
-help helps helped | helfen helfe hilft geholfen | people | dat: people | in: garden kitchen school station
+help helps helped | helfen helfe hilft geholfen | people | dat: people | in: garden kitchen school
 thank thanks thanked | danken danke dankt gedankt | people | dat: people | -
-wait waits waited | warten warte wartet gewartet | people | for: people | anywhere
+wait waits waited | warten warte wartet gewartet | people | for: people | *
 give gives gave | geben gebe gibt gegeben | people | give: text food mass clothing portable animal | -
-show shows showed | zeigen zeige zeigt gezeigt | people | give: text clothing portable vehicle building garden animal | -
+show shows showed | zeigen zeige zeigt gezeigt | people | give: text clothing portable vehicle house garden animal | -
 bring brings brought | bringen bringe bringt gebracht | people | give: text food mass clothing chair lamp portable | -
-sleep sleeps slept | schlafen schlafe schläft geschlafen | people animal | - | anywhere
-play plays played | spielen spiele spielt gespielt | people animal | with: people animal | in: garden park kitchen forest
+sleep sleeps slept | schlafen schlafe schläft geschlafen | people animal | - | *
+play plays played | spielen spiele spielt gespielt | people animal | with: people animal | in: garden park kitchen
 work works worked | arbeiten arbeite arbeitet gearbeitet | people | - | in: place
-sing sings sang | singen singe singt gesungen | people bird | - | anywhere
-sit sits sat | sitzen sitze sitzt gesessen | people animal | - | anywhere
+sing sings sang | singen singe singt gesungen | people bird | - | *
+sit sits sat | sitzen sitze sitzt gesessen | people animal | - | *
 get gets got +up | auf-stehen stehe steht +aufgestanden | people | - | -
-go goes went | gehen gehe geht +gegangen | people | {directions} | -
-run runs ran | laufen laufe läuft +gelaufen | people animal | {directions} | -
+go goes went | gehen gehe geht +gegangen | people | into: home forest museum house city; to: people park school | -
+run runs ran | laufen laufe läuft +gelaufen | people animal | into: home forest house; to: people station | -
 arrive arrives arrived | an-kommen komme kommt +angekommen | people | - | in: village city museum park school forest
 say says said | sagen sage sagt gesagt | people | - | -
 think thinks thought | glauben glaube glaubt geglaubt | people | - | -
 know knows knew | wissen weiß weiß gewusst | people | - | -
 be is was | sein bin ist +gewesen | people | - | -
-""".replace("{directions}", "into: garden kitchen city village forest museum house; to: people park school station village")
-_LOCATIONS = """in: place; behind: house school station car; in front of: house school museum car door; \
-next to: window door lamp table; under: table window"""
+"""
+_ANYWHERE = """in: place; behind: house school station car; in front of: house school museum car door; \
+next to: window door lamp table; under: table"""
 
 # What ties a phrase to its verb: English preposition, German preposition, case.
 _TIE_TABLE = """for auf acc; with mit dat; into in acc; to zu dat; in in dat; behind hinter dat; in front of vor dat; \
-next to neben dat; under unter dat; early früh -; late spät -"""
+next to neben dat; under unter dat"""
 
-# English, German: the modes that it goes with.
+# English, German, the modes that it goes with.
+_FREQUENCY_TABLE = """
+often | oft | present past
+always | immer | present past
+sometimes | manchmal | present past
+never | nie | present past
+"""
 _TIME_TABLE = """
 today | heute | present past future can must should want
 now | jetzt | present can must should
@@ -147,23 +154,30 @@ want | want wants wanted | will will wollen
 wanted | want wants wanted | wollte wollte wollten
 had | have has had | musste musste mussten
 """
+_PAST_MODES = ("past", "wanted", "had")
 
-# English subject and object, German nominative, accusative and dative, person (the index of German finite forms).
-_PRONOUN_TABLE = """I me ich mich mir 0; we us wir uns uns 2; he him er ihn ihm 1; she her sie sie ihr 1; \
-they them sie sie ihnen 2; who whom wer wen wem 1"""
+# English subject and object, German nominative, accusative and dative, person.
+_PRONOUN_TABLE = """
+I me ich mich mir 0
+he him er ihn ihm 1
+she her sie sie ihr 1
+we us wir uns uns 2
+they them sie sie ihnen 2
+who whom wer wen wem 1
+"""
 
 
 def _dictionary(text: str) -> dict[str, str]:
     return dict(entry.split(":") for entry in text.split("/"))
 
 
-POSSESSIVES = _dictionary("my:mein/our:unser/his:sein/her:ihr/their:ihr")
-FREQUENCIES = _dictionary("often:oft/always:immer/sometimes:manchmal/never:nie")
-NUMBERS = _dictionary(
+_NUMBERS = _dictionary(
     "two:zwei/three:drei/four:vier/five:fünf/six:sechs/seven:sieben/eight:acht/nine:neun/ten:zehn/eleven:elf/twelve:zwölf"
 )
-QUESTIONS = _dictionary("?:/when:wann/where:wo/why:warum/what:was")
-CONJUNCTIONS = _dictionary("because:, weil/although:, obwohl/if:, wenn/when:, wenn/that:, dass/and: und/but:, aber")
+_POSSESSIVES = _dictionary("my:mein/our:unser/his:sein/her:ihr/their:ihr")
+_CONJUNCTIONS = _dictionary("because:weil/although:obwohl/if:wenn/when:wenn/that:dass/and:und/but:aber")
+_QUESTIONS = _dictionary(":/when:wann/why:warum/who:wer")
+_CASES = ("nom", "acc", "dat")
 
 
 class Noun(NamedTuple):
@@ -174,65 +188,34 @@ class Noun(NamedTuple):
 
 
 class Verb(NamedTuple):
-    english: tuple[str, ...]  # base (the lemma), third person, past
+    english: tuple[str, str, str]  # base (the lemma), third person, past
     adjacent: str  # "for" in "looks for the key"
     particle: str  # "up" in "picks the child up"
     prefix: str  # "ab" in "holt das Kind ab"
-    present: tuple[str, str, str]  # by person; the plural is the infinitive
+    present: tuple[str, str, str]  # by person
+    perfect: tuple[str, str, str]  # its auxiliary
     participle: str
-    perfect: tuple[str, str, str]  # its auxiliary, by person
     subjects: tuple[str, ...]  # nouns
-    complements: dict[str, tuple[str, ...]]  # tie: nouns
+    complements: dict[str, tuple[str, ...]]  # nouns by tie
     places: dict[str, tuple[str, ...]]
 
 
-class NounPhrase(NamedTuple):
-    noun: str  # lemma, or a pronoun's subject form
-    determiner: str = ""  # the, this, a or a possessive; "no" inside german_clause only
-    plural: bool = False
-    number: str = ""
-    adjective: str = ""
+class Phrase(NamedTuple):
+    """A noun phrase or a pronoun in both languages."""
 
-    @property
-    def person(self) -> int:
-        """The index of finite forms: 0 for I, 1 for the third person singular, 2 for every plural."""
-        return PRONOUNS[self.noun][-1] if self.noun in PRONOUNS else 1 + self.plural
+    noun: str  # its lemma, or the pronoun
+    english: Pair  # as subject, as object
+    german: dict[str, str]  # by case
+    person: int  # the index of finite forms: 0 for I, 1 for the third person singular, 2 for every plural
+    determiner: str = "the"
 
     @property
     def definite(self) -> bool:
-        return self.noun in PRONOUNS or self.determiner not in ("", "a", "no")
+        """Whether it stands early in the German clause, and is negated with "nicht" rather than "kein"."""
+        return self.determiner not in ("", "a", "no")
 
 
-class Tied(NamedTuple):
-    """A phrase and what ties it to the verb: an object, "in the garden"; without a phrase "early"."""
-
-    tie: str
-    phrase: NounPhrase | None = None
-
-
-class Clause(NamedTuple):
-    subject: NounPhrase
-    verb: str  # a key of VERBS
-    mode: str = "present"
-    complement: Tied | None = None
-    recipient: NounPhrase | None = None
-    place: Tied | None = None
-    time: str = ""
-    frequency: str = ""
-    predicate: str = ""  # adjective after "be"
-    negated: bool = False
-    fronted: str = ""  # "time" or "place" where that opens the statement
-
-
-class Sentence(NamedTuple):
-    clause: Clause
-    question: str = ""  # a key of QUESTIONS, or "who", which is then the subject
-    conjunction: str = ""  # a key of CONJUNCTIONS
-    second: Clause | None = None
-    reversed: bool = False  # the second clause comes first: "If ..., ..."
-
-
-def _rows(table: str, separator: str) -> list[list[str]]:
+def _rows(table: str, separator: str = " | ") -> list[list[str]]:
     return [line.split(separator) for line in table.strip().splitlines()]
 
 
@@ -248,30 +231,29 @@ def _parse_nouns() -> dict[str, Noun]:
 
 def _nouns(names: str) -> tuple[str, ...]:
     """The nouns that a list of lemmas, groups and unions of groups names, each once."""
-    names = " ".join(_UNIONS.get(name, name) for name in names.split())
-    return tuple(dict.fromkeys(noun for name in names.split() for noun in NOUNS if name in (noun, NOUNS[noun].group)))
+    groups = " ".join(_UNIONS.get(name, name) for name in names.split()).split()
+    return tuple(dict.fromkeys(noun for name in groups for noun in NOUNS if name in (noun, NOUNS[noun].group)))
 
 
 def _tied_nouns(text: str) -> dict[str, tuple[str, ...]]:
-    text = _LOCATIONS if text == "anywhere" else text
+    text = _ANYWHERE if text == "*" else text
     return {tie: _nouns(names) for tie, names in (entry.split(": ") for entry in text.split("; ") if entry != "-")}
 
 
 def _parse_verbs() -> dict[str, Verb]:
     verbs = {}
-    for english, german, subjects, complements, places in _rows(_VERB_TABLE, " | "):
-        base, third, past, *extra = english.split()
-        extra = {word[0]: word[1:] for word in extra}
+    for english, german, subjects, complements, places in _rows(_VERB_TABLE):
+        base, third, past, extra = (english + " -").split()[:4]
         infinitive, first, german_third, participle = german.split()
-        prefix, _, stem = infinitive.rpartition("-")
-        verbs[prefix + stem] = Verb(
+        prefix, _, infinitive = infinitive.rpartition("-")
+        verbs[prefix + infinitive] = Verb(
             english=(base, third, past),
-            adjacent=extra.get("+", ""),
-            particle=extra.get("~", ""),
+            adjacent=extra[1:] if extra[0] == "+" else "",
+            particle=extra[1:] if extra[0] == "~" else "",
             prefix=prefix,
-            present=(first, german_third, stem),
+            present=(first, german_third, infinitive),
+            perfect=("bin", "ist", "sind") if participle[0] == "+" else ("habe", "hat", "haben"),
             participle=participle.lstrip("+"),
-            perfect=("bin", "ist", "sind") if participle.startswith("+") else ("habe", "hat", "haben"),
             subjects=_nouns(subjects),
             complements=_tied_nouns(complements),
             places=_tied_nouns(places),
@@ -282,20 +264,21 @@ def _parse_verbs() -> dict[str, Verb]:
 NOUNS = _parse_nouns()
 ADJECTIVES = {words.split()[0]: (*words.split()[1:], _nouns(nouns)) for words, nouns in _rows(_ADJECTIVE_TABLE, ": ")}
 VERBS = _parse_verbs()  # by German infinitive: to eat is "essen" for people and "fressen" for animals
-TIES = {"acc": ("", "acc"), "dat": ("", "dat"), "give": ("", "acc")}  # "give" takes a recipient in the dative, too
-TIES |= {english: (german, case) for english, german, case in (tie.rsplit(" ", 2) for tie in _TIE_TABLE.split("; "))}
-TIMES = {english: (german, modes.split()) for english, german, modes in _rows(_TIME_TABLE, " | ")}
-MODES = {mode: (english.split(), german.split()) for mode, english, german in _rows(_MODE_TABLE, " | ")}
+VERBS["sein"] = VERBS["sein"]._replace(present=("bin", "ist", "sind"))  # no other plural differs from the infinitive
 PRONOUNS = {
-    row[0]: (row[:2], dict(zip(("nom", "acc", "dat"), row[2:5])), int(row[5]))
-    for row in (entry.split() for entry in _PRONOUN_TABLE.split("; "))
+    english: Phrase(english, (english, english_object), dict(zip(_CASES, german, strict=True)), int(person))
+    for english, english_object, *german, person in _rows(_PRONOUN_TABLE, " ")
 }
-_PAST_MODES = ("past", "wanted", "had")
+_TIES = {"acc": ("", "acc"), "dat": ("", "dat"), "give": ("", "acc")}  # to give takes a recipient in the dative, too
+_TIES |= {english: (german, case) for english, german, case in (tie.rsplit(" ", 2) for tie in _TIE_TABLE.split("; "))}
+_FREQUENCIES = {english: (german, modes.split()) for english, german, modes in _rows(_FREQUENCY_TABLE)}
+_TIMES = {english: (german, modes.split()) for english, german, modes in _rows(_TIME_TABLE)}
+_MODES = {mode: (english.split(), german.split()) for mode, english, german in _rows(_MODE_TABLE)}
 
 
-def _paradigm(forms: str) -> dict[tuple[str, str], str]:
+def _paradigm(forms: str) -> dict[Pair, str]:
     """Forms by (case, gender), listed as the rows nominative, accusative, dative; p is the plural."""
-    slots = ((case, gender) for case in ("nom", "acc", "dat") for gender in "mfnp")
+    slots = ((case, gender) for case in _CASES for gender in "mfnp")
     return dict(zip(slots, forms.replace("-", "").split(" "), strict=True))
 
 
@@ -304,67 +287,64 @@ _STRONG = _paradigm("er e es e en e es e em er em en")  # of "dieser", and of an
 _EIN = _paradigm("- e - e en e - e em er em en")
 _WEAK = _paradigm("e e e en en e e en en en en en")
 _MIXED = _paradigm("er e es en en e es en en en en en")
-_CONTRACTIONS = _dictionary("in dem :im /in das :ins /zu dem :zum /zu der :zur ")
+_EIN_WORDS = {"a": "ein", "no": "kein", **_POSSESSIVES}
+_CONTRACTIONS = _dictionary("in dem:im/in das:ins/zu dem:zum/zu der:zur")
 
 
 def _join(*words: str) -> str:
     return " ".join(word for word in words if word)
 
 
-@lru_cache(maxsize=None)
-def english_phrase(phrase: NounPhrase | None, subject: bool = False) -> str:
-    """ "these two old dogs", "him"; nothing for None."""
-    if phrase is None:
-        return ""
-    if phrase.noun in PRONOUNS:
-        return PRONOUNS[phrase.noun][0][0 if subject else 1]
-    text = _join(phrase.number, phrase.adjective, NOUNS[phrase.noun].plural if phrase.plural else phrase.noun)
-    determiner = phrase.determiner
-    if determiner == "a" and text[0] in "aeiou":
-        determiner = "an"
-    elif determiner == "this" and phrase.plural:
-        determiner = "these"
-    return _join(determiner, text)
+@cache
+def noun_phrase(noun: str, determiner: str = "", plural: bool = False, number: str = "", adjective: str = "") -> Phrase:
+    """A noun after the, this, a, a possessive, nothing, or the "no" that German has for "a" after a negation."""
+    text = _join(number, adjective, NOUNS[noun].plural if plural else noun)
+    article = determiner
+    if determiner == "no":
+        article = "" if plural or NOUNS[noun].group == "mass" else "a"
+    if article == "a" and text[0] in "aeiou":
+        article = "an"
+    elif article == "this" and plural:
+        article = "these"
+    german = {case: _german_noun_phrase(case, noun, determiner, plural, number, adjective) for case in _CASES}
+    return Phrase(noun, (_join(article, text),) * 2, german, 2 if plural else 1, determiner)
 
 
-@lru_cache(maxsize=None)
-def german_phrase(phrase: NounPhrase | None, case: str, preposition: str = "") -> str:
-    """The same in a case, after a preposition that may merge with the article: "diese zwei alten Hunde", "im Garten"."""
-    if phrase is None:
-        return preposition
-    if phrase.noun in PRONOUNS:
-        return _join(preposition, PRONOUNS[phrase.noun][1][case])
-    singular, oblique, plural = NOUNS[phrase.noun].german
-    slot = case, "p" if phrase.plural else NOUNS[phrase.noun].gender
-    article, endings = _article(phrase.determiner, slot)
-    if phrase.plural:
-        noun = plural + "n" if case == "dat" and plural[-1] not in "ns" else plural
-    else:
-        noun = singular if case == "nom" else oblique
-    adjective = ADJECTIVES[phrase.adjective][1] + endings[slot] if phrase.adjective else ""
-    text = _join(preposition, article, NUMBERS.get(phrase.number, ""), adjective, noun)
-    merged = next((full for full in _CONTRACTIONS if phrase.determiner == "the" and text.startswith(full)), "")
-    return _CONTRACTIONS.get(merged, "") + text.removeprefix(merged)
-
-
-def _article(determiner: str, slot: tuple[str, str]) -> tuple[str, dict[tuple[str, str], str]]:
-    """The German determiner, and the endings of an adjective after it."""
+def _german_noun_phrase(case: str, noun: str, determiner: str, plural: bool, number: str, adjective: str) -> str:
+    slot = case, "p" if plural else NOUNS[noun].gender
     if determiner == "the":
-        return _DEFINITE[slot], _WEAK
-    if determiner == "this":
-        return "dies" + _STRONG[slot], _WEAK
-    if determiner == "":
-        return "", _STRONG
-    return {"a": "ein", "no": "kein", **POSSESSIVES}[determiner] + _EIN[slot], _MIXED
+        article, endings = _DEFINITE[slot], _WEAK
+    elif determiner == "this":
+        article, endings = "dies" + _STRONG[slot], _WEAK
+    elif determiner:
+        article, endings = _EIN_WORDS[determiner] + _EIN[slot], _MIXED
+    else:
+        article, endings = "", _STRONG
+    singular, oblique, form = NOUNS[noun].german
+    if not plural:
+        form = singular if case == "nom" else oblique
+    elif case == "dat" and form[-1] not in "ns":
+        form += "n"
+    return _join(article, _NUMBERS.get(number, ""), adjective and ADJECTIVES[adjective][1] + endings[slot], form)
 
 
-def english_verb(clause: Clause, needs_auxiliary: bool) -> tuple[str, str]:
+def tied(tie: str, phrase: Phrase) -> Pair:
+    """A phrase with the preposition that ties it to the verb: "in the garden", "im Garten"."""
+    preposition, case = _TIES[tie]
+    german = f"{preposition} {phrase.german[case]}"
+    for full, contracted in _CONTRACTIONS.items():
+        if phrase.determiner == "the" and german.startswith(full + " "):
+            german = contracted + german.removeprefix(full)
+    return f"{tie} {phrase.english[1]}", german
+
+
+def _english_verb(verb: str, mode: str, person: int, needs_auxiliary: bool) -> Pair:
     """The finite word and the rest: ("reads", ""), ("does", "read"), ("wants", "to read"), ("will", "read")."""
-    forms, person, is_past = VERBS[clause.verb].english, clause.subject.person, clause.mode in _PAST_MODES
-    auxiliary = MODES[clause.mode][0] if clause.mode in MODES else ()
+    forms, auxiliary = VERBS[verb].english, _MODES[mode][0] if mode in _MODES else []
     if len(auxiliary) == 1:
         return auxiliary[0], forms[0]
-    if clause.verb == "sein":
+    is_past = mode in _PAST_MODES
+    if verb == "sein":
         return (("was", "was", "were") if is_past else ("am", "is", "are"))[person], ""
     base, third, past = auxiliary or forms
     rest = f"to {forms[0]}" if auxiliary else ""
@@ -373,157 +353,164 @@ def english_verb(clause: Clause, needs_auxiliary: bool) -> tuple[str, str]:
     return past if is_past else third if person == 1 else base, rest
 
 
-def german_verb(clause: Clause) -> tuple[str, str, str]:
+def _german_verb(name: str, mode: str, person: int) -> tuple[str, str, str]:
     """The finite word, the end of a main clause, the end of a subordinate clause: ("ruft", "an", "anruft")."""
-    verb, person = VERBS[clause.verb], clause.subject.person
-    if clause.mode == "present":
+    verb = VERBS[name]
+    if mode == "present":
         return verb.present[person], verb.prefix, verb.prefix + verb.present[person]
-    if clause.mode in MODES:
-        finite, end = MODES[clause.mode][1][person], clause.verb
-    elif clause.verb == "sein":
+    if mode in _MODES:
+        finite, end = _MODES[mode][1][person], name
+    elif name == "sein":
         finite, end = ("war", "war", "waren")[person], ""
     else:
         finite, end = verb.perfect[person], verb.participle
     return finite, end, _join(end, finite)
 
 
-def english_clause(clause: Clause, question: bool = False) -> str:
-    """A clause without punctuation, as a statement or with the auxiliary before the subject."""
-    verb, complement, place = VERBS[clause.verb], clause.complement or Tied("acc"), clause.place or Tied("")
-    finite, rest = english_verb(clause, needs_auxiliary=question or clause.negated)
-    subject = english_phrase(clause.subject, subject=True)
-    where = _join(place.tie, english_phrase(place.phrase))
-    return _join(
-        {"time": clause.time, "place": where}.get(clause.fronted, ""),
-        *((finite, subject, clause.frequency) if question else (subject, clause.frequency, finite)),
-        "not" if clause.negated else "",
-        rest,
-        verb.adjacent,
-        english_phrase(clause.recipient),
-        "" if TIES[complement.tie][0] == "" else complement.tie,
-        english_phrase(complement.phrase),
-        verb.particle,
-        clause.predicate,
-        "" if clause.fronted == "place" else where,
-        "" if clause.fronted == "time" else clause.time,
-    ).replace("can not", "cannot")
+class Clause(NamedTuple):
+    subject: Phrase
+    verb: str  # German infinitive
+    mode: str = "present"  # or past, or a key of _MODES
+    recipient: Phrase | None = None
+    object: Phrase | None = None
+    governed: Pair = ("", "")  # "for the teacher", "auf den Lehrer"
+    predicate: str = ""  # adjective after "be"
+    place: Pair = ("", "")
+    time: str = ""  # a key of _TIMES or _FREQUENCIES
+    negated: bool = False
+    fronted: str = ""  # "time" or "place" where that opens a statement
+
+    def english(self, question: bool = False) -> str:
+        """Without punctuation, as a statement or with an auxiliary before the subject."""
+        subject, verb = self.subject.english[0], VERBS[self.verb]
+        finite, rest = _english_verb(self.verb, self.mode, self.subject.person, question or self.negated)
+        frequency, time = (self.time, "") if self.time in _FREQUENCIES else ("", self.time)
+        return _join(
+            {"time": time, "place": self.place[0]}.get(self.fronted, ""),
+            *((finite, subject, frequency) if question else (subject, frequency, finite)),
+            "not" if self.negated else "",
+            rest,
+            verb.adjacent,
+            self.recipient.english[1] if self.recipient else "",
+            self.object.english[1] if self.object else "",
+            verb.particle,
+            self.governed[0],
+            self.predicate,
+            self.place[0] if self.fronted != "place" else "",
+            time if self.fronted != "time" else "",
+        ).replace("can not", "cannot")
+
+    def german(self, order: str = "main") -> str:
+        """Without punctuation; order: main (the verb second), question (first) or subordinate (last)."""
+        time = (_TIMES | _FREQUENCIES)[self.time][0] if self.time else ""
+        noun = self.object.german["dat" if "dat" in VERBS[self.verb].complements else "acc"] if self.object else ""
+        is_definite = self.object is not None and self.object.definite
+        middle = _join(
+            self.recipient.german["dat"] if self.recipient else "",
+            noun if is_definite else "",
+            time if self.fronted != "time" else "",
+            "nicht" if self.negated and not (self.object and self.object.determiner == "no") else "",
+            self.place[1] if self.fronted != "place" else "",
+            self.governed[1],
+            noun if not is_definite else "",
+            ADJECTIVES[self.predicate][0] if self.predicate else "",
+        )
+        subject = self.subject.german["nom"]
+        finite, end, last = _german_verb(self.verb, self.mode, self.subject.person)
+        if order == "subordinate":
+            return _join(subject, middle, last)
+        front = {"time": time, "place": self.place[1]}.get(self.fronted, "" if order == "question" else subject)
+        return _join(front, finite, subject if front != subject else "", middle, end)
 
 
-def german_clause(clause: Clause, order: str = "main") -> str:
-    """A clause without punctuation; order: main (verb second), question (verb first) or subordinate (verb last)."""
-    (preposition, case), phrase = TIES[(clause.complement or Tied("acc")).tie], clause.complement and clause.complement.phrase
-    no = clause.negated and phrase is not None and not phrase.definite and not preposition
-    complement = german_phrase(phrase._replace(determiner="no") if no else phrase, case, preposition)
-    definite = phrase is not None and phrase.definite and not preposition
-    time = TIMES[clause.time][0] if clause.time else FREQUENCIES.get(clause.frequency, "")
-    place = german_phrase(clause.place.phrase, *reversed(TIES[clause.place.tie])) if clause.place else ""
-    finite, end, last = german_verb(clause)
-    middle = _join(
-        german_phrase(clause.recipient, "dat"),
-        complement if definite else "",
-        "" if clause.fronted == "time" else time,
-        "nicht" if clause.negated and not no else "",
-        "" if clause.fronted == "place" else place,
-        "" if definite else complement,
-        ADJECTIVES[clause.predicate][0] if clause.predicate else "",
-    )
-    subject = german_phrase(clause.subject, "nom")
-    if order == "subordinate":
-        return _join(subject, middle, last)
-    front = {"time": time, "place": place}.get(clause.fronted, "")
-    return _join(*((finite, subject) if order == "question" else (front, finite, subject) if front else (subject, finite)), middle, end)
-
-
-def render(sentence: Sentence) -> Pair:
-    """The English and the German of a sentence."""
-    clause, question, conjunction, second, is_reversed = sentence
-    if question == "who":
-        english, german, mark = english_clause(clause), german_clause(clause), "?"
-    elif question:
-        english = _join(question.strip("?"), english_clause(clause, question=True))
-        german, mark = _join(QUESTIONS[question], german_clause(clause, "question")), "?"
-    elif second is None:
-        english, german, mark = english_clause(clause), german_clause(clause), "."
-    else:
-        english, german = _compound(clause, conjunction, second, is_reversed)
-        mark = "."
+def _punctuated(english: str, german: str, mark: str) -> Pair:
     return english[0].upper() + english[1:] + mark, german[0].upper() + german[1:] + mark
 
 
-def _compound(clause: Clause, conjunction: str, second: Clause, is_reversed: bool) -> Pair:
-    english, german = f"{conjunction} {english_clause(second)}", CONJUNCTIONS[conjunction]
+def statement(clause: Clause) -> Pair:
+    """A sentence of one main clause."""
+    return _punctuated(clause.english(), clause.german(), ".")
+
+
+def question(clause: Clause, word: str = "") -> Pair:
+    """A question for yes or no, with when or why, or with the clause's subject "who"."""
+    if word == "who":
+        return _punctuated(clause.english(), clause.german(), "?")
+    english, german = clause.english(question=True), clause.german("question")
+    return _punctuated(_join(word, english), _join(_QUESTIONS[word], german), "?")
+
+
+def compound(first: Clause, conjunction: str, second: Clause, is_reversed: bool = False) -> Pair:
+    """Two clauses, or reversed: the subordinate one, in the first place, then the verb of the main clause."""
+    german = _CONJUNCTIONS[conjunction]
     if conjunction == "when" and second.mode in _PAST_MODES:
-        german = ", als"  # once, in the past; "wenn" is for what recurs
-    german += " " + german_clause(second, "main" if conjunction in ("and", "but") else "subordinate")
-    if is_reversed:  # the subordinate clause fills the first place, so the verb comes next
-        return f"{english}, {english_clause(clause)}", f"{german[2:]}, {german_clause(clause, 'question')}"
-    comma = "," if conjunction == "but" else ""
-    return f"{english_clause(clause)}{comma} {english}", german_clause(clause) + german
+        german = "als"  # once, in the past; "wenn" is for what recurs
+    if conjunction in ("and", "but"):
+        comma = "," if conjunction == "but" else ""
+        english = f"{first.english()}{comma} {conjunction} {second.english()}"
+        return _punctuated(english, f"{first.german()}{comma} {german} {second.german()}", ".")
+    english, german = f"{conjunction} {second.english()}", f"{german} {second.german('subordinate')}"
+    if is_reversed:
+        return _punctuated(f"{english}, {first.english()}", f"{german}, {first.german('question')}", ".")
+    return _punctuated(f"{first.english()} {english}", f"{first.german()}, {german}", ".")
 
-
-_PEOPLE = _nouns("people")
-_ADJECTIVES_OF = {noun: [word for word in ADJECTIVES if noun in ADJECTIVES[word][2]] for noun in NOUNS}
-_DESCRIBABLE = [noun for noun in NOUNS if len(_ADJECTIVES_OF[noun]) > 1]
-_REPORTING = ("sagen", "glauben", "wissen")
-_ACTIONS = [verb for verb in VERBS if verb not in (*_REPORTING, "sein")]
-_NEEDING_PLACE = ("sitzen", "ankommen")
 
 # Determiners by the role of the phrase, as often as they are drawn; "/" is a number, "." no article.
-_ROLES = {
-    "subject": "the the the the the the my our his her their my a / / this".split(),
-    "object": "the the the the a a a a a my our his her their / / . . this".split(),
-    "person": "the the the my our his her their a this".split(),
-    "place": "the the the the the the the a a my our this".split(),
-}
-_NOW, _THEN = "present present present future can must should want".split(), "past past past past wanted had".split()
-_REASONS = "present present present must want".split()
-# Conjunction, modes of the first and the second clause, whether the second may come first.
-_COMPOUNDS = (
-    ("because", _NOW, _REASONS, True),
-    ("because", _THEN, _THEN, True),
-    ("although", _NOW, _REASONS, True),
-    ("although", _THEN, _THEN, True),
-    ("if", _NOW, ("present", "want"), True),
-    ("when", ("present",), ("present",), True),
-    ("when", _THEN, ("past",), True),
-    ("and", _NOW + _THEN, _NOW + _THEN, False),
-    ("but", _NOW + _THEN, _NOW + _THEN, False),
-)
+_ROLE_TABLE = """
+subject | the the the the the the my our his her their my a / / this
+definite | the the the the the the my our his her their this
+object | the the the the a a a a a my our his her their / / . . this
+gift | a a a / .
+negated | no no no the the my our his her their this
+place | the the the the the the the a a our this
+"""
+# Conjunction, modes of the first and of the second clause; "-" before a conjunction whose clause may not come first.
+_COMPOUND_TABLE = """
+because | present present present present future can must should want | present present present must want
+because | past past past past past wanted had | past past past wanted had
+although | present present present present future can must should want | present present present must want
+although | past past past past past wanted had | past past past wanted had
+if | present present present future future can must should want | present present present want
+when | present | present
+when | past past past past wanted had | past
+-and | present present present past past past future can must should want wanted had | present past
+-but | present present present past past past future can must should want wanted had | present past
+"""
+_COMPOUNDS = [(words[0], words[1].split(), words[2].split()) for words in _rows(_COMPOUND_TABLE)]
+_ANY_MODE = _COMPOUNDS[-1][1]
+_REPORTING = ("sagen", "glauben", "wissen")
+_ACTIONS = [verb for verb in VERBS if verb not in (*_REPORTING, "sein")]
+_ADJECTIVES_OF = {noun: [word for word in ADJECTIVES if noun in ADJECTIVES[word][2]] for noun in NOUNS}
+_DESCRIBABLE = [noun for noun in NOUNS if len(_ADJECTIVES_OF[noun]) > 1]
+_PEOPLE = _nouns("people")
 
 
 def _allows(noun: str, determiner: str) -> bool:
     group, plural = NOUNS[noun].group, NOUNS[noun].plural
     if group == "kin":
-        return determiner == "the" or determiner in POSSESSIVES
+        return determiner == "the" or determiner in _POSSESSIVES
     if group == "adult":  # "mein Mann" is a husband
-        return determiner not in POSSESSIVES
+        return determiner not in _POSSESSIVES
+    if group == "town":
+        return determiner not in ("my", "his", "her", "their")
     return determiner not in ("a", "/") if group == "mass" else bool(plural) or determiner not in ("/", ".")
 
 
 _DETERMINERS = {
-    (noun, role): [determiner for determiner in determiners if _allows(noun, determiner)]
-    for role, determiners in _ROLES.items()
+    (noun, role): [determiner for determiner in determiners.split() if _allows(noun, determiner)]
+    for role, determiners in _rows(_ROLE_TABLE)
     for noun in NOUNS
 }
 
 
-def _echo(subject: NounPhrase) -> NounPhrase | None:
-    """The pronoun that stands for a person named before; a child is neither "he" nor "she" here."""
-    if subject.noun in PRONOUNS:
-        return subject
-    if subject.noun not in _PEOPLE or subject.noun == "child" and not subject.plural:
+def _pronoun_for(phrase: Phrase) -> Phrase | None:
+    """The pronoun for a person just named, if there is a clear one."""
+    noun, is_plural = phrase.noun, phrase.person == 2
+    if noun in PRONOUNS:
+        return phrase
+    if noun not in _PEOPLE or noun == "child" and not is_plural:
         return None
-    female = NOUNS[subject.noun].gender == "f" or subject.noun == "girl"
-    return NounPhrase("they" if subject.plural else "she" if female else "he")
-
-
-def _negatable(clause: Clause) -> bool:
-    """Whether "not" has one clear German: all but a direct object are definite, and that one is not counted."""
-    phrase = clause.complement.phrase if clause.complement else None
-    others = [clause.subject, clause.recipient, clause.place.phrase if clause.place else None]
-    others += [phrase] if clause.complement and TIES[clause.complement.tie][0] else []
-    counted = phrase is not None and phrase.number != "" and not phrase.definite
-    return clause.mode not in ("must", "had") and not counted and all(other is None or other.definite for other in others)
+    return PRONOUNS["they" if is_plural else "she" if NOUNS[noun].gender == "f" or noun == "girl" else "he"]
 
 
 class _Author:
@@ -531,6 +518,10 @@ class _Author:
 
     def __init__(self, seed: int):
         self._random = random.Random(seed).random
+        # Of the latest sentence: its nouns, its verbs and adjectives, and the pairs of these that belong together.
+        self.nouns: set[str] = set()
+        self.words: set[str] = set()
+        self.related: set[Pair] = set()
 
     def chance(self, probability: float) -> bool:
         return self._random() < probability
@@ -538,161 +529,146 @@ class _Author:
     def choose(self, options: Sequence[Item]) -> Item:
         return options[int(self._random() * len(options))]
 
-    def noun_phrase(self, nouns: Sequence[str], role: str, avoid: str = "") -> NounPhrase:
-        noun = self.choose([noun for noun in nouns if noun != avoid])
-        determiner = self.choose(_DETERMINERS[noun, role])
-        plural = NOUNS[noun].plural != "" and (determiner in "/." or determiner != "a" and self.chance(0.25))
-        numbered = determiner == "/" or plural and determiner != "." and self.chance(0.2)
-        number = self.choose(tuple(NUMBERS)) if numbered else ""
-        adjective = self.choose(_ADJECTIVES_OF[noun] or [""]) if self.chance(0.4) else ""
-        return NounPhrase(noun, determiner.strip("/."), plural, number, adjective)
-
-    def subject(self, nouns: Sequence[str]) -> NounPhrase:
-        if "man" in nouns and self.chance(0.35):
-            return NounPhrase(self.choose(("I", "he", "she", "we", "they")))
-        return self.noun_phrase(nouns, "subject")
-
-    def object(self, nouns: Sequence[str], role: str, subject: NounPhrase) -> NounPhrase:
-        if "man" in nouns and self.chance(0.25):  # "I see me" would have to be reflexive
-            others = ("he", "she", "they")
-            return NounPhrase(self.choose(others if subject.noun in ("I", "we") else (*others, "I", "we")))
-        return self.noun_phrase(nouns, role, avoid=subject.noun)
-
-    def clause(self, modes: Sequence[str], subject: NounPhrase | None = None, descriptive: float = 0.12) -> Clause:
-        """A clause without time, of the given subject or of any."""
-        if self.chance(descriptive):
-            return self.description(self.choose(modes), subject)
-        name, mode = self.choose(_ACTIONS), self.choose(modes)
-        verb, subject_ = VERBS[name], subject or self.subject(VERBS[name].subjects)
-        is_ambiguous = mode == "past" and subject_.person != 1 and verb.english[0] == verb.english[2]  # "they read"
-        if is_ambiguous or subject and "man" not in verb.subjects:
-            return self.clause(modes, subject, descriptive)
-        clause = self.with_place(self.with_complement(Clause(subject_, name, mode)))
-        return clause._replace(negated=_negatable(clause) and self.chance(0.2))
-
-    def description(self, mode: str, subject: NounPhrase | None) -> Clause:
-        mode = "past" if mode in _PAST_MODES else "future" if mode == "future" else "present"
-        subject = subject or self.subject(_PEOPLE if self.chance(0.5) else _DESCRIBABLE)
-        adjectives = _ADJECTIVES_OF["man" if subject.noun in PRONOUNS else subject.noun]
-        predicate = self.choose([adjective for adjective in adjectives if adjective != subject.adjective])
-        return Clause(subject, "sein", mode, predicate=predicate, negated=subject.definite and self.chance(0.2))
-
-    def with_complement(self, clause: Clause) -> Clause:
-        complements = VERBS[clause.verb].complements
-        if not complements or "with" in complements and self.chance(0.4):
-            return clause
-        tie = self.choose(tuple(complements))
-        phrase = self.object(complements[tie], "place" if tie == "into" else "object", clause.subject)
-        recipient = self.object(_PEOPLE, "person", clause.subject) if tie == "give" else None
-        return clause._replace(complement=Tied(tie, phrase), recipient=recipient)
-
-    def with_place(self, clause: Clause) -> Clause:
-        places = VERBS[clause.verb].places
-        if not places or not (clause.verb in _NEEDING_PLACE or self.chance(0.2 if clause.complement else 0.7)):
-            return clause
-        tie = self.choose(tuple(places))
-        return clause._replace(place=Tied(tie, self.noun_phrase(places[tie], "place")))
-
-    def with_time(self, clause: Clause, fronting: bool = False) -> Clause:
-        """The clause with a time or a frequency, where its German stays natural."""
-        heavy = clause.recipient and clause.complement and clause.complement.phrase.definite
-        if clause.verb == "sein" or heavy and not fronting:
-            return clause
-        if clause.mode in ("present", "past") and not clause.negated and not heavy and self.chance(0.2):
-            return clause._replace(frequency=self.choose(tuple(FREQUENCIES)))
-        time = self.choose([time for time in TIMES if clause.mode in TIMES[time][1]])
-        return clause._replace(time=time, fronted="time" if fronting and (heavy or self.chance(0.5)) else "")
-
-    def sentence(self) -> Sentence:
+    def sentence(self) -> Pair:
+        """A sentence of any kind."""
+        for noted in (self.nouns, self.words, self.related):
+            noted.clear()
         draw = self.choose((self.statement,) * 9 + (self.question,) * 4 + (self.compound,) * 5 + (self.report,) * 2)
         return draw()
 
-    def statement(self) -> Sentence:
-        clause = self.clause(_NOW + _THEN)
-        if self.chance(0.6):
-            return Sentence(self.with_time(clause, fronting=True))
-        return Sentence(clause._replace(fronted="place" if clause.place and self.chance(0.3) else ""))
+    def statement(self) -> Pair:
+        return statement(self.clause(_ANY_MODE, timed=0.6, fronted=0.4))
 
-    def question(self) -> Sentence:
-        clause = self.clause(_NOW + _THEN)._replace(negated=False)
-        words = ["?", "?", "when", "why"]
-        changes: dict[str, dict] = {}
-        if clause.place:
-            changes["where"] = {"place": None}
-        if clause.complement and not TIES[clause.complement.tie][0] and clause.complement.phrase.noun in _THINGS:
-            changes["what"] = {"complement": None}
-        if clause.subject.noun in _PEOPLE:
-            changes["who"] = {"subject": NounPhrase("who")}
-        word = self.choose((*words, *changes))
-        clause = clause._replace(**changes.get(word, {}))
-        return Sentence(clause if word == "when" or self.chance(0.6) else self.with_time(clause), word)
+    def question(self) -> Pair:
+        word = self.choose(("", "", "when", "why", "who"))
+        subject = PRONOUNS["who"] if word == "who" else None
+        likely = {"timed": 0.0, "described": 0.0} if word == "when" else {"timed": 0.4}
+        return question(self.clause(_ANY_MODE, subject, negated=0.0, **likely), word)
 
-    def compound(self) -> Sentence:
-        conjunction, modes, second_modes, reversible = self.choose(_COMPOUNDS)
-        first, is_reversed = self.clause(modes), reversible and self.chance(0.35)
-        echo = _echo(first.subject) if self.chance(0.6) else None
-        second = self.clause(second_modes, echo, descriptive=0.3 if reversible else 0.1)
-        if self.chance(0.2):
-            first = self.with_time(first, fronting=not is_reversed)
-        elif self.chance(0.15):
-            second = self.with_time(second)
-        return Sentence(first, "", conjunction, second, is_reversed)
+    def compound(self) -> Pair:
+        conjunction, modes, second_modes = self.choose(_COMPOUNDS)
+        is_reversed = conjunction[0] != "-" and self.chance(0.35)
+        first = self.clause(modes, timed=0.2, fronted=0.0 if is_reversed else 0.4)
+        pronoun = _pronoun_for(first.subject) if self.chance(0.6) else None
+        second = self.clause(second_modes, pronoun, timed=0.1, described=0.3 if pronoun else 0.05)
+        return compound(first, conjunction.strip("-"), second, is_reversed)
 
-    def report(self) -> Sentence:
-        subject = self.subject(_PEOPLE)
+    def report(self) -> Pair:
+        subject, verb = self.subject(_PEOPLE), self.choose(_REPORTING)
+        pronoun = _pronoun_for(subject) if self.chance(0.3) else None
         negated = subject.definite and self.chance(0.2)
-        second = self.clause(_NOW + _THEN, _echo(subject) if self.chance(0.3) else None)
-        second = self.with_time(second) if self.chance(0.2) else second
-        return Sentence(Clause(subject, self.choose(_REPORTING), negated=negated), "", "that", second)
+        return compound(Clause(subject, verb, negated=negated), "that", self.clause(_ANY_MODE, pronoun, timed=0.2))
+
+    def clause(
+        self,
+        modes: Sequence[str],
+        subject: Phrase | None = None,
+        timed: float = 0.0,
+        fronted: float = 0.0,
+        negated: float = 0.15,
+        described: float = 0.12,
+    ) -> Clause:
+        """A clause in one of the modes, of the subject given or any; the numbers are probabilities."""
+        name, mode = self.choose(_ACTIONS), self.choose(modes)
+        verb, is_negated = VERBS[name], mode not in ("must", "had") and self.chance(negated)
+        if self.chance(described):
+            return self.description(mode, subject, is_negated)
+        if subject and name == "fressen" or mode == "past" and name == "lesen":  # "they read": now, or then?
+            return self.clause(modes, subject, timed, fronted, negated, described)
+        subject = subject or self.subject(verb.subjects, "definite" if is_negated else "subject")
+        self.words.add(verb.english[0])
+        parts = self.complements(verb, subject, is_negated)
+        if verb.places and (name in ("sitzen", "ankommen") or self.chance(0.2 if parts else 0.7)):
+            tie = self.choose(tuple(verb.places))
+            parts["place"] = tied(tie, self.noun_phrase(verb.places[tie], "definite" if is_negated else "place"))
+        if self.chance(timed):
+            is_frequency = mode in ("present", "past") and not is_negated and self.chance(0.3)
+            times = _FREQUENCIES if is_frequency else _TIMES
+            parts["time"] = self.choose([time for time, (_, its_modes) in times.items() if mode in its_modes])
+        front = "time" if parts.get("time") in _TIMES else "place" if "place" in parts else ""
+        return Clause(subject, name, mode, negated=is_negated, fronted=front if self.chance(fronted) else "", **parts)
+
+    def complements(self, verb: Verb, subject: Phrase, negated: bool) -> dict:
+        """What the verb asks for, as arguments of Clause."""
+        if not verb.complements or "with" in verb.complements and self.chance(0.4):
+            return {}
+        tie = self.choose(tuple(verb.complements))
+        nouns = verb.complements[tie]
+        if tie == "give":
+            recipient = self.object(_PEOPLE, "definite", subject)
+            return {"recipient": recipient, "object": self.object(nouns, "negated" if negated else "gift", subject, verb)}
+        if tie in ("acc", "dat"):
+            return {"object": self.object(nouns, "negated" if negated else "object", subject, verb)}
+        return {"governed": tied(tie, self.object(nouns, "definite", subject, verb))}
+
+    def description(self, mode: str, subject: Phrase | None, negated: bool) -> Clause:
+        mode = "past" if mode in _PAST_MODES else "future" if mode == "future" else "present"
+        subject = subject or self.subject(_PEOPLE if self.chance(0.5) else _DESCRIBABLE, "definite")
+        noun = "man" if subject.noun in PRONOUNS else subject.noun
+        predicate = self.choose([word for word in _ADJECTIVES_OF[noun] if (word, noun) not in self.related])
+        self.words.add(predicate)
+        self.related.add((predicate, subject.noun))
+        return Clause(subject, "sein", mode, predicate=predicate, negated=negated)
+
+    def subject(self, nouns: Sequence[str], role: str = "subject") -> Phrase:
+        if "man" in nouns and self.chance(0.35):
+            return PRONOUNS[self.choose(("I", "he", "she", "we", "they"))]
+        return self.noun_phrase(nouns, role)
+
+    def object(self, nouns: Sequence[str], role: str, subject: Phrase, verb: Verb | None = None) -> Phrase:
+        if "man" in nouns and self.chance(0.25):  # "I see me" would have to be reflexive
+            others = ("he", "she", "they") if subject.noun in ("I", "we") else ("he", "she", "they", "I", "we")
+            return PRONOUNS[self.choose(others)]
+        phrase = self.noun_phrase(nouns, role)
+        if verb:
+            self.related.add((verb.english[0], phrase.noun))
+        return phrase
+
+    def noun_phrase(self, nouns: Sequence[str], role: str) -> Phrase:
+        """A phrase of one of the nouns, where possible one that the sentence does not have yet."""
+        noun = self.choose([noun for noun in nouns if noun not in self.nouns] or nouns)
+        determiner = self.choose(_DETERMINERS[noun, role])
+        may_be_plural = NOUNS[noun].plural != "" and determiner != "a" and self.chance(0.1 if role == "place" else 1.0)
+        plural = may_be_plural and (determiner in ("/", ".") or self.chance(0.25))
+        is_numbered = determiner == "/" or plural and determiner not in (".", "no") and self.chance(0.2)
+        number = self.choose(tuple(_NUMBERS)) if is_numbered else ""
+        adjective = self.choose(_ADJECTIVES_OF[noun]) if _ADJECTIVES_OF[noun] and self.chance(0.4) else ""
+        self.nouns.add(noun)
+        self.words.add(adjective)
+        self.related.add((adjective, noun))
+        return noun_phrase(noun, determiner.strip("/."), plural, number, adjective)
 
 
 def _held_out() -> dict[Pair, str]:
-    """The reserved combinations (adjective or verb, noun), each with the split that alone may join them."""
-    objects = ((verb.english[0], nouns) for verb in VERBS.values() for nouns in verb.complements.values())
-    splits = {}
-    for word, nouns in (*objects, *((adjective, nouns) for adjective, (_, _, nouns) in ADJECTIVES.items())):
-        for noun in nouns:
-            remainder = zlib.crc32(f"{word} {noun}".encode()) % _HELD_OUT_ONE_IN
-            if remainder < 2:
-                splits[word, noun] = ("validation", "test")[remainder]
-    return splits
+    """The reserved combinations (adjective or verb, noun), each with the one split that may join them."""
+    goes_with = [(word, nouns) for word, (_, _, nouns) in ADJECTIVES.items()]
+    goes_with += [(verb.english[0], nouns) for verb in VERBS.values() for nouns in verb.complements.values()]
+    pairs = [(word, noun) for word, nouns in goes_with for noun in nouns]
+    remainders = {pair: zlib.crc32(" ".join(pair).encode()) % _HELD_OUT_ONE_IN for pair in pairs}
+    return {pair: ("validation", "test")[remainder] for pair, remainder in remainders.items() if remainder < 2}
 
 
 HELD_OUT = _held_out()
 
 
-def _content(clause: Clause) -> tuple[set[str], set[str], set[Pair]]:
-    """The lemmas of verb and adjectives, those of the nouns, and the pairs of them that are related to each other."""
-    places = [tied.phrase for tied in (clause.complement, clause.place) if tied]
-    phrases = [phrase for phrase in (clause.subject, clause.recipient, *places) if phrase and phrase.noun in NOUNS]
-    verb = VERBS[clause.verb].english[0]
-    related = {(phrase.adjective, phrase.noun) for phrase in phrases} | {(clause.predicate, clause.subject.noun)}
-    if clause.complement:
-        related.add((verb, clause.complement.phrase.noun))
-    return {verb, *(word for word, _ in related)}, {phrase.noun for phrase in phrases}, related
-
-
-def _split_of(sentence: Sentence) -> str | None:
-    """The split that a sentence may belong to: train if none of its words are held apart."""
-    words, nouns, related = _content(sentence.clause)
-    if sentence.second:
-        words, nouns, related = (a | b for a, b in zip((words, nouns, related), _content(sentence.second)))
-    splits = {HELD_OUT[pair] for pair in ((word, noun) for word in words for noun in nouns) if pair in HELD_OUT}
+def _split_of(author: _Author) -> str | None:
+    """The split that the author's latest sentence may belong to."""
+    met = ((word, noun) for word in author.words for noun in author.nouns)
+    splits = {HELD_OUT[pair] for pair in met if pair in HELD_OUT}
     if not splits:
         return "train"
-    return splits.pop() if len(splits) == 1 and any(pair in HELD_OUT for pair in related) else None
+    return splits.pop() if len(splits) == 1 and not author.related.isdisjoint(HELD_OUT) else None
 
 
-@lru_cache(maxsize=1)
+@cache
 def _corpus() -> dict[str, tuple[Pair, ...]]:
-    author, corpus = _Author(_SEED), {split: {} for split in SPLIT_SIZES}
+    author = _Author(_SEED)
+    corpus: dict[str, dict[str, str]] = {split: {} for split in SPLIT_SIZES}
     while any(len(pairs) < SPLIT_SIZES[split] for split, pairs in corpus.items()):
-        sentence = author.sentence()
-        split = _split_of(sentence)
-        if split and len(corpus[split]) < SPLIT_SIZES[split]:
-            english, german = render(sentence)
-            if 3 <= len(english.split()) <= _MAX_WORDS:
-                corpus[split].setdefault(english, german)
+        english, german = author.sentence()
+        split = _split_of(author)
+        if split and len(corpus[split]) < SPLIT_SIZES[split] and 3 <= len(english.split()) <= _MAX_WORDS:
+            corpus[split].setdefault(english, german)
     return {split: tuple(pairs.items()) for split, pairs in corpus.items()}
 
 

@@ -1,6 +1,7 @@
 """Where a number comes from: command, commit, machine, versions."""
 
 import importlib.metadata
+import os
 import platform
 import shlex
 import subprocess
@@ -16,12 +17,16 @@ def describe_run() -> dict[str, Any]:
     """The command of this process, the package's commit, the machine, and the versions of what computes."""
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu")
     return {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": shlex.join([*_launcher(), *sys.argv]),
         "commit": _commit(),
         "date": date.today().isoformat(),
         "hardware": _hardware(),
         "versions": {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names},
     }
+
+
+def _launcher() -> list[str]:
+    return ["accelerate", "launch"] if "ACCELERATE_MIXED_PRECISION" in os.environ else ["python"]
 
 
 def _commit() -> str:

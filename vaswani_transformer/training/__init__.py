@@ -3,6 +3,7 @@
 from .averaging import CheckpointAveraging, average_checkpoints
 from .callbacks import TrainingProgress
 from .loss import LabelSmoothedLoss
+from .memory import keep_freed_memory
 from .schedule import NoamSchedule, noam_learning_rate
 from .trainer import VaswaniTrainer, VaswaniTrainingArguments
 
@@ -15,5 +16,6 @@ __all__ = [
     "VaswaniTrainer",
     "VaswaniTrainingArguments",
     "average_checkpoints",
+    "keep_freed_memory",
     "noam_learning_rate",
 ]

@@ -69,7 +69,7 @@ class CheckpointAveraging(TrainerCallback):
 
     Raises:
         ValueError: An argument is not positive. From `train()`: the trainer would delete the checkpoints too early
-            (`save_total_limit`), or replace the average by another model (`load_best_model_at_end`).
+            (`save_total_limit`), write none (`save_strategy`), or replace the average (`load_best_model_at_end`).
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
@@ -89,6 +89,8 @@ class CheckpointAveraging(TrainerCallback):
             raise ValueError(f"save_total_limit: {args.save_total_limit} is too few to average {self.last}; raise it")
         if args.load_best_model_at_end:
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
+        if args.save_strategy == "no" and self.every_minutes is None:
+            raise ValueError("save_strategy: there will be no checkpoints to average; set it, or every_minutes")
         self._saved_at = time.monotonic()
 
     def on_step_end(
