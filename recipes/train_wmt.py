@@ -150,7 +150,7 @@ def main() -> None:
         keep_freed_memory()
     started = time.time()
     trainer.train(resume_from_checkpoint=checkpoint)
-    results = {
+    results: dict[str, Any] = {
         "run": describe_run(),
         "data": {**vars(data_args), "cleaning": cleaning},
         "model": {"parameters": trainer.model.num_parameters(), **trainer.model.config.to_dict()},
@@ -160,7 +160,7 @@ def main() -> None:
     trainer.save_model()
     PartialState().wait_for_everyone()
 
-    translations = {}
+    translations: dict[str, list[str]] = {}
     for split in ("validation", "test"):
         if split in corpora:
             results[split], translations[split] = score(
@@ -218,27 +218,19 @@ def load_tokenizer(
     if checkpoint is not None or not PartialState().is_main_process:
         return AutoTokenizer.from_pretrained(output_dir)
     languages = (data_args.source_language, data_args.target_language)
-    tokenizer = VaswaniTokenizer.train(
-        sentences(corpus, languages), data_args.vocab_size, data_args.tokenizer_model
-    )
+    tokenizer = VaswaniTokenizer.train(sentences(corpus, languages), data_args.vocab_size, data_args.tokenizer_model)
     tokenizer.save_pretrained(output_dir)
     return tokenizer
 
 
 def encode(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, data_args: DataArguments) -> Dataset:
-    return encode_corpus(
-        corpus, tokenizer, data_args.source_language, data_args.target_language, data_args.num_proc
-    )
+    return encode_corpus(corpus, tokenizer, data_args.source_language, data_args.target_language, data_args.num_proc)
 
 
-def build_model(
-    model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase
-) -> VaswaniForConditionalGeneration:
+def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> VaswaniForConditionalGeneration:
     overrides = {name: value for name, value in vars(model_args).items() if value is not None}
     variant = overrides.pop("variant")
-    return VaswaniForConditionalGeneration(
-        VaswaniConfig.from_variant(variant, vocab_size=len(tokenizer), **overrides)
-    )
+    return VaswaniForConditionalGeneration(VaswaniConfig.from_variant(variant, vocab_size=len(tokenizer), **overrides))
 
 
 def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:

@@ -51,7 +51,7 @@ class LengthPerSentence(StoppingCriteria):
         self.limits = limits
         self.prefix_length = prefix_length
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: Any) -> torch.BoolTensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         # A sentence has one row greedily, num_beams rows in a beam, and more when candidates are weighed.
         rows_per_sentence = input_ids.shape[0] // self.limits.shape[0]
         limits = self.limits.repeat_interleave(rows_per_sentence).to(input_ids.device)  # [rows]
@@ -103,7 +103,7 @@ class VaswaniGenerationMixin(GenerationMixin):
 
     def _beam_search(
         self,
-        input_ids: torch.LongTensor,
+        input_ids: torch.Tensor,
         logits_processor: Any,
         stopping_criteria: Any,
         generation_config: GenerationConfig,

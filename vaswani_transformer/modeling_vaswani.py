@@ -80,6 +80,10 @@ class VaswaniAttention(nn.Module):
         self.k_proj = nn.Linear(config.d_model, config.num_heads * config.d_k, bias=bias)  # W^K
         self.v_proj = nn.Linear(config.d_model, config.num_heads * config.d_v, bias=bias)  # W^V
         self.out_proj = nn.Linear(config.num_heads * config.d_v, config.d_model, bias=bias)  # W^O
+        # The authors drew Q, K and V as one matrix (in encoder-decoder attention, K and V), which the Glorot limit sees.
+        fused = [self.k_proj, self.v_proj] if is_cross else [self.q_proj, self.k_proj, self.v_proj]
+        for projection in fused:
+            projection.fan_out = sum(other.out_features for other in fused)
 
     def forward(
         self,
@@ -95,15 +99,9 @@ class VaswaniAttention(nn.Module):
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
+        dropout = self.config.attention_dropout if self.training else 0.0
         output, weights = attention(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=self.config.attention_dropout if self.training else 0.0,
-            scaling=self.scaling,
-            **kwargs,
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
         )  # [batch, target, heads, d_v]
         return self.out_proj(output.flatten(2)), weights
 
@@ -111,10 +109,7 @@ class VaswaniAttention(nn.Module):
         return projected.unflatten(-1, (self.num_heads, width)).transpose(1, 2)  # [batch, heads, length, width]
 
     def _keys_and_values(
-        self,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None,
-        past_key_values: Cache | None,
+        self, hidden_states: torch.Tensor, encoder_hidden_states: torch.Tensor | None, past_key_values: Cache | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys `[batch, heads, source, d_k]` and values `[batch, heads, source, d_v]`, through the cache if given."""
         cache = past_key_values
@@ -273,7 +268,6 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        use_cache: bool | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
         attended, _ = self.self_attn(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
@@ -301,31 +295,18 @@ class VaswaniPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """The authors' code: Glorot-uniform weights, zero biases, embeddings from N(0, 1 / d_model)."""
+        """The authors' code: Glorot-uniform weights, limit sqrt(6 / (fan_in + fan_out)), zero biases, and embeddings from
+        N(0, 1 / d_model)."""
         if isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
+            limit = math.sqrt(6.0 / (module.in_features + getattr(module, "fan_out", module.out_features)))
+            init.uniform_(module.weight, -limit, limit)
             if module.bias is not None:
                 init.zeros_(module.bias)
-        elif isinstance(module, VaswaniAttention):
-            self._init_fused_projections(module)
         elif isinstance(module, nn.Embedding):
             init.normal_(module.weight, std=self.config.d_model**-0.5)
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
-        elif isinstance(module, VaswaniForConditionalGeneration):
-            init.normal_(module.lm_head.weight, std=self.config.d_model**-0.5)
-
-    def _init_fused_projections(self, attention: VaswaniAttention) -> None:
-        """The authors drew Q, K, V as one matrix (K, V as one in encoder-decoder attention), so the Glorot limit,
-        sqrt(6 / (fan_in + fan_out)), has the outputs of all of them in fan_out."""
-        projections = [attention.k_proj, attention.v_proj]
-        if not attention.is_cross:
-            projections.append(attention.q_proj)
-        fan_out = sum(projection.out_features for projection in projections)
-        limit = math.sqrt(6.0 / (self.config.d_model + fan_out))
-        for projection in projections:
-            init.uniform_(projection.weight, -limit, limit)
 
 
 class VaswaniEncoder(VaswaniPreTrainedModel):
@@ -345,7 +326,7 @@ class VaswaniEncoder(VaswaniPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
@@ -390,7 +371,7 @@ class VaswaniDecoder(VaswaniPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
@@ -430,14 +411,8 @@ class VaswaniDecoder(VaswaniPreTrainedModel):
             )
         for layer in self.layers:
             hidden_states = layer(
-                hidden_states,
-                causal_mask,
-                encoder_hidden_states,
-                cross_mask,
-                past_key_values=past_key_values,
-                use_cache=use_cache,
-                **kwargs,
-            )  # [batch, target, d_model]
+                hidden_states, causal_mask, encoder_hidden_states, cross_mask, past_key_values=past_key_values, **kwargs
+            )  # [batch, target, d_model]; gradient checkpointing looks for the cache among the keywords, to drop it
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=hidden_states, past_key_values=past_key_values
         )
@@ -461,17 +436,17 @@ class VaswaniModel(VaswaniPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.shared
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: VaswaniEmbedding) -> None:
         self.shared = self.encoder.embed_tokens = self.decoder.embed_tokens = value
 
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple | None = None,
+        encoder_outputs: Any = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
@@ -484,14 +459,15 @@ class VaswaniModel(VaswaniPreTrainedModel):
         """
         if attention_mask is None and input_ids is not None:
             attention_mask = input_ids.ne(self.config.pad_token_id)  # [batch, source]
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
-        decoder_outputs = self.decoder(
+        encoded = encoder_outputs
+        if encoded is None:
+            encoded = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+        elif not isinstance(encoded, BaseModelOutput):
+            encoded = BaseModelOutput(*encoded)
+        decoded = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
@@ -499,14 +475,14 @@ class VaswaniModel(VaswaniPreTrainedModel):
             **kwargs,
         )
         return Seq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            decoder_attentions=decoder_outputs.attentions,
-            cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
+            last_hidden_state=decoded.last_hidden_state,
+            past_key_values=decoded.past_key_values,
+            decoder_hidden_states=decoded.hidden_states,
+            decoder_attentions=decoded.attentions,
+            cross_attentions=decoded.cross_attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
         )
 
 
@@ -535,15 +511,15 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple | None = None,
+        encoder_outputs: Any = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.LongTensor | None = None,
+        labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,

@@ -57,7 +57,9 @@ class VaswaniTranslationPipeline(Pipeline):
         table = self.model.config.max_position_embeddings
         if getattr(self.model.config, "position_encoding", None) != "learned":
             table = None  # sinusoids have no end
-        encoded = self.tokenizer(text, return_tensors="pt", truncation=truncation or table is not None, max_length=table)
+        encoded = self.tokenizer(
+            text, return_tensors="pt", truncation=truncation or table is not None, max_length=table
+        )
         return {**encoded, "blank": not text.strip()}
 
     def _forward(self, model_inputs: dict[str, Any], **generate_kwargs: Any) -> dict[str, Any]:
@@ -75,8 +77,7 @@ class VaswaniTranslationPipeline(Pipeline):
         if model_outputs["blank"]:
             return [{"translation_text": ""} for _ in hypotheses]
         return [
-            {"translation_text": text}
-            for text in self.tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
+            {"translation_text": text} for text in self.tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
         ]
 
 

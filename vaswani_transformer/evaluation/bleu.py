@@ -1,4 +1,4 @@
-"""BLEU by sacreBLEU, as an `evaluate.Metric` that needs no network: `Bleu()`, or `evaluate.load` with this file's path."""
+"""BLEU by sacreBLEU as an `evaluate.Metric` without network: `Bleu()`, or `evaluate.load` with this file's path."""
 
 import datasets
 import evaluate

@@ -48,14 +48,14 @@ def write_model_card(path: str | Path, results: dict[str, Any], picture: str | N
     )
     sections = [
         f"---\n{data.to_yaml()}\n---\n\n# {name}",
-        f"The Transformer of \"Attention Is All You Need\", trained from scratch to translate from `{source}` to "
+        f'The Transformer of "Attention Is All You Need", trained from scratch to translate from `{source}` to '
         f"`{target}`.",
         _scores(results),
         _use(results, source, target),
         _training(results),
         f"![Learning curve]({picture})" if picture else "",
-        "## Limits\n\nThe model has seen the training corpus named above and nothing else. Text of another kind, longer "
-        "sentences, and words that are rare there will be translated badly; no output has been checked by a person.",
+        "## Limits\n\nThe model has seen the training corpus named above and nothing else. Text of another kind, "
+        "longer sentences, and words that are rare there will be translated badly; no output has been checked by a person.",
     ]
     ModelCard("\n\n".join(section for section in sections if section) + "\n").save(path)
 

@@ -1,0 +1,70 @@
+"""Shared fixtures. No test needs the network, and none leaves anything outside pytest's temporary folder."""
+
+import os
+import tempfile
+
+
+# Read when the libraries are imported, so they are set before any of them is.
+_CACHE = tempfile.mkdtemp(prefix="vaswani-tests-")
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    HF_HOME=_CACHE,
+    HF_DATASETS_CACHE=f"{_CACHE}/datasets",
+    HF_EVALUATE_OFFLINE="1",
+    TOKENIZERS_PARALLELISM="false",
+    OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"),
+)
+
+import shutil  # noqa: E402 - behind the environment
+from collections.abc import Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer  # noqa: E402
+from vaswani_transformer.data.phrasebook import phrasebook  # noqa: E402
+
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remove_cache() -> Iterator[None]:
+    yield
+    shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real corpora beside the repository; a test that asks for it skips where it is absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"the real corpora are not at {SHARED_DATA}")
+    return SHARED_DATA
+
+
+@pytest.fixture
+def config() -> VaswaniConfig:
+    """A small model whose every dimension differs from the others, so that no mix-up goes unseen."""
+    return VaswaniConfig(
+        vocab_size=37, d_model=24, d_ff=40, num_heads=4, d_k=5, d_v=7, encoder_layers=2, decoder_layers=3
+    )
+
+
+@pytest.fixture
+def model(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
+    return VaswaniForConditionalGeneration(config).eval()
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> VaswaniTokenizer:
+    """A byte-pair vocabulary of the embedded corpus."""
+    pairs = phrasebook("validation")
+    corpus = (sentence for pair in pairs for sentence in pair)
+    return VaswaniTokenizer.train(corpus, vocab_size=400, show_progress=False)

@@ -1,0 +1,89 @@
+"""The configuration refuses what cannot work, and speaks Hugging Face's names as well as the paper's."""
+
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig
+
+from vaswani_transformer import VaswaniConfig
+
+
+def test_defaults_are_the_papers_base_model():
+    config = VaswaniConfig()
+    assert (config.encoder_layers, config.decoder_layers, config.d_model, config.d_ff) == (6, 6, 512, 2048)
+    assert (config.num_heads, config.d_k, config.d_v, config.dropout, config.label_smoothing) == (8, 64, 64, 0.1, 0.1)
+    assert (config.pad_token_id, config.decoder_start_token_id, config.eos_token_id) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("hidden_size", "d_model"),
+        ("num_attention_heads", "num_heads"),
+        ("num_hidden_layers", "encoder_layers"),
+        ("intermediate_size", "d_ff"),
+        ("head_dim", "d_k"),
+    ],
+)
+def test_hugging_face_names_are_aliases(theirs, ours):
+    config = VaswaniConfig()
+    assert getattr(config, theirs) == getattr(config, ours)
+    setattr(config, theirs, 12)
+    assert getattr(config, ours) == 12
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("vocab_size", 0),
+        ("d_model", 0),
+        ("d_model", 511),
+        ("d_ff", -1),
+        ("num_heads", 0),
+        ("num_heads", 7),
+        ("d_k", 0),
+        ("d_v", -3),
+        ("encoder_layers", 0),
+        ("decoder_layers", 0),
+        ("dropout", 1.0),
+        ("attention_dropout", -0.1),
+        ("activation_dropout", 2),
+        ("label_smoothing", 1.5),
+        ("layer_norm_eps", 0.0),
+        ("pad_token_id", 37000),
+        ("decoder_start_token_id", None),
+    ],
+)
+def test_values_that_cannot_work_are_refused_by_name(field, value):
+    widths = {"d_k": 64, "d_v": 64} if field == "d_model" else {}
+    with pytest.raises(ValueError, match=rf"^{field}:"):
+        VaswaniConfig(**{**widths, field: value})
+
+
+@pytest.mark.parametrize(("field", "value"), [("d_model", "wide"), ("position_encoding", "rotary"), ("dropout", "a")])
+def test_values_of_another_type_are_refused_by_name(field, value):
+    with pytest.raises((ValueError, StrictDataclassError), match=field):
+        VaswaniConfig(**{field: value})
+
+
+def test_learned_positions_need_a_table_but_no_even_width():
+    assert VaswaniConfig(position_encoding="learned", d_model=9, num_heads=3).d_k == 3
+    with pytest.raises(ValueError, match=r"^max_position_embeddings:"):
+        VaswaniConfig(position_encoding="learned", max_position_embeddings=0)
+
+
+def test_unknown_variant_names_the_rows():
+    with pytest.raises(ValueError, match=r"variant: there is no 'small' in Table 3; choose from base, A-h1"):
+        VaswaniConfig.from_variant("small")
+
+
+def test_overrides_take_precedence_over_the_row():
+    config = VaswaniConfig.from_variant("big", dropout=0.1, vocab_size=100)
+    assert (config.d_model, config.d_k, config.dropout, config.vocab_size) == (1024, 64, 0.1, 100)
+
+
+def test_saved_configuration_loads_unchanged(tmp_path):
+    config = VaswaniConfig.from_variant("B-dk16", position_encoding="sinusoidal_halves")
+    config.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert isinstance(loaded, VaswaniConfig)
+    assert loaded.to_diff_dict() == config.to_diff_dict()

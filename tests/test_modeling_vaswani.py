@@ -1,0 +1,504 @@
+"""Section 3 against independent references: loops, float64 formulas, torch.nn.Transformer*, MarianMTModel."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModel, MarianConfig, MarianMTModel
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+
+from vaswani_transformer import PAPER_VARIANTS, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
+from vaswani_transformer.modeling_vaswani import VaswaniAttention, sinusoidal_positions
+
+
+PAD, VOCABULARY = 0, 37
+
+
+def randomize(model: nn.Module) -> None:
+    """Weights large enough that every one of them, biases and norms included, moves the output."""
+    for parameter in model.parameters():
+        parameter.data = 0.3 * torch.randn_like(parameter)
+
+
+def padded_batch(left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sources and targets of different lengths; targets begin with the start token, which is the padding id."""
+    sources = [torch.randint(3, VOCABULARY, (length,)) for length in (9, 4, 6, 1)]
+    targets = [torch.cat((torch.zeros(1).long(), torch.randint(3, VOCABULARY, (n,)))) for n in (3, 7, 5, 2)]
+    side = "left" if left else "right"
+    return tuple(
+        nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD, padding_side=side)
+        for rows in (sources, targets)
+    )
+
+
+def multi_head(config: VaswaniConfig) -> dict:
+    """The same model with head widths that the reference implementations can express."""
+    return {**config.to_dict(), "d_k": 6, "d_v": 6, "vocab_size": VOCABULARY}
+
+
+# Table 3: "N", "d_model", ... are in PAPER_VARIANTS; here is the column "params, x10^6".
+PRINTED_MILLIONS = {
+    "base": 65,
+    "B-dk16": 58,
+    "B-dk32": 60,
+    "C-N2": 36,
+    "C-N4": 50,
+    "C-N8": 80,
+    "C-d256": 28,
+    "C-d1024": 168,
+    "C-ff1024": 53,
+    "C-ff4096": 90,
+}
+
+
+def millions(variant: str, rows: int) -> int:
+    with torch.device("meta"):
+        model = VaswaniForConditionalGeneration(VaswaniConfig.from_variant(variant, vocab_size=rows))
+    return round(model.num_parameters() / 1e6)
+
+
+@pytest.mark.parametrize("variant", PRINTED_MILLIONS)
+def test_parameter_counts_are_those_printed_in_table_3(variant):
+    assert millions(variant, rows=40960) == PRINTED_MILLIONS[variant]
+
+
+def test_parameter_count_of_big_needs_fewer_rows_than_the_others():
+    # The rows that give the others their printed counts give `big` 218 million; the printed 213 needs about 36,000.
+    assert millions("big", rows=40960) == 218
+    assert millions("big", rows=36000) == 213
+    assert millions("base", rows=36000) != PRINTED_MILLIONS["base"]
+
+
+def test_every_variant_of_table_3_builds_and_is_distinct():
+    configs = {name: VaswaniConfig.from_variant(name).to_dict() for name in PAPER_VARIANTS}
+    assert len({str(sorted(config.items(), key=str)) for config in configs.values()}) == len(PAPER_VARIANTS)
+    assert len(PAPER_VARIANTS) == 20  # base, 4 + 2 + 7 + 4 + 1 variations, big
+
+
+@torch.no_grad()
+def test_attention_equals_loops_written_from_equation_1(config):
+    attention = VaswaniAttention(config, is_cross=True)
+    randomize(attention)
+    config._attn_implementation = "eager"
+    target, source = torch.randn(2, 3, config.d_model), torch.randn(2, 5, config.d_model)
+    legal = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]]).bool()
+    mask = torch.zeros(2, 1, 1, 5).masked_fill(~legal[:, None, None], float("-inf"))
+
+    expected = torch.zeros(2, 3, config.d_model)
+    for b in range(2):
+        for i in range(3):
+            heads = []
+            for h in range(config.num_heads):
+                keys, values = slice(5 * h, 5 * h + 5), slice(7 * h, 7 * h + 7)
+                query = (attention.q_proj.weight @ target[b, i] + attention.q_proj.bias)[keys]
+                scores, head = {}, torch.zeros(7)
+                for j in range(5):
+                    if legal[b, j]:
+                        key = (attention.k_proj.weight @ source[b, j] + attention.k_proj.bias)[keys]
+                        scores[j] = math.exp(float(query @ key) / math.sqrt(5))
+                for j, score in scores.items():
+                    value = (attention.v_proj.weight @ source[b, j] + attention.v_proj.bias)[values]
+                    head += score / sum(scores.values()) * value
+                heads.append(head)
+            expected[b, i] = attention.out_proj.weight @ torch.cat(heads) + attention.out_proj.bias
+
+    output, weights = attention(target, mask, encoder_hidden_states=source)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=0)
+    assert weights.shape == (2, config.num_heads, 3, 5)
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_positions_equal_the_formula_in_float64_up_to_10000(interleaved):
+    d_model, positions = 16, [0, 1, 2, 63, 64, 777, 5000, 9999, 10000]
+    encoded = sinusoidal_positions(torch.tensor(positions), d_model, interleaved)
+    for row, position in zip(encoded, positions, strict=True):
+        for i in range(d_model // 2):
+            if interleaved:
+                angle, sine, cosine = position / 10000 ** (2 * i / d_model), 2 * i, 2 * i + 1
+            else:
+                angle, sine, cosine = position / 10000 ** (i / (d_model / 2 - 1)), i, d_model // 2 + i
+            assert float(row[sine]) == pytest.approx(math.sin(angle), abs=1e-7)
+            assert float(row[cosine]) == pytest.approx(math.cos(angle), abs=1e-7)
+
+
+def torch_reference(model: VaswaniForConditionalGeneration, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Logits by torch's own post-norm layers, with the model's weights, embedding and positions."""
+    config, weights = model.config, model.state_dict()
+    common = {"dropout": 0.0, "activation": "relu", "batch_first": True, "layer_norm_eps": config.layer_norm_eps}
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(config.d_model, config.num_heads, config.d_ff, **common),
+        config.encoder_layers,
+        enable_nested_tensor=False,
+    ).eval()
+    decoder = nn.TransformerDecoder(
+        nn.TransformerDecoderLayer(config.d_model, config.num_heads, config.d_ff, **common), config.decoder_layers
+    ).eval()
+    names = {
+        "self_attn.out_proj": "self_attn.out_proj",
+        "multihead_attn.out_proj": "encoder_attn.out_proj",
+        "linear1": "feed_forward.fc1",
+        "linear2": "feed_forward.fc2",
+        "norm1": "self_attn_residual.norm",
+    }
+    for stack, module, norms in (
+        ("encoder", encoder, {"norm2": "feed_forward_residual.norm"}),
+        ("decoder", decoder, {"norm2": "encoder_attn_residual.norm", "norm3": "feed_forward_residual.norm"}),
+    ):
+        for name, parameter in module.named_parameters():
+            _, layer, rest = name.split(".", 2)
+            ours = f"model.{stack}.layers.{layer}."
+            if "in_proj" in rest:
+                kind = "encoder_attn" if rest.startswith("multihead") else "self_attn"
+                suffix = rest.rpartition("in_proj_")[2]
+                parameter.data = torch.cat([weights[f"{ours}{kind}.{p}_proj.{suffix}"] for p in "qkv"])
+            else:
+                theirs, _, suffix = rest.rpartition(".")
+                parameter.data = weights[f"{ours}{ {**names, **norms}[theirs] }.{suffix}"].clone()
+
+    def embed(ids: torch.Tensor) -> torch.Tensor:
+        rows = weights["model.shared.weight"][ids] * math.sqrt(config.d_model)
+        positions = sinusoidal_positions(torch.arange(ids.shape[1]), config.d_model)
+        return torch.where(ids.eq(PAD).unsqueeze(-1), 0.0, rows) + positions
+
+    causal = torch.ones(target.shape[1], target.shape[1]).triu(1).bool()
+    padding = source.eq(PAD)
+    memory = encoder(embed(source), src_key_padding_mask=padding)
+    states = decoder(embed(target), memory, tgt_mask=causal, memory_key_padding_mask=padding)
+    return states @ weights["model.shared.weight"].T
+
+
+@torch.no_grad()
+def test_logits_equal_those_of_torch_on_padded_batches(config):
+    model = VaswaniForConditionalGeneration(VaswaniConfig(**multi_head(config))).eval()
+    randomize(model)
+    source, target = padded_batch()
+    expected = torch_reference(model, source, target)
+    for attention in ("eager", "sdpa"):
+        model.set_attn_implementation(attention)
+        logits = model(source, decoder_input_ids=target).logits
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+
+
+def marian_twin(model: VaswaniForConditionalGeneration) -> MarianMTModel:
+    """A MarianMTModel with the model's weights and its layout of positions."""
+    config = model.config
+    shape = {
+        f"{stack}_{name}": value
+        for stack in ("encoder", "decoder")
+        for name, value in (("ffn_dim", config.d_ff), ("attention_heads", config.num_heads))
+    }
+    marian = MarianMTModel(
+        MarianConfig(
+            vocab_size=config.vocab_size,
+            d_model=config.d_model,
+            encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers,
+            activation_function="relu",
+            scale_embedding=True,
+            pad_token_id=PAD,
+            eos_token_id=1,
+            decoder_start_token_id=PAD,
+            forced_eos_token_id=None,
+            max_position_embeddings=64,
+            **shape,
+        )
+    ).eval()
+    names = {
+        "self_attn_residual.norm": "self_attn_layer_norm",
+        "encoder_attn_residual.norm": "encoder_attn_layer_norm",
+        "feed_forward_residual.norm": "final_layer_norm",
+        "feed_forward.fc": "fc",
+    }
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        weights[name] = tensor
+    weights["model.shared.weight"][PAD] = 0.0  # Marian has no other way to embed its start token as zero
+    marian.load_state_dict(weights, strict=False)
+    table = sinusoidal_positions(torch.arange(64), config.d_model)
+    for stack in (marian.model.encoder, marian.model.decoder):
+        stack.embed_positions.weight.data = table
+    for module in marian.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = config.layer_norm_eps
+    return marian
+
+
+@torch.no_grad()
+def test_logits_equal_those_of_marian_on_padded_batches(config):
+    model = VaswaniForConditionalGeneration(VaswaniConfig(**multi_head(config))).eval()
+    randomize(model)
+    marian = marian_twin(model)
+    source, target = padded_batch()
+    logits = model(source, decoder_input_ids=target).logits
+    expected = marian(source, attention_mask=source.ne(PAD).long(), decoder_input_ids=target).logits
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "flex_attention"])
+@pytest.mark.parametrize("left", [False, True], ids=["padded right", "padded left"])
+@pytest.mark.parametrize("encoding", ["sinusoidal", "sinusoidal_halves", "learned"])
+def test_logits_of_a_sentence_do_not_depend_on_its_batch(config, attention, left, encoding):
+    # flex attention takes only head widths that are powers of two
+    model = VaswaniForConditionalGeneration(
+        VaswaniConfig(**{**multi_head(config), "d_k": 8, "d_v": 8, "position_encoding": encoding})
+    ).eval()
+    randomize(model)
+    model.requires_grad_(False)
+    source, target = padded_batch(left)
+    lengths = (4, 8, 6, 3)
+    width = target.shape[1]
+    columns = torch.arange(width)
+    target_mask = torch.stack([columns >= width - n if left else columns < n for n in lengths]).long()
+    model.set_attn_implementation(attention)
+    with torch.compiler.set_stance("force_eager"):  # flex attention compiles itself, which takes most of a minute
+        batched = model(source, decoder_input_ids=target, decoder_attention_mask=target_mask).logits
+    model.set_attn_implementation("eager")
+    for row, length in enumerate(lengths):
+        kept = target_mask[row].bool()
+        alone = model(source[row][source[row].ne(PAD)][None], decoder_input_ids=target[row][kept][None]).logits[0]
+        assert alone.shape[0] == length
+        torch.testing.assert_close(batched[row][kept], alone, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_padding_is_recognised_without_a_mask(model):
+    source, target = padded_batch()
+    with_mask = model(source, attention_mask=source.ne(PAD).long(), decoder_input_ids=target).logits
+    torch.testing.assert_close(model(source, decoder_input_ids=target).logits, with_mask)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_target_position_sees_all_before_it_and_nothing_behind(model, attention):
+    model.set_attn_implementation(attention)
+    source, target = padded_batch()
+    changed = target.clone()
+    changed[:, 4] = (changed[:, 4] + 1) % VOCABULARY
+    before, after = (model(source, decoder_input_ids=ids).logits for ids in (target, changed))
+    torch.testing.assert_close(before[:, :4], after[:, :4], atol=1e-6, rtol=0)
+    assert (before[:, 4:] - after[:, 4:]).abs().amax(dim=(0, 2)).min() > 1e-4
+
+
+def test_decoder_starts_from_zero_though_the_padding_row_is_trained(model):
+    source = torch.randint(3, VOCABULARY, (2, 5))
+    model(source, labels=torch.randint(3, VOCABULARY, (2, 4))).loss.backward()
+    shared = model.model.shared
+    assert shared.weight[PAD].abs().sum() > 0
+    assert shared.weight.grad[PAD].abs().sum() > 0  # through the softmax
+    assert shared(torch.tensor([PAD])).abs().sum() == 0
+    assert not torch.allclose(shared(torch.tensor([3])), shared.weight[3])
+    torch.testing.assert_close(shared(torch.tensor([3]))[0], shared.weight[3] * math.sqrt(model.config.d_model))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_decoding_step_by_step_with_a_cache_equals_decoding_at_once(model, kind):
+    source, target = padded_batch()
+    expected = model(source, decoder_input_ids=target).logits
+    if kind == "dynamic":
+        caches = [DynamicCache(config=model.config) for _ in range(2)]
+    else:
+        caches = [StaticCache(config=model.config, max_cache_len=length) for length in (12, source.shape[1])]
+    cache = EncoderDecoderCache(*caches)
+    for step in range(target.shape[1]):
+        output = model(
+            source,
+            decoder_input_ids=target[:, step : step + 1],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        torch.testing.assert_close(output.logits[:, 0], expected[:, step], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_several_tokens_at_once_may_follow_a_cache(model):
+    source, target = padded_batch()
+    expected = model(source, decoder_input_ids=target).logits
+    first = model(source, decoder_input_ids=target[:, :3], use_cache=True)
+    second = model(source, decoder_input_ids=target[:, 3:], past_key_values=first.past_key_values)
+    torch.testing.assert_close(torch.cat((first.logits, second.logits), 1), expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_decoder_alone_keeps_cross_attention_out_of_its_cache(model):
+    decoder, memory = model.model.decoder, torch.randn(2, 5, model.config.d_model)
+    target = torch.randint(3, VOCABULARY, (2, 4))
+    cache = DynamicCache(config=model.config)
+    whole = decoder(target, encoder_hidden_states=memory).last_hidden_state
+    for step in range(4):
+        state = decoder(target[:, step : step + 1], encoder_hidden_states=memory, past_key_values=cache)
+        torch.testing.assert_close(state.last_hidden_state[:, 0], whole[:, step], atol=1e-5, rtol=1e-5)
+
+
+def test_labels_are_shifted_behind_the_start_token(model):
+    labels = torch.tensor([[5, 6, 1], [7, 1, -100]])
+    shifted = model.prepare_decoder_input_ids_from_labels(labels)
+    assert shifted.tolist() == [[PAD, 5, 6], [PAD, 7, 1]]
+
+
+@torch.no_grad()
+def test_loss_is_the_negative_log_likelihood_of_each_label_given_those_before(model):
+    source = torch.randint(3, VOCABULARY, (2, 5))
+    labels = torch.tensor([[5, 6, 1], [7, 1, -100]])
+    total = 0.0
+    for row in range(2):
+        kept = [int(label) for label in labels[row] if label != -100]
+        for position, label in enumerate(kept):
+            prefix = torch.tensor([[PAD, *kept[:position]]])
+            probabilities = model(source[row : row + 1], decoder_input_ids=prefix).logits[0, -1].double().softmax(-1)
+            total -= math.log(float(probabilities[label]))
+    assert float(model(source, labels=labels).loss) == pytest.approx(total / 5, rel=1e-5)
+    assert float(model(source, labels=labels, num_items_in_batch=20).loss) == pytest.approx(total / 20, rel=1e-5)
+
+
+def test_weights_survive_saving_and_loading_tied(model, tmp_path):
+    randomize(model)
+    source, target = padded_batch()
+    model.save_pretrained(tmp_path)
+    loaded = VaswaniForConditionalGeneration.from_pretrained(tmp_path)
+    torch.testing.assert_close(
+        loaded(source, decoder_input_ids=target).logits, model(source, decoder_input_ids=target).logits
+    )
+    assert loaded.lm_head.weight is loaded.model.shared.weight
+    assert loaded.model.encoder.embed_tokens.weight is loaded.model.decoder.embed_tokens.weight
+    assert not list(tmp_path.glob("*.bin"))
+    base = AutoModel.from_pretrained(tmp_path)
+    assert isinstance(base, VaswaniModel)
+    torch.testing.assert_close(
+        base(source, decoder_input_ids=target).last_hidden_state,
+        model.model(source, decoder_input_ids=target).last_hidden_state,
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_loads_and_stays_close(model, tmp_path, dtype):
+    model.save_pretrained(tmp_path)
+    loaded = VaswaniForConditionalGeneration.from_pretrained(tmp_path, dtype=dtype)
+    source, target = padded_batch()
+    logits = loaded(source, decoder_input_ids=target).logits
+    assert logits.dtype == dtype
+    expected = model(source, decoder_input_ids=target).logits
+    torch.testing.assert_close(logits.float(), expected, atol=30 * torch.finfo(dtype).eps, rtol=0.05)
+
+
+def test_gradient_checkpointing_gives_the_same_gradients(model):
+    source, labels = torch.randint(3, VOCABULARY, (2, 5)), torch.randint(3, VOCABULARY, (2, 4))
+    model.config.dropout = 0.0
+    gradients = []
+    for enable in (False, True):
+        model.train()
+        if enable:
+            model.gradient_checkpointing_enable()
+            assert model.model.encoder.layers[0].gradient_checkpointing
+        model.zero_grad()
+        torch.manual_seed(0)
+        model(source, labels=labels).loss.backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-6, rtol=1e-4, msg=name)
+
+
+def test_attentions_and_hidden_states_are_returned_on_request(model):
+    model.set_attn_implementation("eager")
+    config = model.config
+    source, target = padded_batch()
+    outputs = model(source, decoder_input_ids=target, output_attentions=True, output_hidden_states=True)
+    batch, s, t, h = *source.shape, target.shape[1], config.num_heads
+    assert [a.shape for a in outputs.encoder_attentions] == [(batch, h, s, s)] * config.encoder_layers
+    assert [a.shape for a in outputs.decoder_attentions] == [(batch, h, t, t)] * config.decoder_layers
+    assert [a.shape for a in outputs.cross_attentions] == [(batch, h, t, s)] * config.decoder_layers
+    for attention in (*outputs.encoder_attentions, *outputs.decoder_attentions, *outputs.cross_attentions):
+        torch.testing.assert_close(attention.sum(-1), torch.ones(attention.shape[:-1]))
+    assert len(outputs.encoder_hidden_states) == config.encoder_layers + 1
+    assert len(outputs.decoder_hidden_states) == config.decoder_layers + 1
+    torch.testing.assert_close(outputs.decoder_hidden_states[-1] @ model.lm_head.weight.T, outputs.logits)
+
+
+def test_only_the_logits_asked_for_are_computed(model):
+    source, target = padded_batch()
+    every = model(source, decoder_input_ids=target).logits
+    torch.testing.assert_close(model(source, decoder_input_ids=target, logits_to_keep=2).logits, every[:, -2:])
+    chosen = torch.tensor([0, 3])
+    torch.testing.assert_close(model(source, decoder_input_ids=target, logits_to_keep=chosen).logits, every[:, chosen])
+
+
+def test_embeddings_can_be_given_instead_of_ids(model):
+    source, target = padded_batch()
+    embed = model.get_input_embeddings()
+    outputs = model(
+        inputs_embeds=embed(source),
+        attention_mask=source.ne(PAD).long(),
+        decoder_inputs_embeds=embed(target),
+    )
+    torch.testing.assert_close(outputs.logits, model(source, decoder_input_ids=target).logits)
+    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+        model.model.encoder()
+    with pytest.raises(ValueError, match="either decoder_input_ids or decoder_inputs_embeds"):
+        model(source)
+
+
+def test_the_vocabulary_can_be_resized(model):
+    source, target = padded_batch()
+    expected = model(source, decoder_input_ids=target).logits
+    model.resize_token_embeddings(VOCABULARY + 8)
+    logits = model(source, decoder_input_ids=target).logits
+    assert logits.shape[-1] == model.config.vocab_size == VOCABULARY + 8
+    torch.testing.assert_close(logits[..., :VOCABULARY], expected)
+
+
+def test_initialisation_is_that_of_the_authors_code():
+    config = VaswaniConfig(vocab_size=2000, encoder_layers=1, decoder_layers=1)
+    model = VaswaniForConditionalGeneration(config)
+    d, ff = config.d_model, config.d_ff
+    encoder, decoder = model.model.encoder.layers[0], model.model.decoder.layers[0]
+    limits = {
+        encoder.self_attn.q_proj: (d, 3 * d),  # Q, K, V are drawn as one matrix d -> 3d
+        encoder.self_attn.v_proj: (d, 3 * d),
+        decoder.self_attn.k_proj: (d, 3 * d),
+        decoder.encoder_attn.q_proj: (d, d),
+        decoder.encoder_attn.k_proj: (d, 2 * d),  # K, V of encoder-decoder attention as one d -> 2d
+        decoder.encoder_attn.out_proj: (d, d),
+        encoder.feed_forward.fc1: (d, ff),
+        encoder.feed_forward.fc2: (ff, d),
+    }
+    for linear, (fan_in, fan_out) in limits.items():
+        limit = math.sqrt(6 / (fan_in + fan_out))
+        assert 0.999 * limit < float(linear.weight.abs().max()) <= limit
+        assert float(linear.weight.std()) == pytest.approx(limit / math.sqrt(3), rel=0.01)  # uniform
+        assert float(linear.bias.abs().max()) == 0.0
+    assert float(model.model.shared.weight.std()) == pytest.approx(d**-0.5, rel=0.01)
+    assert model.lm_head.weight is model.model.shared.weight
+
+
+def test_the_whole_model_compiles_without_graph_breaks(model):
+    source, target = padded_batch()
+    expected = model(source, decoder_input_ids=target).logits
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        torch.testing.assert_close(
+            compiled(source, attention_mask=source.ne(PAD).long(), decoder_input_ids=target).logits,
+            expected,
+            atol=1e-5,
+            rtol=1e-5,
+        )
+
+
+def test_a_learned_table_ends_and_says_so(config):
+    learned = VaswaniConfig(**{**multi_head(config), "position_encoding": "learned", "max_position_embeddings": 6})
+    model = VaswaniForConditionalGeneration(learned).eval()
+    source, target = torch.randint(3, VOCABULARY, (1, 6)), torch.randint(3, VOCABULARY, (1, 4))
+    output = model(source, decoder_input_ids=target, use_cache=True)
+    with pytest.raises(ValueError, match="max_position_embeddings = 6"):
+        model(torch.randint(3, VOCABULARY, (1, 7)), decoder_input_ids=target)
+    with pytest.raises(ValueError, match="max_position_embeddings = 6"):
+        model(source, decoder_input_ids=target[:, :3], past_key_values=output.past_key_values)
+
+
+def test_sinusoids_go_on_where_training_ended(model):
+    long = torch.randint(3, VOCABULARY, (1, 3000))
+    assert torch.isfinite(model(long, decoder_input_ids=torch.tensor([[PAD]])).logits).all()
