@@ -68,3 +68,16 @@ def tokenizer() -> VaswaniTokenizer:
     pairs = phrasebook("validation")
     corpus = (sentence for pair in pairs for sentence in pair)
     return VaswaniTokenizer.train(corpus, vocab_size=400, show_progress=False)
+
+
+@pytest.fixture(scope="session")
+def saved_model(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an untrained model and its tokenizer, as training leaves it."""
+    torch.manual_seed(0)
+    config = VaswaniConfig(
+        vocab_size=len(tokenizer), d_model=16, d_ff=32, num_heads=2, encoder_layers=1, decoder_layers=1
+    )
+    directory = tmp_path_factory.mktemp("model")
+    VaswaniForConditionalGeneration(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory

@@ -70,14 +70,25 @@ class VaswaniGenerationMixin(GenerationMixin):
         stopping_criteria: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Translate; arguments and results are those of `transformers.GenerationMixin.generate`."""
+        """Translate; arguments and results are those of `transformers.GenerationMixin.generate`.
+
+        Without `attention_mask`, padding is recognised by its id. Behind its end every sequence is padded.
+
+        Raises:
+            ValueError: There is no source, or `length_penalty_type` is unknown.
+        """
+        ids = kwargs.get("input_ids") if inputs is None else inputs
+        if ids is not None and ids.dim() == 2 and kwargs.get("attention_mask") is None:
+            kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
         config = self.generation_config if generation_config is None else generation_config
+        prefix = kwargs.get("decoder_input_ids")
+        prefix_length = 1 if prefix is None else prefix.shape[1]
+        limits = None
         over_source = kwargs.pop("max_new_tokens_over_source", getattr(config, "max_new_tokens_over_source", None))
-        given = {name: kwargs.get(name, getattr(config, name, None)) for name in ("max_new_tokens", "max_length")}
-        if over_source is not None and all(value is None for value in given.values()):
-            limits = self._source_lengths(inputs, kwargs) + over_source  # [batch]
-            prefix = kwargs.get("decoder_input_ids")
-            criterion = LengthPerSentence(limits, prefix_length=1 if prefix is None else prefix.shape[1])
+        given = [kwargs.get(name, getattr(config, name, None)) for name in ("max_new_tokens", "max_length")]
+        if over_source is not None and given == [None, None]:
+            limits = self._limits(over_source, prefix_length, kwargs)
+            criterion = LengthPerSentence(limits, prefix_length)
             stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), criterion])
             longest = int(limits.max())
             if generation_config is None:
@@ -85,21 +96,39 @@ class VaswaniGenerationMixin(GenerationMixin):
             else:  # transformers deprecates giving both an object and keywords
                 generation_config = copy.deepcopy(generation_config)
                 generation_config.max_new_tokens = longest
-        return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
+        output = super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
+        self._pad_behind_the_end(
+            output if isinstance(output, torch.Tensor) else output.sequences, limits, prefix_length
+        )
+        return output
 
-    def _source_lengths(self, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> torch.Tensor:
-        """Tokens of each source sentence, EOS included, padding not: `[batch]`."""
+    def _limits(self, over_source: int, prefix_length: int, kwargs: dict[str, Any]) -> torch.Tensor:
+        """Tokens that each sentence may generate, EOS included: `[batch]`."""
         if kwargs.get("attention_mask") is not None:
-            return kwargs["attention_mask"].sum(-1)
-        ids = kwargs.get("input_ids") if inputs is None else inputs
-        if ids is not None:
-            return ids.ne(self.config.pad_token_id).sum(-1)
-        states = kwargs.get("inputs_embeds")
-        if states is None:
-            if kwargs.get("encoder_outputs") is None:
-                raise ValueError("generate needs a source: input_ids, inputs_embeds or encoder_outputs")
-            states = kwargs["encoder_outputs"][0]
-        return torch.full((states.shape[0],), states.shape[1], device=states.device)
+            lengths = kwargs["attention_mask"].sum(-1)
+        else:
+            states = kwargs.get("inputs_embeds")
+            if states is None:
+                if kwargs.get("encoder_outputs") is None:
+                    raise ValueError("generate needs a source: input_ids, inputs_embeds or encoder_outputs")
+                states = kwargs["encoder_outputs"][0]
+            lengths = torch.full((states.shape[0],), states.shape[1], device=states.device)
+        limits = lengths + over_source
+        if getattr(self.config, "position_encoding", None) == "learned":
+            limits = limits.clamp(max=self.config.max_position_embeddings + 1 - prefix_length)
+        return limits
+
+    def _pad_behind_the_end(self, sequences: torch.Tensor, limits: torch.Tensor | None, prefix_length: int) -> None:
+        """Fill with padding what lies behind a sequence's EOS or limit, where transformers' beam search writes EOS when
+        the padding's id is 0. `sequences` is `[batch * returned, prefix + target]`."""
+        generated = sequences[:, prefix_length:]
+        eos = torch.tensor(self.config.eos_token_id, device=sequences.device)
+        ends = torch.isin(generated, eos).int()  # [batch * returned, target]
+        behind = ends.cumsum(-1) > ends
+        if limits is not None:
+            limits = limits.repeat_interleave(sequences.shape[0] // limits.shape[0]).to(sequences.device)
+            behind |= torch.arange(generated.shape[1], device=sequences.device) >= limits.unsqueeze(-1)
+        generated.masked_fill_(behind, self.config.pad_token_id)
 
     def _beam_search(
         self,

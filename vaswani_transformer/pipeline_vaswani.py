@@ -1,5 +1,6 @@
 """`pipeline("translation")`, which transformers 5 no longer has: text in, translated text out."""
 
+import copy
 import re
 from types import GeneratorType
 from typing import Any
@@ -66,8 +67,12 @@ class VaswaniTranslationPipeline(Pipeline):
         blank = model_inputs.pop("blank")
         if hasattr(self, "_prepare_generate_kwargs"):  # from transformers 5.20
             generate_kwargs = self._prepare_generate_kwargs(generate_kwargs)
-        else:
-            generate_kwargs.setdefault("generation_config", self.generation_config)
+        elif "generation_config" not in generate_kwargs:
+            config = copy.deepcopy(self.generation_config)
+            # The pipeline has filled in transformers' default, which is no limit of this model's.
+            if self.model.generation_config.max_length is None and config.max_length == 20:
+                config.max_length = None
+            generate_kwargs["generation_config"] = config
         output_ids = self.model.generate(**model_inputs, **generate_kwargs)  # [batch * returned, target]
         batch = model_inputs["input_ids"].shape[0]
         return {"output_ids": output_ids.unflatten(0, (batch, -1)), "blank": blank}
