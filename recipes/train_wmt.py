@@ -123,53 +123,46 @@ def main() -> None:
     data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
     try:
         checkpoint = checkpoint_to_resume(args)
+        config = configure_model(model_args)
+        schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
+        averaging = CheckpointAveraging(args.average_last, args.save_minutes)
         set_seed(args.seed)
         with args.main_process_first(local=False, desc="preparing the data"):
             corpora = load_corpora(data_args)
             tokenizer = load_tokenizer(data_args, corpora["train"], args.output_dir, checkpoint)
             encoded = {split: encode(corpus, tokenizer, data_args) for split, corpus in corpora.items()}
             train_dataset, cleaning = clean_corpus(encoded["train"], data_args.max_length, data_args.max_ratio)
-        averaging = CheckpointAveraging(args.average_last, args.save_minutes)
+        config.vocab_size = len(tokenizer)
         trainer = VaswaniTrainer(
-            build_model(model_args, tokenizer),
+            VaswaniForConditionalGeneration(config),
             args,
             train_dataset=train_dataset,
             eval_dataset=encoded.get("validation"),
             processing_class=tokenizer,
-            callbacks=[NoamSchedule(int(args.warmup_steps), args.learning_rate_factor), averaging],
+            callbacks=[schedule, averaging],
         )
         trainer.get_train_dataloader()  # a token budget that cannot work fails here, before training
     except (ValueError, OSError, StrictDataclassError) as error:
-        sys.exit(f"train_wmt.py: {error}")
-    trainer.remove_callback(ProgressCallback)
-    trainer.add_callback(TrainingProgress())
-    if trainer.is_world_process_zero():
-        show_plan(trainer, cleaning)
+        sys.exit(f"train_wmt.py: {' '.join(str(error).split())}")
 
-    if args.use_cpu:
-        keep_freed_memory()
-    started = time.time()
-    trainer.train(resume_from_checkpoint=checkpoint)
     results: dict[str, Any] = {
         "run": describe_run(),
         "data": {**vars(data_args), "cleaning": cleaning},
-        "model": {"parameters": trainer.model.num_parameters(), **trainer.model.config.to_dict()},
+        "model": {"parameters": trainer.model.num_parameters(), **config.to_dict()},
         "settings": {name: getattr(args, name) for name in REPORTED_SETTINGS},
-        "training": describe_training(trainer, averaging, time.time() - started),
     }
+    show_plan(trainer, cleaning)
+    results["training"] = train(trainer, averaging, checkpoint)
     trainer.save_model()
     PartialState().wait_for_everyone()
 
     translations: dict[str, list[str]] = {}
-    for split in ("validation", "test"):
+    models = {"validation": args.output_dir, "test": args.output_dir, "test_last_checkpoint": averaging.averaged[-1]}
+    for name, directory in models.items():
+        split = name.split("_")[0]
         if split in corpora:
-            results[split], translations[split] = score(
-                args.output_dir, tokenizer, corpora[split], encoded[split], data_args
-            )
+            results[name], translations[name] = score(directory, tokenizer, corpora[split], encoded[split], data_args)
     if "test" in corpora:
-        results["test_last_checkpoint"], _ = score(
-            averaging.averaged[-1], tokenizer, corpora["test"], encoded["test"], data_args
-        )
         results["examples"] = choose_examples(corpora["test"], translations["test"], data_args)
     if trainer.is_world_process_zero():
         write_results(Path(args.output_dir), results, translations, trainer.state.log_history)
@@ -184,8 +177,9 @@ def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
         if checkpoint is None:
             raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
         return checkpoint
-    # The others wait while the main process prepares the data, and come late.
-    if PartialState().is_main_process and directory.exists() and any(directory.iterdir()):
+    # The other processes may come late, when the main one has begun to write.
+    traces = [*directory.glob("checkpoint-*"), *directory.glob("model*.safetensors")]
+    if PartialState().is_main_process and traces:
         raise ValueError(f"output_dir: {directory} already holds a run; choose another, or go on with --resume")
     return None
 
@@ -227,13 +221,15 @@ def encode(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, data_args: DataA
     return encode_corpus(corpus, tokenizer, data_args.source_language, data_args.target_language, data_args.num_proc)
 
 
-def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> VaswaniForConditionalGeneration:
+def configure_model(model_args: ModelArguments) -> VaswaniConfig:
+    """The row of Table 3 with what was changed of it; the vocabulary's size is the tokenizer's to say."""
     overrides = {name: value for name, value in vars(model_args).items() if value is not None}
-    variant = overrides.pop("variant")
-    return VaswaniForConditionalGeneration(VaswaniConfig.from_variant(variant, vocab_size=len(tokenizer), **overrides))
+    return VaswaniConfig.from_variant(overrides.pop("variant"), **overrides)
 
 
 def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
+    if not trainer.is_world_process_zero():
+        return
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
     sampler, args = trainer.batch_sampler, trainer.args
     steps = len(sampler) // sampler.num_parts
@@ -241,19 +237,28 @@ def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
         f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})\n"
         f"{trainer.model.num_parameters():,} parameters\n"
         f"{steps:,} steps an epoch, of at most {args.source_tokens:,} source and {args.target_tokens:,} target tokens, "
-        f"{sampler.padding_share:.1%} of them padding"
+        f"{sampler.padding_share:.1%} of them padding",
+        flush=True,
     )
 
 
-def describe_training(trainer: VaswaniTrainer, averaging: CheckpointAveraging, seconds: float) -> dict[str, Any]:
+def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: str | None) -> dict[str, Any]:
+    """Train, leave the average in the trainer's model, and return what there is to report."""
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(TrainingProgress())
+    if trainer.args.use_cpu:
+        keep_freed_memory()
+    started = time.monotonic()
+    trainer.train(resume_from_checkpoint=checkpoint)
     return {
-        "seconds": seconds,
+        "seconds": time.monotonic() - started,
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "target_tokens": trainer.total_target_tokens,
         "padding_share": trainer.batch_sampler.padding_share,
         "processes": trainer.args.world_size,
         "averaged": [directory.name for directory in averaging.averaged],
+        "resumed_from": None if checkpoint is None else Path(checkpoint).name,
     }
 
 

@@ -80,7 +80,7 @@ class VaswaniAttention(nn.Module):
         self.k_proj = nn.Linear(config.d_model, config.num_heads * config.d_k, bias=bias)  # W^K
         self.v_proj = nn.Linear(config.d_model, config.num_heads * config.d_v, bias=bias)  # W^V
         self.out_proj = nn.Linear(config.num_heads * config.d_v, config.d_model, bias=bias)  # W^O
-        # The authors drew Q, K and V as one matrix (in encoder-decoder attention, K and V), which the Glorot limit sees.
+        # The authors drew Q, K, V as one matrix (in encoder-decoder attention K, V), which enters the Glorot limit.
         fused = [self.k_proj, self.v_proj] if is_cross else [self.q_proj, self.k_proj, self.v_proj]
         for projection in fused:
             projection.fan_out = sum(other.out_features for other in fused)
@@ -295,8 +295,8 @@ class VaswaniPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """The authors' code: Glorot-uniform weights, limit sqrt(6 / (fan_in + fan_out)), zero biases, and embeddings from
-        N(0, 1 / d_model)."""
+        """The authors' code: Glorot-uniform weights, that is, within sqrt(6 / (fan_in + fan_out)), zero biases, and
+        embeddings from N(0, 1 / d_model)."""
         if isinstance(module, nn.Linear):
             limit = math.sqrt(6.0 / (module.in_features + getattr(module, "fan_out", module.out_features)))
             init.uniform_(module.weight, -limit, limit)

@@ -1,8 +1,10 @@
 """Section 5.1 of the paper: one vocabulary shared by source and target, of byte-pair encodings or of word-pieces."""
 
-import unicodedata
+import json
+import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, TextIO
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -10,12 +12,18 @@ from transformers import PreTrainedTokenizerFast
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
 
+_NORMALIZER = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
+
 # A word with the space before it, a number, a run of other signs, or a single white-space character. A run ends at 100
-# characters, for the word-piece search is quadratic in its length. Nothing is dropped, so joining the runs gives the text back.
+# characters, for the word-piece search is quadratic in its length. Nothing is dropped: the runs joined are the text.
 _RUNS = Regex(r" ?[\p{L}\p{M}]{1,100}| ?\p{N}{1,100}| ?[^\s\p{L}\p{M}\p{N}]{1,100}|\s")
+_LONGEST_RUN = 101  # with its space
 
 # No run has a space behind its first character, so that no text can be mistaken for a marked continuation.
 _CONTINUATION = "# "
+
+# Word-pieces know so many characters. Of the rest, rare in any one pair of languages, each would cost two entries.
+_MAX_CHARACTERS = 1000
 
 
 class VaswaniTokenizer(PreTrainedTokenizerFast):
@@ -39,21 +47,20 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         """Learn a vocabulary from sentences of both languages.
 
         Args:
-            corpus_iterator: Sentences, source and target alike; read once.
+            corpus_iterator: Sentences, source and target alike; read once, for "wordpiece" into a temporary file.
             vocab_size: Number of entries, the three special ones included (paper: 37,000 and 32,000).
-            model: "bpe" (the paper's English-German) or "wordpiece" (its English-French).
+            model: "bpe" (the paper's English-German) or "wordpiece" (its English-French), which knows the 1,000 most
+                frequent characters of the corpus.
             show_progress: Whether to draw progress bars.
 
         Raises:
-            ValueError: The corpus is empty or too small for so many entries, or the model is unknown.
+            ValueError: The corpus is empty or too small for so many entries, or has too many characters for so few,
+                or the model is unknown.
         """
         if model not in ("bpe", "wordpiece"):
             raise ValueError(f'model: must be "bpe" or "wordpiece", is {model!r}')
-        build = _byte_pair_encoding if model == "bpe" else _word_pieces
-        backend, trainer = build(vocab_size, show_progress)
-        if model == "wordpiece":
-            corpus_iterator = _with_every_character_inside_a_word(corpus_iterator)
-        backend.train_from_iterator(corpus_iterator, trainer)
+        learn = _learn_byte_pairs if model == "bpe" else _learn_word_pieces
+        backend = learn(_not_empty(corpus_iterator), vocab_size, show_progress)
         learned = backend.get_vocab_size()
         if learned < vocab_size:
             raise ValueError(
@@ -63,19 +70,17 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         if learned > vocab_size:
             raise ValueError(
                 f"vocab_size: {vocab_size} cannot even hold the {learned} characters and special tokens of a "
-                f'"{model}" vocabulary of this corpus; ask for more'
+                f'"{model}" vocabulary of this corpus; ask for {learned} or more'
             )
         backend.post_processor = processors.TemplateProcessing(
             single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, backend.token_to_id(EOS))]
         )
-        return cls(
-            tokenizer_object=backend, pad_token=PAD, eos_token=EOS, unk_token=UNK, split_special_tokens=True
-        )
+        return cls(tokenizer_object=backend, pad_token=PAD, eos_token=EOS, unk_token=UNK, split_special_tokens=True)
 
 
-def _byte_pair_encoding(vocab_size: int, show_progress: bool) -> tuple[Tokenizer, trainers.Trainer]:
+def _learn_byte_pairs(corpus: Iterable[str], vocab_size: int, show_progress: bool) -> Tokenizer:
     backend = Tokenizer(models.BPE())
-    backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
+    backend.normalizer = _NORMALIZER
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(_RUNS, "isolated"),
@@ -89,37 +94,60 @@ def _byte_pair_encoding(vocab_size: int, show_progress: bool) -> tuple[Tokenizer
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=show_progress,
     )
-    return backend, trainer
+    backend.train_from_iterator(corpus, trainer)
+    return backend
 
 
-def _word_pieces(vocab_size: int, show_progress: bool) -> tuple[Tokenizer, trainers.Trainer]:
-    longest_run = 101
+def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bool) -> Tokenizer:
+    learner = Tokenizer(models.WordPiece())
+    learner.normalizer = _NORMALIZER
+    learner.pre_tokenizer = pre_tokenizers.Split(_RUNS, "isolated")
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
+        characters = _characters_of(corpus, copy)
+        # A character needs an entry for the start of a run and another for inside it, wherever the corpus has it. The
+        # trainer would number the latter in the order of a hash table, which is another in every run.
+        inside = [_CONTINUATION + character for character in characters if character != " "]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size,
+            special_tokens=[PAD, EOS, UNK, *inside],
+            initial_alphabet=characters,
+            limit_alphabet=len(characters),
+            continuing_subword_prefix=_CONTINUATION,
+            show_progress=show_progress,
+        )
+        learner.train_from_iterator(map(json.loads, copy), trainer)
     backend = Tokenizer(
-        models.WordPiece(unk_token=UNK, continuing_subword_prefix=_CONTINUATION, max_input_chars_per_word=longest_run)
+        models.WordPiece(
+            learner.get_vocab(),
+            unk_token=UNK,
+            continuing_subword_prefix=_CONTINUATION,
+            max_input_chars_per_word=_LONGEST_RUN,
+        )
     )
-    backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
-    backend.pre_tokenizer = pre_tokenizers.Split(_RUNS, "isolated")
+    backend.add_special_tokens([PAD, EOS, UNK])
+    backend.normalizer = learner.normalizer
+    backend.pre_tokenizer = learner.pre_tokenizer
     backend.decoder = decoders.Sequence(
         [decoders.Replace(Regex("^" + _CONTINUATION), ""), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[PAD, EOS, UNK],
-        limit_alphabet=1000,  # of the rest, rare in any one pair of languages, each would cost two entries
-        continuing_subword_prefix=_CONTINUATION,
-        show_progress=show_progress,
-    )
-    return backend, trainer
+    return backend
 
 
-def _with_every_character_inside_a_word(corpus_iterator: Iterable[str]) -> Iterator[str]:
-    """The corpus, and a last line that doubles every character of it.
+def _characters_of(corpus: Iterable[str], copy: TextIO) -> list[str]:
+    """The characters that word-pieces are to know, the most frequent first; the corpus is copied, to be read again."""
+    counts: Counter[str] = Counter()
+    for sentence in corpus:
+        counts.update(_NORMALIZER.normalize_str(sentence))
+        copy.write(json.dumps(sentence) + "\n")
+    copy.seek(0)
+    return sorted(counts, key=lambda character: (-counts[character], character))[:_MAX_CHARACTERS]
 
-    A character has one entry at the start of a word and another inside: only those that were seen are learned, and a
-    word with the other would be unknown.
-    """
-    characters: set[str] = set()
+
+def _not_empty(corpus_iterator: Iterable[str]) -> Iterator[str]:
+    """The corpus; at its end a ValueError if there was no text in it."""
+    empty = True
     for sentence in corpus_iterator:
-        characters.update(unicodedata.normalize("NFC", sentence))
+        empty = empty and not sentence.strip()
         yield sentence
-    yield " ".join(2 * character for character in sorted(characters) if not character.isspace())
+    if empty:
+        raise ValueError("corpus_iterator: there is no text to learn a vocabulary from; give it sentences")

@@ -1,5 +1,5 @@
-"""Section 5.1 of the paper: sentence pairs "batched together by approximate sequence length", each batch of about 25,000
-source and 25,000 target tokens."""
+"""Section 5.1 of the paper: sentence pairs "batched together by approximate sequence length", about 25,000 source and
+25,000 target tokens in each batch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,11 +29,21 @@ def plan_batches(
 ) -> BatchPlan:
     """Cut a corpus into global batches of at most so many tokens a side, padding included.
 
+    Each batch takes as many sentences as fit. The last takes over up to half of those of the one before, for no update
+    should rest on a sentence or two.
+
     Raises:
-        ValueError: A sentence alone exceeds the budget.
+        ValueError: There are no sentences, or one alone exceeds the budget.
     """
-    source, target = np.asarray(source_lengths), np.asarray(target_lengths)
-    for name, lengths, budget in (("source_tokens", source, source_tokens), ("target_tokens", target, target_tokens)):
+    # A slice, because a column of a dataset is quick to read only at once.
+    source, target = np.asarray(source_lengths[:]), np.asarray(target_lengths[:])
+    if not len(source) == len(target) > 0:
+        raise ValueError(
+            f"source_lengths, target_lengths: {len(source)} and {len(target)} of them; "
+            f"give as many of each, and at least one"
+        )
+    budgets = (source_tokens, target_tokens)
+    for name, lengths, budget in zip(("source_tokens", "target_tokens"), (source, target), budgets, strict=True):
         if lengths.max() > budget:
             raise ValueError(
                 f"{name}: a budget of {budget} tokens cannot hold the longest sentence, of {lengths.max()} tokens; "
@@ -44,13 +54,22 @@ def plan_batches(
     starts = [0]
     while starts[-1] < len(order):
         # No batch holds more sentences than tokens, so a window of that many is enough to find its end.
-        window = slice(starts[-1], starts[-1] + min(source_tokens, target_tokens))
-        count = np.arange(1, len(source[window]) + 1)
-        padded_source = count * np.maximum.accumulate(source[window])
-        padded_target = count * np.maximum.accumulate(target[window])
-        fits = (padded_source <= source_tokens) & (padded_target <= target_tokens)  # true, then false for good
-        starts.append(starts[-1] + int(fits.sum()))
+        window = slice(starts[-1], starts[-1] + min(budgets))
+        starts.append(starts[-1] + _count_that_fits(source[window], target[window], *budgets))
+    if len(starts) > 2:
+        half = (starts[-1] - starts[-3]) // 2
+        share = _count_that_fits(source[-half:][::-1], target[-half:][::-1], *budgets)
+        starts[-2] = min(starts[-2], starts[-1] - share)
     return BatchPlan(order, np.asarray(starts), source, target)
+
+
+def _count_that_fits(source: np.ndarray, target: np.ndarray, source_tokens: int, target_tokens: int) -> int:
+    """How many of the sentences, from the first on, make up a batch within the budget."""
+    count = np.arange(1, len(source) + 1)
+    padded_source = count * np.maximum.accumulate(source)
+    padded_target = count * np.maximum.accumulate(target)
+    # True up to the answer, and false behind it, for padded sizes grow.
+    return int(((padded_source <= source_tokens) & (padded_target <= target_tokens)).sum())
 
 
 class TokenBudgetBatchSampler:
@@ -67,11 +86,11 @@ class TokenBudgetBatchSampler:
         target_lengths: Tokens of each target sentence.
         source_tokens: Budget of source tokens of a global batch, padding included (paper: 25,000).
         target_tokens: Budget of target tokens of a global batch, padding included (paper: 25,000).
-        num_parts: Number of processes times accumulation steps.
+        num_parts: Micro-batches of a global batch: the number of processes times accumulation steps.
         seed: With the epoch, the only source of randomness.
 
     Raises:
-        ValueError: A sentence alone exceeds the budget, or a batch has fewer sentences than parts.
+        ValueError: There are no sentences, one alone exceeds the budget, or a batch has fewer of them than parts.
     """
 
     def __init__(
@@ -87,11 +106,20 @@ class TokenBudgetBatchSampler:
         self.seed = seed
         self.epoch = 0
         self.plan = plan_batches(source_lengths, target_lengths, source_tokens, target_tokens)
-        self._starts = _with_at_least(num_parts, self.plan.starts)
-        self.padding_share = self._padding_share()
+        counts = np.diff(self.plan.starts)  # [batches]
+        if counts.min() < num_parts:
+            raise ValueError(
+                f"source_tokens, target_tokens: a batch of {counts.min()} sentences cannot be divided among "
+                f"{num_parts} processes and accumulation steps; raise the budget, or lower "
+                f"gradient_accumulation_steps or max_length"
+            )
+        firsts = self.plan.starts[:-1, None] + np.outer(counts, np.arange(num_parts)) // num_parts  # [batches, parts]
+        self._part_starts = np.append(firsts, len(self.plan.order))  # [batches * parts + 1]
+        tokens = self.plan.source.sum() + self.plan.target.sum()
+        self.padding_share = float(1.0 - tokens / self._padded_sizes(self._part_starts).sum())
 
     def __len__(self) -> int:
-        return (len(self._starts) - 1) * self.num_parts
+        return len(self._part_starts) - 1
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration yields."""
@@ -101,9 +129,8 @@ class TokenBudgetBatchSampler:
         generator = np.random.default_rng((self.seed, self.epoch))
         order = self._shuffle_equal_lengths(generator)
         for batch in self._batch_order(generator):
-            members = order[self._starts[batch] : self._starts[batch + 1]]
-            for part in np.array_split(members, self.num_parts):
-                yield part.tolist()
+            for part in range(batch * self.num_parts, (batch + 1) * self.num_parts):
+                yield order[self._part_starts[part] : self._part_starts[part + 1]].tolist()
 
     def _shuffle_equal_lengths(self, generator: np.random.Generator) -> np.ndarray:
         """`plan.order` with the pairs of equal source and target length in a new order."""
@@ -112,40 +139,11 @@ class TokenBudgetBatchSampler:
         return self.plan.order[shuffled[np.lexsort(keys)]]
 
     def _batch_order(self, generator: np.random.Generator) -> np.ndarray:
-        batches = generator.permutation(len(self._starts) - 1)
-        costliest = np.argmax(self._costs())
+        batches = generator.permutation(len(self.plan.starts) - 1)
+        costliest = np.argmax(self._padded_sizes(self.plan.starts))
         return np.concatenate(([costliest], batches[batches != costliest]))
 
-    def _costs(self) -> np.ndarray:
-        """Padded size of each global batch in tokens of both sides."""
-        source, target = self._longest(self._starts)
-        return np.diff(self._starts) * (source + target)
-
-    def _longest(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return tuple(np.maximum.reduceat(side, starts[:-1]) for side in (self.plan.source, self.plan.target))
-
-    def _padding_share(self) -> float:
-        """Share of the tokens of an epoch's micro-batches, both sides, that is padding."""
-        sizes = [
-            len(part)
-            for first, last in zip(self._starts[:-1], self._starts[1:], strict=True)
-            for part in np.array_split(np.arange(last - first), self.num_parts)
-        ]
-        starts = np.concatenate(([0], np.cumsum(sizes)))
-        source, target = self._longest(starts)
-        padded = int((np.asarray(sizes) * (source + target)).sum())
-        return 1.0 - int(self.plan.source.sum() + self.plan.target.sum()) / padded
-
-
-def _with_at_least(num_parts: int, starts: np.ndarray) -> np.ndarray:
-    """Let the last batch, the remainder, have a sentence for each part, at the expense of the one before."""
-    starts = starts.copy()
-    if len(starts) > 2:
-        starts[-2] = min(starts[-2], starts[-1] - num_parts)
-    smallest = int(np.diff(starts).min())
-    if smallest < num_parts:
-        raise ValueError(
-            f"source_tokens, target_tokens: a batch of {smallest} sentences cannot be divided among "
-            f"{num_parts} processes and accumulation steps; raise the budget, or lower max_length"
-        )
-    return starts
+    def _padded_sizes(self, starts: np.ndarray) -> np.ndarray:
+        """Tokens of both sides, padding included, in each batch; `starts` is as in the plan."""
+        source, target = (np.maximum.reduceat(side, starts[:-1]) for side in (self.plan.source, self.plan.target))
+        return np.diff(starts) * (source + target)

@@ -19,6 +19,7 @@ def encode_corpus(
     Returns:
         Rows of `input_ids`, `labels`, and their lengths `source_length`, `target_length`, EOS included.
     """
+    languages = (source_language, target_language)
 
     def encode(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         sides = [[(pair[language] or "").strip() for pair in batch["translation"]] for language in languages]
@@ -30,7 +31,6 @@ def encode_corpus(
             "target_length": [len(ids) for ids in target_ids],
         }
 
-    languages = (source_language, target_language)
     return corpus.map(encode, batched=True, remove_columns=corpus.column_names, num_proc=num_proc, desc="Encoding")
 
 
@@ -48,7 +48,8 @@ def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0
     Raises:
         ValueError: Nothing is left.
     """
-    source, target = np.asarray(encoded["source_length"]), np.asarray(encoded["target_length"])
+    # A slice, because a column is quick to read only at once.
+    source, target = (np.asarray(encoded[column][:]) for column in ("source_length", "target_length"))
     shorter, longer = np.minimum(source, target), np.maximum(source, target)
     empty = shorter <= 1  # EOS alone
     too_long = ~empty & (longer > max_length)

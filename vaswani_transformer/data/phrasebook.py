@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple, TypeVar
 
+
 Pair = tuple[str, str]  # (English, German)
 Item = TypeVar("Item")
 
@@ -51,8 +52,8 @@ _UNIONS = {"people": "adult person kin", "thing": "furniture portable vehicle bu
 
 # English, German, the stem of its endings ("teuer", but "ein teures Auto"): the nouns that it is said of.
 _ADJECTIVE_TABLE = """
-old alt alt: adult teacher doctor friend neighbor animal text clothing thing place
-young jung jung: adult person animal
+old alt alt: adult teacher doctor friend neighbor animal text bread clothing thing place
+young jung jung: adult student teacher doctor friend neighbor animal
 small klein klein: child boy girl brother sister animal food clothing thing place
 big groß groß: adult boy brother sister animal food clothing thing place
 friendly freundlich freundlich: people
@@ -75,8 +76,8 @@ heavy schwer schwer: furniture bag box bicycle book
 interesting interessant interessant: text picture city museum
 """
 
-# English, "+" before a word that stays at the verb, "~" before one after the object | infinitive, first and third person,
-# participle ("+" with sein) | subjects | complements by tie | places by preposition; "*" stands for _ANYWHERE.
+# English, "+" before a word that stays at the verb, "~" before one after the object | infinitive with its prefix, first
+# and third person, participle ("+" with sein) | subjects | complements by tie | places by tie, "*" for _ANYWHERE.
 _VERB_TABLE = """
 read reads read | lesen lese liest gelesen | people | acc: text | in: garden kitchen park school
 write writes wrote | schreiben schreibe schreibt geschrieben | people | acc: letter poem book | in: kitchen school
@@ -98,7 +99,7 @@ try tries tried ~on | an-probieren probiere probiert anprobiert | people | acc: 
 wash washes washed | waschen wasche wäscht gewaschen | people | acc: clothing dog horse car apple potato | in: garden
 repair repairs repaired | reparieren repariere repariert repariert | people | acc: furniture vehicle door window | -
 feed feeds fed | füttern füttere füttert gefüttert | people | acc: animal | in: garden forest village
-help helps helped | helfen helfe hilft geholfen | people | dat: people | in: garden kitchen school
+help helps helped | helfen helfe hilft geholfen | people | dat: people animal | in: garden kitchen school
 thank thanks thanked | danken danke dankt gedankt | people | dat: people | -
 wait waits waited | warten warte wartet gewartet | people | for: people | *
 give gives gave | geben gebe gibt gegeben | people | give: text food mass clothing portable animal | -
@@ -121,17 +122,12 @@ be is was | sein bin ist +gewesen | people | - | -
 _ANYWHERE = """in: place; behind: house school station car; in front of: house school museum car door; \
 next to: window door lamp table; under: table"""
 
-# What ties a phrase to its verb: English preposition, German preposition, case.
+# What ties a phrase to its verb: English preposition, German preposition, case. An object is tied by its case alone, or
+# by "give": in the accusative, beside a recipient.
 _TIE_TABLE = """for auf acc; with mit dat; into in acc; to zu dat; in in dat; behind hinter dat; in front of vor dat; \
 next to neben dat; under unter dat"""
 
 # English, German, the modes that it goes with.
-_FREQUENCY_TABLE = """
-often | oft | present past
-always | immer | present past
-sometimes | manchmal | present past
-never | nie | present past
-"""
 _TIME_TABLE = """
 today | heute | present past future can must should want
 now | jetzt | present can must should
@@ -174,9 +170,10 @@ def _dictionary(text: str) -> dict[str, str]:
 _NUMBERS = _dictionary(
     "two:zwei/three:drei/four:vier/five:fünf/six:sechs/seven:sieben/eight:acht/nine:neun/ten:zehn/eleven:elf/twelve:zwölf"
 )
+_FREQUENCIES = _dictionary("often:oft/always:immer/sometimes:manchmal/never:nie")
 _POSSESSIVES = _dictionary("my:mein/our:unser/his:sein/her:ihr/their:ihr")
 _CONJUNCTIONS = _dictionary("because:weil/although:obwohl/if:wenn/when:wenn/that:dass/and:und/but:aber")
-_QUESTIONS = _dictionary(":/when:wann/why:warum/who:wer")
+_QUESTIONS = {"": "", "when": "wann", "why": "warum"}
 _CASES = ("nom", "acc", "dat")
 
 
@@ -262,16 +259,17 @@ def _parse_verbs() -> dict[str, Verb]:
 
 
 NOUNS = _parse_nouns()
-ADJECTIVES = {words.split()[0]: (*words.split()[1:], _nouns(nouns)) for words, nouns in _rows(_ADJECTIVE_TABLE, ": ")}
+ADJECTIVES = {  # German, the stem of its endings, its nouns
+    english: (german, stem, _nouns(nouns))
+    for (english, german, stem), nouns in ((words.split(), nouns) for words, nouns in _rows(_ADJECTIVE_TABLE, ": "))
+}
 VERBS = _parse_verbs()  # by German infinitive: to eat is "essen" for people and "fressen" for animals
 VERBS["sein"] = VERBS["sein"]._replace(present=("bin", "ist", "sind"))  # no other plural differs from the infinitive
 PRONOUNS = {
     english: Phrase(english, (english, english_object), dict(zip(_CASES, german, strict=True)), int(person))
     for english, english_object, *german, person in _rows(_PRONOUN_TABLE, " ")
 }
-_TIES = {"acc": ("", "acc"), "dat": ("", "dat"), "give": ("", "acc")}  # to give takes a recipient in the dative, too
-_TIES |= {english: (german, case) for english, german, case in (tie.rsplit(" ", 2) for tie in _TIE_TABLE.split("; "))}
-_FREQUENCIES = {english: (german, modes.split()) for english, german, modes in _rows(_FREQUENCY_TABLE)}
+_TIES = {english: (german, case) for english, german, case in (tie.rsplit(" ", 2) for tie in _TIE_TABLE.split("; "))}
 _TIMES = {english: (german, modes.split()) for english, german, modes in _rows(_TIME_TABLE)}
 _MODES = {mode: (english.split(), german.split()) for mode, english, german in _rows(_MODE_TABLE)}
 
@@ -368,6 +366,8 @@ def _german_verb(name: str, mode: str, person: int) -> tuple[str, str, str]:
 
 
 class Clause(NamedTuple):
+    """What one clause says, and how it sounds in each place of a sentence."""
+
     subject: Phrase
     verb: str  # German infinitive
     mode: str = "present"  # or past, or a key of _MODES
@@ -402,14 +402,14 @@ class Clause(NamedTuple):
 
     def german(self, order: str = "main") -> str:
         """Without punctuation; order: main (the verb second), question (first) or subordinate (last)."""
-        time = (_TIMES | _FREQUENCIES)[self.time][0] if self.time else ""
+        time = _TIMES[self.time][0] if self.time in _TIMES else _FREQUENCIES.get(self.time, "")
         noun = self.object.german["dat" if "dat" in VERBS[self.verb].complements else "acc"] if self.object else ""
         is_definite = self.object is not None and self.object.definite
         middle = _join(
             self.recipient.german["dat"] if self.recipient else "",
             noun if is_definite else "",
             time if self.fronted != "time" else "",
-            "nicht" if self.negated and not (self.object and self.object.determiner == "no") else "",
+            "nicht" if self.negated and (self.object is None or self.object.determiner != "no") else "",
             self.place[1] if self.fronted != "place" else "",
             self.governed[1],
             noun if not is_definite else "",
@@ -433,7 +433,7 @@ def statement(clause: Clause) -> Pair:
 
 
 def question(clause: Clause, word: str = "") -> Pair:
-    """A question for yes or no, with when or why, or with the clause's subject "who"."""
+    """A question for yes or no, after "when" or "why", or of a clause whose subject is "who"."""
     if word == "who":
         return _punctuated(clause.english(), clause.german(), "?")
     english, german = clause.english(question=True), clause.german("question")
@@ -473,15 +473,18 @@ although | past past past past past wanted had | past past past wanted had
 if | present present present future future can must should want | present present present want
 when | present | present
 when | past past past past wanted had | past
--and | present present present past past past future can must should want wanted had | present past
--but | present present present past past past future can must should want wanted had | present past
+-and | present present present present future can must should want | present present present future can must
+-and | past past past past past wanted had | past past past wanted had
+-but | present present present present future can must should want | present present present future can must
+-but | past past past past past wanted had | past past past wanted had
 """
 _COMPOUNDS = [(words[0], words[1].split(), words[2].split()) for words in _rows(_COMPOUND_TABLE)]
-_ANY_MODE = _COMPOUNDS[-1][1]
+_ANY_MODE = _COMPOUNDS[0][1] + _COMPOUNDS[1][1]
+_EXCLUSIVE = ("red green black white", "old young new", "small big", "cold hot", "fresh old")
 _REPORTING = ("sagen", "glauben", "wissen")
 _ACTIONS = [verb for verb in VERBS if verb not in (*_REPORTING, "sein")]
 _ADJECTIVES_OF = {noun: [word for word in ADJECTIVES if noun in ADJECTIVES[word][2]] for noun in NOUNS}
-_DESCRIBABLE = [noun for noun in NOUNS if len(_ADJECTIVES_OF[noun]) > 1]
+_DESCRIBABLE = [noun for noun in NOUNS if len(_ADJECTIVES_OF[noun]) > 2]
 _PEOPLE = _nouns("people")
 
 
@@ -503,12 +506,17 @@ _DETERMINERS = {
 }
 
 
+def _clash(adjective: str, other: str) -> bool:
+    """Whether one thing cannot well be both."""
+    return adjective == other or any({adjective, other} <= set(exclusive.split()) for exclusive in _EXCLUSIVE)
+
+
 def _pronoun_for(phrase: Phrase) -> Phrase | None:
     """The pronoun for a person just named, if there is a clear one."""
     noun, is_plural = phrase.noun, phrase.person == 2
     if noun in PRONOUNS:
         return phrase
-    if noun not in _PEOPLE or noun == "child" and not is_plural:
+    if noun not in _PEOPLE or (noun == "child" and not is_plural):
         return None
     return PRONOUNS["they" if is_plural else "she" if NOUNS[noun].gender == "f" or noun == "girl" else "he"]
 
@@ -548,15 +556,16 @@ class _Author:
     def compound(self) -> Pair:
         conjunction, modes, second_modes = self.choose(_COMPOUNDS)
         is_reversed = conjunction[0] != "-" and self.chance(0.35)
-        first = self.clause(modes, timed=0.2, fronted=0.0 if is_reversed else 0.4)
+        timed = 0.0 if conjunction == "when" else 0.15  # "als" tells of one time: it suits neither "often" nor another
+        first = self.clause(modes, timed=timed, fronted=0.0 if is_reversed else 0.4, described=0.0)
         pronoun = _pronoun_for(first.subject) if self.chance(0.6) else None
-        second = self.clause(second_modes, pronoun, timed=0.1, described=0.3 if pronoun else 0.05)
+        second = self.clause(second_modes, pronoun, timed=timed, described=0.3 if pronoun else 0.0)
         return compound(first, conjunction.strip("-"), second, is_reversed)
 
     def report(self) -> Pair:
         subject, verb = self.subject(_PEOPLE), self.choose(_REPORTING)
         pronoun = _pronoun_for(subject) if self.chance(0.3) else None
-        negated = subject.definite and self.chance(0.2)
+        negated = subject.definite and verb != "wissen" and self.chance(0.2)
         return compound(Clause(subject, verb, negated=negated), "that", self.clause(_ANY_MODE, pronoun, timed=0.2))
 
     def clause(
@@ -566,46 +575,48 @@ class _Author:
         timed: float = 0.0,
         fronted: float = 0.0,
         negated: float = 0.15,
-        described: float = 0.12,
+        described: float = 0.18,
     ) -> Clause:
         """A clause in one of the modes, of the subject given or any; the numbers are probabilities."""
         name, mode = self.choose(_ACTIONS), self.choose(modes)
         verb, is_negated = VERBS[name], mode not in ("must", "had") and self.chance(negated)
         if self.chance(described):
             return self.description(mode, subject, is_negated)
-        if subject and name == "fressen" or mode == "past" and name == "lesen":  # "they read": now, or then?
+        if (subject and name == "fressen") or (mode == "past" and name == "lesen"):  # "they read": now, or then?
             return self.clause(modes, subject, timed, fronted, negated, described)
         subject = subject or self.subject(verb.subjects, "definite" if is_negated else "subject")
         self.words.add(verb.english[0])
         parts = self.complements(verb, subject, is_negated)
         if verb.places and (name in ("sitzen", "ankommen") or self.chance(0.2 if parts else 0.7)):
-            tie = self.choose(tuple(verb.places))
+            tie = self.choose([tie for tie, nouns in verb.places.items() for _ in nouns])
             parts["place"] = tied(tie, self.noun_phrase(verb.places[tie], "definite" if is_negated else "place"))
         if self.chance(timed):
             is_frequency = mode in ("present", "past") and not is_negated and self.chance(0.3)
-            times = _FREQUENCIES if is_frequency else _TIMES
-            parts["time"] = self.choose([time for time, (_, its_modes) in times.items() if mode in its_modes])
-        front = "time" if parts.get("time") in _TIMES else "place" if "place" in parts else ""
+            times = [time for time in _TIMES if mode in _TIMES[time][1] and not (is_negated and time == "every day")]
+            parts["time"] = self.choose(tuple(_FREQUENCIES) if is_frequency else times)
+        front = "time" if parts.get("time") in _TIMES else "place" if "place" in parts and subject.noun in NOUNS else ""
         return Clause(subject, name, mode, negated=is_negated, fronted=front if self.chance(fronted) else "", **parts)
 
     def complements(self, verb: Verb, subject: Phrase, negated: bool) -> dict:
         """What the verb asks for, as arguments of Clause."""
-        if not verb.complements or "with" in verb.complements and self.chance(0.4):
+        if not verb.complements or ("with" in verb.complements and self.chance(0.4)):
             return {}
         tie = self.choose(tuple(verb.complements))
         nouns = verb.complements[tie]
-        if tie == "give":
-            recipient = self.object(_PEOPLE, "definite", subject)
-            return {"recipient": recipient, "object": self.object(nouns, "negated" if negated else "gift", subject, verb)}
-        if tie in ("acc", "dat"):
-            return {"object": self.object(nouns, "negated" if negated else "object", subject, verb)}
-        return {"governed": tied(tie, self.object(nouns, "definite", subject, verb))}
+        if tie in _TIES:
+            role = "place" if tie == "into" and not negated else "definite"
+            return {"governed": tied(tie, self.object(nouns, role, subject, verb))}
+        recipient = self.object(_PEOPLE, "definite", subject) if tie == "give" else None
+        role = "negated" if negated else "gift" if recipient else "object"
+        return {"recipient": recipient, "object": self.object(nouns, role, subject, verb)}
 
     def description(self, mode: str, subject: Phrase | None, negated: bool) -> Clause:
         mode = "past" if mode in _PAST_MODES else "future" if mode == "future" else "present"
-        subject = subject or self.subject(_PEOPLE if self.chance(0.5) else _DESCRIBABLE, "definite")
-        noun = "man" if subject.noun in PRONOUNS else subject.noun
-        predicate = self.choose([word for word in _ADJECTIVES_OF[noun] if (word, noun) not in self.related])
+        subject = subject or self.subject(_PEOPLE if self.chance(0.3) else _DESCRIBABLE, "definite")
+        noun = "mother" if subject.noun in PRONOUNS else subject.noun  # of whom no age or size is told
+        said = [word for word, related in self.related if related == subject.noun]
+        options = [word for word in _ADJECTIVES_OF[noun] if not any(_clash(word, other) for other in said)]
+        predicate = self.choose(options)
         self.words.add(predicate)
         self.related.add((predicate, subject.noun))
         return Clause(subject, "sein", mode, predicate=predicate, negated=negated)
@@ -628,9 +639,10 @@ class _Author:
         """A phrase of one of the nouns, where possible one that the sentence does not have yet."""
         noun = self.choose([noun for noun in nouns if noun not in self.nouns] or nouns)
         determiner = self.choose(_DETERMINERS[noun, role])
-        may_be_plural = NOUNS[noun].plural != "" and determiner != "a" and self.chance(0.1 if role == "place" else 1.0)
-        plural = may_be_plural and (determiner in ("/", ".") or self.chance(0.25))
-        is_numbered = determiner == "/" or plural and determiner not in (".", "no") and self.chance(0.2)
+        likely = 0.1 if NOUNS[noun].group in ("home", "town") else 0.25
+        is_counted = NOUNS[noun].plural != "" and determiner != "a"
+        plural = is_counted and (determiner in ("/", ".") or self.chance(likely))
+        is_numbered = determiner == "/" or (plural and determiner not in (".", "no") and self.chance(0.2))
         number = self.choose(tuple(_NUMBERS)) if is_numbered else ""
         adjective = self.choose(_ADJECTIVES_OF[noun]) if _ADJECTIVES_OF[noun] and self.chance(0.4) else ""
         self.nouns.add(noun)
@@ -673,7 +685,14 @@ def _corpus() -> dict[str, tuple[Pair, ...]]:
 
 
 def phrasebook(split: str) -> list[Pair]:
-    """The distinct (English, German) pairs of "train" (20,000), "validation" (500) or "test" (500), always the same."""
+    """Distinct (English, German) pairs, the same on each call, machine and version of Python.
+
+    Args:
+        split: "train" (20,000 pairs), "validation" (500) or "test" (500).
+
+    Raises:
+        ValueError: There is no such split.
+    """
     if split not in SPLIT_SIZES:
         raise ValueError(f"no split {split!r} in the phrasebook; choose from {', '.join(SPLIT_SIZES)}")
     return list(_corpus()[split])

@@ -44,7 +44,7 @@ def perplexity(
         batch = collator([rows[int(index)] for index in indices]).to(model.device)
         labels = batch.pop("labels")  # [batch, target]
         logits = model(**batch).logits.flatten(0, 1).float()
-        total[0] += F.cross_entropy(logits, labels.flatten(), reduction="sum").double()
+        total[0] += F.cross_entropy(logits, labels.flatten(), reduction="none").sum(dtype=torch.float64)
         total[1] += labels.ne(-100).sum()
     nats, tokens = reduce(total, "sum").tolist()
     return {"perplexity": math.exp(nats / tokens), "nats_per_token": nats / tokens, "tokens": int(tokens)}

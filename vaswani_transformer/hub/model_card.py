@@ -55,7 +55,7 @@ def write_model_card(path: str | Path, results: dict[str, Any], picture: str | N
         _training(results),
         f"![Learning curve]({picture})" if picture else "",
         "## Limits\n\nThe model has seen the training corpus named above and nothing else. Text of another kind, "
-        "longer sentences, and words that are rare there will be translated badly; no output has been checked by a person.",
+        "longer sentences, and words that are rare there will be translated badly; no person has checked its output.",
     ]
     ModelCard("\n\n".join(section for section in sections if section) + "\n").save(path)
 

@@ -1,71 +1,92 @@
 """Section 6.1 of the paper: the model to use is the average of the last checkpoints."""
 
+import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
 
-def average_checkpoints(directories: Sequence[str | Path]) -> dict[str, torch.Tensor]:
+logger = logging.get_logger(__name__)
+
+
+def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Tensor]:
     """Mean of the weights of several checkpoints, summed in float64 and returned in float32.
 
     Args:
-        directories: Each with a `model.safetensors`, or the shards of one.
+        directories: Each with a `model.safetensors`, or its shards and their index.
 
     Returns:
         The averaged state dict.
 
     Raises:
-        ValueError: There are no directories, or their tensors differ in name or shape.
-        FileNotFoundError: A directory has no safetensors.
+        ValueError: There are no directories, their tensors differ in name or shape, or a file is damaged.
+        FileNotFoundError: A directory has no safetensors, or lacks a shard.
     """
-    if not directories:
-        raise ValueError("there are no checkpoints to average; save at least one")
+    if isinstance(directories, (str, Path)):
+        raise ValueError(f"directories: must be a list of checkpoints, is one path, {directories}")
+    paths = [Path(directory) for directory in directories]
+    if not paths:
+        raise ValueError("directories: there are no checkpoints to average; save at least one")
     total: dict[str, torch.Tensor] = {}
-    for directory in directories:
-        weights = _load_weights(Path(directory))
-        shapes = {name: tensor.shape for name, tensor in weights.items()}
-        if total and shapes != {name: tensor.shape for name, tensor in total.items()}:
-            raise ValueError(f"{directory}: its tensors differ in name or shape from those of {directories[0]}")
+    for path in paths:
+        weights = _load_weights(path)
+        if total:
+            _check_same_tensors(weights, total, path, paths[0])
         for name, tensor in weights.items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    return {name: (tensor / len(directories)).float() for name, tensor in total.items()}
+    return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 
 def _load_weights(directory: Path) -> dict[str, torch.Tensor]:
-    files = sorted(directory.glob("model*.safetensors"))
-    if not files:
-        raise FileNotFoundError(f"{directory}: there is no model.safetensors to average")
-    return {name: tensor for file in files for name, tensor in load_file(file).items()}
+    files, index = [directory / SAFE_WEIGHTS_NAME], directory / SAFE_WEIGHTS_INDEX_NAME
+    if index.is_file() and not files[0].is_file():
+        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        files = [directory / shard for shard in sorted(set(shards))]
+    weights = {}
+    for file in files:
+        if not file.is_file():
+            raise FileNotFoundError(f"{directory}: there is no {file.name} to average")
+        try:
+            weights.update(load_file(file))
+        except SafetensorError as error:
+            raise ValueError(f"{file}: is damaged, and cannot be averaged: {error}") from error
+    return weights
 
 
-def last_checkpoints(output_dir: str | Path, last: int) -> list[Path]:
-    """The `last` newest checkpoint directories of a trainer, oldest first."""
-    steps = {}
-    for directory in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        if match := re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", directory.name):
-            steps[int(match[1])] = directory
-    return [steps[step] for step in sorted(steps)[-last:]]
+def _check_same_tensors(
+    weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor], directory: Path, first: Path
+) -> None:
+    shapes, expected = ({name: tensor.shape for name, tensor in side.items()} for side in (weights, others))
+    different = sorted(name for name in shapes | expected if shapes.get(name) != expected.get(name))
+    if different:
+        raise ValueError(f"{directory}: differs from {first} in the name or shape of {different[0]}")
 
 
 class CheckpointAveraging(TrainerCallback):
     """Leaves the average of the last checkpoints in the trainer's model when training ends.
 
     `trainer.save_model()` then saves the average. The checkpoints themselves stay as they are, and training can be
-    resumed from them.
+    resumed from them. Of those that lie in `output_dir` when training begins, only the ones up to the step at which it
+    resumes count; the others are left from another run.
 
     Args:
         last: Number of checkpoints averaged (paper: 5 for base, 20 for big); fewer if fewer were written.
         every_minutes: Also write a checkpoint whenever so many minutes have passed (paper: 10), beside those that
             `save_strategy` asks for. With it the last step is saved, too.
+
+    Attributes:
+        averaged: The directories that were averaged, oldest first.
 
     Raises:
         ValueError: An argument is not positive. From `train()`: the trainer would delete the checkpoints too early
@@ -73,47 +94,60 @@ class CheckpointAveraging(TrainerCallback):
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
-        if last < 1:
+        if not last >= 1:
             raise ValueError(f"last: must be at least 1, is {last}")
-        if every_minutes is not None and every_minutes <= 0:
+        if every_minutes is not None and not every_minutes > 0:
             raise ValueError(f"every_minutes: must be positive, is {every_minutes}")
         self.last = last
         self.every_minutes = every_minutes
         self.averaged: list[Path] = []
+        self._steps: set[int] = set()  # of this run's checkpoints
         self._saved_at = 0.0
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if args.save_total_limit is not None and args.save_total_limit < self.last:
+        if 0 < (args.save_total_limit or 0) < self.last:  # the trainer, too, takes 0 for no limit
             raise ValueError(f"save_total_limit: {args.save_total_limit} is too few to average {self.last}; raise it")
         if args.load_best_model_at_end:
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
         if args.save_strategy == "no" and self.every_minutes is None:
             raise ValueError("save_strategy: there will be no checkpoints to average; set it, or every_minutes")
+        self._steps = {step for step in _checkpoints(args.output_dir) if step <= state.global_step}
         self._saved_at = time.monotonic()
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.every_minutes is None:
             return
-        due = torch.tensor(time.monotonic() - self._saved_at >= 60 * self.every_minutes, device=args.device).int()
-        # The clocks of processes differ, but all must save at the same step.
-        if broadcast(due).item() or state.global_step == state.max_steps:
+        due = time.monotonic() - self._saved_at >= 60 * self.every_minutes
+        if args.world_size > 1:  # the clocks of processes differ, but all must save at the same step
+            due = bool(broadcast(torch.tensor(int(due), device=args.device)).item())
+        if due or control.should_training_stop:
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._steps.add(state.global_step)
         self._saved_at = time.monotonic()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         PartialState().wait_for_everyone()  # the main process may still be writing the last one
-        self.averaged = last_checkpoints(args.output_dir, self.last)
-        model = kwargs["model"]
-        # Tied weights are stored once; the names of the others are missing, and stay tied.
-        missing, unexpected = model.load_state_dict(average_checkpoints(self.averaged), strict=False)
-        untied = set(missing) - set(model.all_tied_weights_keys)
-        if untied or unexpected:
-            raise ValueError(f"{self.averaged[-1]}: not a checkpoint of this model: {sorted(untied) + unexpected}")
+        checkpoints = _checkpoints(args.output_dir)
+        self.averaged = [checkpoints[step] for step in sorted(self._steps & checkpoints.keys())[-self.last :]]
+        if not self.averaged:
+            logger.warning("CheckpointAveraging: no checkpoint was written, so the model keeps its last weights")
+            return
+        # What the checkpoints lack is tied to what they have, or constant, and stays as it is.
+        _, unexpected = kwargs["model"].load_state_dict(average_checkpoints(self.averaged), strict=False)
+        if unexpected:
+            raise ValueError(f"{self.averaged[-1]}: not a checkpoint of this model, which has no {unexpected[0]}")
+
+
+def _checkpoints(output_dir: str | Path) -> dict[int, Path]:
+    """The checkpoint directories of a trainer, by step."""
+    found = {}
+    for directory in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        if match := re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", directory.name):
+            found[int(match[1])] = directory
+    return found

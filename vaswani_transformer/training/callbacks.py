@@ -5,14 +5,14 @@ from typing import Any
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
 
 
+# What is logged, how the bar calls it, and how it is written.
 _SHOWN = {
-    "loss": "{:.3f}",
-    "eval_loss": "{:.3f}",
-    "learning_rate": "{:.2e}",
-    "target_tokens_per_second": "{:.0f}",
-    "padding_share": "{:.1%}",
+    "loss": ("loss", "{:.3f}"),
+    "eval_loss": ("eval_loss", "{:.3f}"),
+    "learning_rate": ("lr", "{:.2e}"),
+    "target_tokens_per_second": ("tok/s", "{:.0f}"),
+    "padding_share": ("padding", "{:.1%}"),
 }
-_SHORT = {"learning_rate": "lr", "target_tokens_per_second": "tok/s", "padding_share": "padding"}
 
 
 class TrainingProgress(ProgressCallback):
@@ -20,6 +20,12 @@ class TrainingProgress(ProgressCallback):
 
     Replaces the trainer's own: `trainer.remove_callback(ProgressCallback)`, then `trainer.add_callback(...)`.
     """
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        super().on_train_begin(args, state, control, **kwargs)
+        self._latest: dict[str, float] = {}
 
     def on_log(
         self,
@@ -29,8 +35,9 @@ class TrainingProgress(ProgressCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not state.is_world_process_zero or self.training_bar is None:
+        if self.training_bar is None:  # evaluating alone, or not the main process
             return
-        latest = {name: entry[name] for entry in state.log_history for name in _SHOWN if name in entry}
-        shown = {_SHORT.get(name, name): _SHOWN[name].format(latest[name]) for name in _SHOWN if name in latest}
-        self.training_bar.set_postfix(shown)
+        self._latest.update(logs or {})
+        self.training_bar.set_postfix(
+            {short: form.format(self._latest[name]) for name, (short, form) in _SHOWN.items() if name in self._latest}
+        )

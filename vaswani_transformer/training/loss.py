@@ -1,4 +1,4 @@
-"""Section 5.4 of the paper: label smoothing, here as a sum over tokens divided by their number in the whole global batch."""
+"""Section 5.4 of the paper: label smoothing, summed over tokens and divided by their number in the global batch."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Section 5.3 of the paper: the learning rate rises linearly for `warmup_steps` steps, then falls as the inverse square root
-of the step number."""
+"""Section 5.3 of the paper: the learning rate rises linearly for `warmup_steps` steps, then falls as the inverse square
+root of the step number."""
 
 from typing import Any
 
@@ -14,14 +14,21 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor
         d_model: Width of the model.
         warmup_steps: The step with the highest rate.
         factor: Multiplies the whole; 1 in the paper.
+
+    Raises:
+        ValueError: An argument is not positive.
     """
+    for name, value in (("step", step), ("d_model", d_model), ("warmup_steps", warmup_steps), ("factor", factor)):
+        if not value > 0:
+            raise ValueError(f"{name}: must be positive, is {value}")
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
 class NoamSchedule(TrainerCallback):
     """Applies the paper's learning rate in any `Trainer`, whatever `learning_rate` and `lr_scheduler_type` say.
 
-    The rate that the trainer logs is the one that the logged step was made with, also after resuming.
+    The rate depends on the trainer's step counter alone, so that it goes on unchanged after resuming. The trainer logs
+    the one that the logged step was made with.
 
     Args:
         warmup_steps: The step with the highest rate (paper: 4,000).
@@ -32,26 +39,19 @@ class NoamSchedule(TrainerCallback):
     """
 
     def __init__(self, warmup_steps: int = 4000, factor: float = 1.0) -> None:
-        if warmup_steps < 1:
-            raise ValueError(f"warmup_steps: must be at least 1, is {warmup_steps}")
-        if factor <= 0:
-            raise ValueError(f"factor: must be positive, is {factor}")
+        noam_learning_rate(1, 1, warmup_steps, factor)  # for what it raises
         self.warmup_steps = warmup_steps
         self.factor = factor
 
-    def on_train_begin(
+    def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        scheduler, d_model = kwargs["lr_scheduler"], kwargs["model"].config.d_model
-
-        def rate(steps_done: int) -> float:
-            return noam_learning_rate(steps_done + 1, d_model, self.warmup_steps, self.factor)
-
-        # The trainer has made its own LambdaLR by now, and restored it if it resumes: only its curve is replaced. Its
-        # step counter starts at 0, the paper's at 1.
-        groups = scheduler.optimizer.param_groups
-        scheduler.base_lrs = [1.0] * len(groups)
-        scheduler.lr_lambdas = [rate] * len(groups)
-        scheduler._last_lr = [rate(scheduler.last_epoch)] * len(groups)
+        d_model = kwargs["model"].config.hidden_size  # the name that all models of transformers know it by
+        rate = noam_learning_rate(state.global_step + 1, d_model, self.warmup_steps, self.factor)
+        groups = kwargs["optimizer"].param_groups
         for group in groups:
-            group["lr"] = rate(scheduler.last_epoch)
+            group["lr"] = rate
+        kwargs["lr_scheduler"]._last_lr = [rate] * len(groups)  # what the trainer logs
+
+    # The trainer's own scheduler has set another rate since; whoever asks between two steps shall see the next one's.
+    on_step_end = on_step_begin

@@ -1,4 +1,4 @@
-"""The trainer: what `Seq2SeqTrainer` lacks is batches measured in tokens (5.1); the rest is in callbacks and the loss."""
+"""The trainer: `Seq2SeqTrainer` lacks only batches measured in tokens (5.1); the rest is callbacks and the loss."""
 
 import time
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -46,28 +47,42 @@ class VaswaniTrainer(Seq2SeqTrainer):
     Args:
         model: As in `Seq2SeqTrainer`, and so are all others.
         args: With `source_tokens` and `target_tokens`.
-        train_dataset: Rows of `input_ids`, `labels`, and, lest every row be read to measure them, `source_length` and
-            `target_length`.
+        train_dataset: A `datasets.Dataset` with rows of `input_ids`, `labels`, and, lest every row be read to measure
+            them, `source_length` and `target_length`.
 
     Raises:
-        ValueError: From `train()`: the token budget cannot hold the longest sentence, or be divided (see
-            `TokenBudgetBatchSampler`).
+        ValueError: There is neither a tokenizer nor a collator; labels are smoothed twice; or one process is given
+            several GPUs. From `train()`: there is no dataset, the token budget cannot hold the longest sentence, or be
+            divided (see `TokenBudgetBatchSampler`).
     """
 
     def __init__(self, model: Any, args: VaswaniTrainingArguments, **kwargs: Any) -> None:
+        if args.n_gpu > 1:
+            raise ValueError(
+                f"n_gpu: one process cannot train on {args.n_gpu} GPUs; start one for each with `accelerate launch`, "
+                f"or choose one GPU with CUDA_VISIBLE_DEVICES"
+            )
         if kwargs.get("data_collator") is None:
+            if kwargs.get("processing_class") is None:
+                raise ValueError("processing_class: padding needs the tokenizer; give it, or a data_collator")
             kwargs["data_collator"] = DataCollatorForSeq2Seq(kwargs["processing_class"], model=model)
         if kwargs.get("compute_loss_func") is None:
+            if args.label_smoothing_factor:
+                raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
             kwargs["compute_loss_func"] = LabelSmoothedLoss(model.config.label_smoothing)
         super().__init__(model, args, **kwargs)
         self.batch_sampler: TokenBudgetBatchSampler | None = None
-        self.total_target_tokens = 0  # as of the last log
+        self._target_tokens: torch.Tensor | int = 0
+        self._start_interval()
         self.add_callback(_EpochOfSampler(self))
-        self.restart_count()
+
+    @property
+    def total_target_tokens(self) -> int:
+        """Number of target tokens that this trainer has trained on, over all processes."""
+        return int(self._target_tokens)
 
     def get_train_dataloader(self) -> DataLoader:
-        if self.train_dataset is None:
-            raise ValueError("train_dataset: training needs one")
+        self._check_train_dataset()
         self.batch_sampler = TokenBudgetBatchSampler(
             self._lengths("source_length", "input_ids"),
             self._lengths("target_length", "labels"),
@@ -87,30 +102,38 @@ class VaswaniTrainer(Seq2SeqTrainer):
         )
         return self.accelerator.prepare(loader)
 
+    def _check_train_dataset(self) -> None:
+        if not isinstance(self.train_dataset, Dataset) or not len(self.train_dataset):
+            kind = type(self.train_dataset).__name__
+            raise ValueError(f"train_dataset: training needs a datasets.Dataset with at least one row, got a {kind}")
+        for column in ("input_ids", "labels"):
+            if column not in self.train_dataset.column_names:
+                raise ValueError(f"train_dataset: has no column {column}; encode the corpus first")
+
     def _lengths(self, column: str, tokens: str) -> Sequence[int]:
         if column in self.train_dataset.column_names:
-            return self.train_dataset[column]
+            return self.train_dataset[column][:]  # at once: row by row, millions of them take minutes
         return [len(row) for row in self.train_dataset[tokens]]
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, torch.Tensor | int | None]:
         batches, num_items = super().get_batch_samples(*args, **kwargs)
         if num_items is not None:
-            self._target_tokens = self._target_tokens + num_items  # a tensor: counting must not wait for the device
+            # A tensor, since counting must not wait for the device; of integers, since a run has billions of tokens.
+            self._target_tokens = self._target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and self.batch_sampler is not None:
-            tokens, elapsed = int(self._target_tokens), time.monotonic() - self._counted_since
-            self.total_target_tokens += tokens
-            logs["target_tokens_per_second"] = tokens / elapsed
+            seconds = max(time.monotonic() - self._interval_began, 1e-9)  # coarse clocks may stand still
+            logs["target_tokens_per_second"] = (self.total_target_tokens - self._tokens_before) / seconds
             logs["padding_share"] = self.batch_sampler.padding_share
-            self.restart_count()
+            self._start_interval()
         super().log(logs, start_time)
 
-    def restart_count(self) -> None:
-        """Begin to count target tokens and seconds anew."""
-        self._target_tokens: torch.Tensor | float = 0.0
-        self._counted_since = time.monotonic()
+    def _start_interval(self) -> None:
+        """Begin the interval whose speed is logged next."""
+        self._tokens_before = self.total_target_tokens
+        self._interval_began = time.monotonic()
 
 
 class _EpochOfSampler(TrainerCallback):
@@ -123,7 +146,7 @@ class _EpochOfSampler(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self.trainer.restart_count()
+        self.trainer._start_interval()
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -1,0 +1,188 @@
+"""What test_trainer.py has a trainer do on one process and, by way of torchrun, on two, to compare them.
+
+    torchrun --nproc_per_node 2 tests/distributed_step.py FOLDER
+
+FOLDER holds `model` and `tokenizer`; each process leaves its findings there, in `rank-0.pt` and `rank-1.pt`.
+"""
+
+import random
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import ProgressCallback, TrainerCallback
+
+from vaswani_transformer import (
+    CheckpointAveraging,
+    NoamSchedule,
+    VaswaniForConditionalGeneration,
+    VaswaniTokenizer,
+    VaswaniTrainer,
+)
+from vaswani_transformer.training import TrainingProgress, VaswaniTrainingArguments
+
+
+NUM_ROWS = 30
+EPOCHS = 2
+STEPS_AN_EPOCH = 5  # of the rows and token budgets below
+RESUME_FROM = 8  # in the middle of the second
+
+
+def make_rows() -> list[dict[str, list[int]]]:
+    """Sentence pairs of very unequal lengths, some of them equal; a source begins with 3 + the number of its row."""
+    numbers = random.Random(1)
+
+    def tokens(length: int) -> list[int]:
+        return [numbers.randrange(3, 37) for _ in range(length)]
+
+    return [
+        {"input_ids": [3 + row, *tokens(row % 5), 1], "labels": [*tokens(1 + (7 * row) % 10), 1]}
+        for row in range(NUM_ROWS)
+    ]
+
+
+class RecordingTrainer(VaswaniTrainer):
+    """Notes every micro-batch that it trains on, by epoch."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.batches: dict[int, list[dict[str, torch.Tensor]]] = defaultdict(list)
+
+    def training_step(self, model: Any, inputs: dict[str, torch.Tensor], *args: Any) -> torch.Tensor:
+        self.batches[int(self.state.epoch or 0)].append({name: tensor.clone() for name, tensor in inputs.items()})
+        return super().training_step(model, inputs, *args)
+
+    def rows_by_epoch(self) -> dict[int, list[list[int]]]:
+        """Of each epoch's micro-batches, the numbers of their rows."""
+        return {
+            epoch: [(batch["input_ids"][:, 0] - 3).tolist() for batch in batches]
+            for epoch, batches in self.batches.items()
+        }
+
+
+def make_trainer(
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, output_dir: Path, **overrides: Any
+) -> RecordingTrainer:
+    """A trainer of `STEPS_AN_EPOCH` global batches an epoch, whose every detail can be overridden."""
+    callbacks = overrides.pop("callbacks", [])
+    dataset = overrides.pop("train_dataset", Dataset.from_list(make_rows()))
+    settings = {
+        "source_tokens": 40,
+        "target_tokens": 60,
+        "num_train_epochs": EPOCHS,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "report_to": "none",
+        "use_cpu": True,
+        **overrides,
+    }
+    return RecordingTrainer(
+        model,
+        VaswaniTrainingArguments(str(output_dir), **settings),
+        train_dataset=dataset,
+        eval_dataset=Dataset.from_list(make_rows()[:7]),
+        processing_class=tokenizer,
+        callbacks=[NoamSchedule(4), *callbacks],
+    )
+
+
+class GradientRecorder(TrainerCallback):
+    """Keeps the gradients that the optimizer is about to apply."""
+
+    def on_pre_optimizer_step(self, *args: Any, model: torch.nn.Module, **kwargs: Any) -> None:
+        self.gradients = {name: weights.grad.clone() for name, weights in model.named_parameters()}
+
+
+def gradients_of_one_step(
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, output_dir: Path, accumulation: int
+) -> dict[str, torch.Tensor]:
+    """The gradients of all rows as one global batch."""
+    recorder = GradientRecorder()
+    trainer = make_trainer(
+        model,
+        tokenizer,
+        output_dir,
+        source_tokens=1000,
+        target_tokens=1000,
+        num_train_epochs=1,
+        gradient_accumulation_steps=accumulation,
+        callbacks=[recorder],
+    )
+    trainer.train()
+    assert trainer.state.global_step == 1
+    return recorder.gradients
+
+
+class Clock(TrainerCallback):
+    """Replaces `time.monotonic` until `stop`: every step takes so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.now = 1000.0
+        self.real = time.monotonic
+        time.monotonic = lambda: self.now
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self.now += self.seconds
+
+    def stop(self) -> None:
+        time.monotonic = self.real
+
+
+class BarSeen(TrainerCallback):
+    def __init__(self, progress: TrainingProgress) -> None:
+        self.progress = progress
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.seen = self.progress.training_bar is not None
+
+
+def main(folder: Path) -> None:
+    tokenizer = VaswaniTokenizer.from_pretrained(folder / "tokenizer")
+
+    def model(**overrides: Any) -> VaswaniForConditionalGeneration:
+        return VaswaniForConditionalGeneration.from_pretrained(folder / "model", **overrides)
+
+    findings: dict[str, Any] = {
+        "gradients": {
+            accumulation: gradients_of_one_step(model(), tokenizer, folder / "one", accumulation)
+            for accumulation in (1, 2)
+        }
+    }
+
+    # The second process's clock says at every step that it is time to save.
+    rank = torch.distributed.get_rank()
+    clock, averaging, progress = Clock((60, 3600)[rank]), CheckpointAveraging(2, every_minutes=4), TrainingProgress()
+    trainer = make_trainer(
+        model(dropout=0.1), tokenizer, folder / "whole", callbacks=[clock, averaging], eval_strategy="epoch"
+    )
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(progress)
+    bar = BarSeen(progress)
+    trainer.add_callback(bar)
+    trainer.train()
+    clock.stop()
+    findings |= {
+        "world_size": trainer.args.world_size,
+        "rows": trainer.rows_by_epoch(),
+        "labels": sum(int(batch["labels"].ne(-100).sum()) for side in trainer.batches.values() for batch in side),
+        "total_target_tokens": trainer.total_target_tokens,
+        "logs": trainer.state.log_history,
+        "averaged": [directory.name for directory in averaging.averaged],
+        "weights": trainer.model.state_dict(),
+        "bar": bar.seen,
+    }
+
+    averaging = CheckpointAveraging(2, every_minutes=1000)
+    resumed = make_trainer(model(dropout=0.1), tokenizer, folder / "whole", callbacks=[averaging])
+    resumed.train(resume_from_checkpoint=str(folder / "whole" / f"checkpoint-{RESUME_FROM}"))
+    findings["resumed"] = {"rows": resumed.rows_by_epoch(), "weights": resumed.model.state_dict()}
+    torch.save(findings, folder / f"rank-{rank}.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,419 @@
+"""The average of the last checkpoints (6.1), against numpy, in the Trainer of transformers."""
+
+import copy
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
+
+from vaswani_transformer import (
+    CheckpointAveraging,
+    NoamSchedule,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    average_checkpoints,
+)
+
+
+ROWS = [{"input_ids": [5 + n, 6, 1], "labels": [7, 8 + n, 9, 1]} for n in range(4)]
+
+
+def mean_on_disk(directories: Sequence[Path]) -> dict[str, np.ndarray]:
+    """numpy's mean of the tensors in `model.safetensors`, in float64."""
+    weights = [load_file(directory / "model.safetensors") for directory in directories]
+    return {name: np.mean([each[name].double().numpy() for each in weights], axis=0) for name in weights[0]}
+
+
+def assert_holds(model: PreTrainedModel, expected: dict[str, np.ndarray], rtol: float = 1e-7) -> None:
+    state = model.state_dict()
+    for name, value in expected.items():
+        np.testing.assert_allclose(state[name].double().numpy(), value, rtol=rtol, atol=1e-30, err_msg=name)
+
+
+# The function.
+
+
+@pytest.fixture
+def directories(tmp_path: Path) -> list[Path]:
+    """Three checkpoints in as many precisions, of tensors of very different size."""
+    directories = [tmp_path / name for name in ("one", "two", "three")]
+    for directory, dtype in zip(directories, (torch.float32, torch.bfloat16, torch.float16), strict=True):
+        directory.mkdir()
+        tensors = {"a": torch.randn(3, 4), "b.c": torch.randn(5) * 1000, "scalar": torch.randn(())}
+        save_file({name: tensor.to(dtype) for name, tensor in tensors.items()}, directory / "model.safetensors")
+    return directories
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_is_the_mean_in_float32(directories: list[Path], count: int) -> None:
+    average = average_checkpoints(directories[:count])
+    expected = mean_on_disk(directories[:count])
+    assert average.keys() == expected.keys()
+    for name, tensor in average.items():
+        assert tensor.dtype == torch.float32
+        np.testing.assert_array_equal(tensor.numpy(), expected[name].astype(np.float32))
+
+
+def test_takes_names_and_iterators(directories: list[Path]) -> None:
+    expected = average_checkpoints(directories)
+    for given in (map(str, directories), iter(directories)):
+        average = average_checkpoints(given)
+        assert all(torch.equal(average[name], expected[name]) for name in expected)
+
+
+def test_is_summed_in_float64(tmp_path: Path) -> None:
+    values = [2.0**24, 1.0, 1.0, -(2.0**24)]  # float32 loses the ones
+    for n, value in enumerate(values):
+        (tmp_path / str(n)).mkdir()
+        save_file({"a": torch.tensor([value])}, tmp_path / str(n) / "model.safetensors")
+    assert average_checkpoints(tmp_path / str(n) for n in range(4))["a"].item() == 0.5
+
+
+def test_reads_shards(tmp_path: Path, config: VaswaniConfig) -> None:
+    for name in ("one", "two"):
+        model = VaswaniForConditionalGeneration(config)
+        model.save_pretrained(tmp_path / name)
+        model.save_pretrained(tmp_path / f"{name}-sharded", max_shard_size="10KB")
+    assert len(list((tmp_path / "one-sharded").glob("*.safetensors"))) > 2
+    average = average_checkpoints([tmp_path / "one-sharded", tmp_path / "two-sharded"])
+    expected = mean_on_disk([tmp_path / "one", tmp_path / "two"])
+    assert average.keys() == expected.keys()
+    for name, tensor in average.items():
+        np.testing.assert_array_equal(tensor.numpy(), expected[name].astype(np.float32))
+
+
+def test_ignores_other_safetensors(directories: list[Path]) -> None:
+    save_file({"a": torch.zeros(1)}, directories[0] / "model.fp16.safetensors")
+    average = average_checkpoints(directories)
+    np.testing.assert_array_equal(average["a"].numpy(), mean_on_disk(directories)["a"].astype(np.float32))
+
+
+def test_refuses_no_directories() -> None:
+    with pytest.raises(ValueError, match=r"^directories: there are no checkpoints to average; save at least one$"):
+        average_checkpoints([])
+
+
+def test_refuses_a_single_path(directories: list[Path]) -> None:
+    for path in (directories[0], str(directories[0])):
+        with pytest.raises(ValueError, match=r"^directories: must be a list of checkpoints, is one path"):
+            average_checkpoints(path)
+
+
+def test_refuses_a_directory_without_weights(tmp_path: Path, directories: list[Path]) -> None:
+    with pytest.raises(FileNotFoundError, match=r"absent: there is no model\.safetensors to average$"):
+        average_checkpoints([*directories, tmp_path / "absent"])
+
+
+def test_refuses_a_missing_shard(tmp_path: Path, model: PreTrainedModel) -> None:
+    model.save_pretrained(tmp_path, max_shard_size="10KB")
+    lost = sorted(tmp_path.glob("*.safetensors"))[1]
+    lost.unlink()
+    with pytest.raises(FileNotFoundError, match=rf"there is no {lost.name} to average$"):
+        average_checkpoints([tmp_path])
+
+
+def test_refuses_a_damaged_file(directories: list[Path]) -> None:
+    file = directories[1] / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"two/model\.safetensors: is damaged"):
+        average_checkpoints(directories)
+
+
+@pytest.mark.parametrize(
+    ("other", "culprit"),
+    [
+        ({"a": torch.zeros(2), "b": torch.zeros(3)}, "b"),
+        ({"a": torch.zeros(1), "b": torch.zeros(2)}, "a"),  # would broadcast
+        ({"a": torch.zeros(2)}, "b"),
+        ({"a": torch.zeros(2), "b": torch.zeros(2), "c": torch.zeros(2)}, "c"),
+    ],
+)
+def test_refuses_tensors_that_differ(tmp_path: Path, other: dict[str, torch.Tensor], culprit: str) -> None:
+    for name, tensors in (("one", {"a": torch.zeros(2), "b": torch.zeros(2)}), ("two", other)):
+        (tmp_path / name).mkdir()
+        save_file(tensors, tmp_path / name / "model.safetensors")
+    with pytest.raises(ValueError, match=rf"two: differs from \S+one in the name or shape of {culprit}$"):
+        average_checkpoints([tmp_path / "one", tmp_path / "two"])
+
+
+# The callback.
+
+
+@pytest.fixture
+def tiny(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
+    config.encoder_layers = config.decoder_layers = 1
+    return VaswaniForConditionalGeneration(config)
+
+
+@pytest.fixture
+def stock_trainer(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Makes a `Seq2SeqTrainer` of six steps that saves at each, unless told otherwise."""
+
+    def make(model: PreTrainedModel, *callbacks: TrainerCallback, **overrides: Any) -> Seq2SeqTrainer:
+        settings = {
+            "output_dir": str(tmp_path),
+            "max_steps": 6,
+            "save_strategy": "steps",
+            "save_steps": 1,
+            "per_device_train_batch_size": 2,
+            "report_to": "none",
+            "disable_tqdm": True,
+            "use_cpu": True,
+            **overrides,
+        }
+        return Seq2SeqTrainer(
+            model,
+            Seq2SeqTrainingArguments(**settings),
+            train_dataset=ROWS,
+            eval_dataset=ROWS,
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+            callbacks=[NoamSchedule(3), *callbacks],
+        )
+
+    return make
+
+
+def checkpoints(output_dir: Path, *steps: int) -> list[Path]:
+    return [output_dir / f"checkpoint-{step}" for step in steps]
+
+
+def steps_saved(output_dir: Path) -> set[int]:
+    return {int(directory.name.removeprefix("checkpoint-")) for directory in output_dir.glob("checkpoint-*")}
+
+
+@pytest.mark.parametrize("last", [1, 3, 20])
+def test_model_holds_the_mean_of_the_last(
+    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any, last: int
+) -> None:
+    averaging = CheckpointAveraging(last)
+    trainer = stock_trainer(tiny, averaging)
+    trainer.train()
+    assert averaging.averaged == checkpoints(tmp_path, *range(1, 7))[-last:]
+    expected = mean_on_disk(averaging.averaged)
+    assert_holds(trainer.model, expected)
+    embeddings = trainer.model.get_input_embeddings().weight
+    assert trainer.model.lm_head.weight is embeddings, "the softmax is tied"
+    assert trainer.model.model.decoder.embed_tokens.weight is embeddings
+    trainer.save_model(tmp_path / "final")
+    assert_holds(VaswaniForConditionalGeneration.from_pretrained(tmp_path / "final"), expected)
+
+
+def test_takes_fewer_than_the_disk_holds(
+    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
+) -> None:
+    averaging = CheckpointAveraging(2)
+    stock_trainer(tiny, averaging, save_total_limit=2).train()
+    assert steps_saved(tmp_path) == {5, 6}
+    assert averaging.averaged == checkpoints(tmp_path, 5, 6)
+    assert_holds(tiny, mean_on_disk(averaging.averaged))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_weights_are_averaged_in_float32(
+    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any, dtype: torch.dtype
+) -> None:
+    stock_trainer(tiny.to(dtype), averaging := CheckpointAveraging(5), optim="sgd").train()
+    assert load_file(tmp_path / "checkpoint-6" / "model.safetensors")["model.shared.weight"].dtype == dtype
+    for name, mean in mean_on_disk(averaging.averaged).items():
+        rounded_once = torch.tensor(mean).float().to(dtype)
+        assert torch.equal(tiny.state_dict()[name], rounded_once), name
+
+
+def test_works_for_a_model_that_does_not_save_all_of_its_tensors(tmp_path: Path, stock_trainer: Any) -> None:
+    widths = {"d_model": 8, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": 1}
+    model = MarianMTModel(MarianConfig(vocab_size=37, max_position_embeddings=16, **widths, **heads, **ids))
+    stock_trainer(model, averaging := CheckpointAveraging(3)).train()
+    assert_holds(model, mean_on_disk(averaging.averaged))
+
+
+class Clock(TrainerCallback):
+    """Replaces `time.monotonic`: every step takes a minute."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self.now += 60.0
+
+
+@pytest.mark.parametrize(
+    ("every_minutes", "strategy", "saved"),
+    [
+        (2, {"save_strategy": "no"}, {2, 4, 6, 7}),
+        (2.5, {"save_strategy": "no"}, {3, 6, 7}),
+        (100, {"save_strategy": "no"}, {7}),
+        (2, {"save_steps": 3}, {2, 3, 5, 6, 7}),  # the minutes count from any save
+    ],
+)
+def test_saves_every_so_many_minutes_and_at_the_end(
+    tmp_path: Path,
+    tiny: VaswaniForConditionalGeneration,
+    stock_trainer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    every_minutes: float,
+    strategy: dict[str, Any],
+    saved: set[int],
+) -> None:
+    averaging = CheckpointAveraging(2, every_minutes)
+    stock_trainer(tiny, Clock(monkeypatch), averaging, max_steps=7, **strategy).train()
+    assert steps_saved(tmp_path) == saved
+    assert averaging.averaged == checkpoints(tmp_path, *sorted(saved)[-2:])
+    assert_holds(tiny, mean_on_disk(averaging.averaged))
+
+
+class StopAfter(TrainerCallback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_training_stop |= state.global_step == self.step
+
+
+def test_saves_the_last_step_of_a_training_that_is_stopped(
+    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
+) -> None:
+    stock_trainer(tiny, StopAfter(2), CheckpointAveraging(2, every_minutes=100), save_strategy="no").train()
+    assert steps_saved(tmp_path) == {2}
+
+
+def test_keeps_the_weights_if_nothing_was_saved(
+    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
+) -> None:
+    averaging = CheckpointAveraging(2)
+    before = tiny.get_input_embeddings().weight.detach().clone()
+    stock_trainer(tiny, averaging, StopAfter(2), save_steps=5).train()
+    assert steps_saved(tmp_path) == set()
+    assert averaging.averaged == []
+    assert not torch.equal(tiny.get_input_embeddings().weight, before), "trained"
+
+
+class ChangeCheckpoint(TrainerCallback):
+    """Does something to the directory of step 5 as soon as it is there."""
+
+    def __init__(self, change: Callable[[Path], None]) -> None:
+        self.change = change
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 5:
+            self.change(Path(args.output_dir) / "checkpoint-5")
+
+
+def test_does_without_a_checkpoint_that_someone_deleted(
+    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
+) -> None:
+    averaging = CheckpointAveraging(3)
+    stock_trainer(tiny, averaging, ChangeCheckpoint(shutil.rmtree)).train()
+    assert averaging.averaged == checkpoints(tmp_path, 3, 4, 6)
+    assert_holds(tiny, mean_on_disk(averaging.averaged))
+
+
+def rename_a_tensor(directory: Path) -> None:
+    weights = load_file(directory / "model.safetensors")
+    weights["wrapped.shared.weight"] = weights.pop("model.shared.weight")
+    save_file(weights, directory / "model.safetensors")
+
+
+def test_refuses_tensors_that_the_model_does_not_have(
+    tiny: VaswaniForConditionalGeneration, stock_trainer: Any
+) -> None:
+    trainer = stock_trainer(tiny, CheckpointAveraging(1), ChangeCheckpoint(rename_a_tensor), max_steps=5)
+    with pytest.raises(ValueError, match=r"checkpoint-5: not a checkpoint of this model, .* wrapped\.shared\.weight$"):
+        trainer.train()
+
+
+def test_resuming_goes_on_from_the_checkpoint_and_not_from_the_average(
+    tmp_path: Path, config: VaswaniConfig, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
+) -> None:
+    whole = copy.deepcopy(tiny)
+    stock_trainer(whole, CheckpointAveraging(3), output_dir=str(tmp_path / "whole")).train()
+    stock_trainer(tiny, CheckpointAveraging(3), max_steps=4).train()
+    assert (tiny.lm_head.weight != load_file(tmp_path / "checkpoint-4/model.safetensors")["model.shared.weight"]).any()
+
+    resumed, averaging = VaswaniForConditionalGeneration(config), CheckpointAveraging(3)
+    stock_trainer(resumed, averaging).train(resume_from_checkpoint=True)
+    assert averaging.averaged == checkpoints(tmp_path, 4, 5, 6), "the first was written before the interruption"
+    assert_holds(resumed, mean_on_disk(averaging.averaged))
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_checkpoints_of_an_earlier_run_do_not_count(
+    tmp_path: Path, config: VaswaniConfig, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
+) -> None:
+    stock_trainer(tiny, CheckpointAveraging(2)).train()
+    assert steps_saved(tmp_path) == {1, 2, 3, 4, 5, 6}
+    averaging = CheckpointAveraging(3)
+    again = VaswaniForConditionalGeneration(config)
+    stock_trainer(again, averaging, max_steps=4, save_steps=3).train()
+    assert averaging.averaged == checkpoints(tmp_path, 3, 4)
+    assert_holds(again, mean_on_disk(averaging.averaged))
+
+
+def test_later_checkpoints_than_the_one_resumed_from_do_not_count(
+    tmp_path: Path,
+    config: VaswaniConfig,
+    tiny: VaswaniForConditionalGeneration,
+    stock_trainer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stock_trainer(tiny, CheckpointAveraging(2)).train()
+    averaging = CheckpointAveraging(5, every_minutes=2)
+    again = VaswaniForConditionalGeneration(config)
+    trainer = stock_trainer(again, averaging, Clock(monkeypatch), save_strategy="no", max_steps=5)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert averaging.averaged == checkpoints(tmp_path, 1, 2, 4, 5)  # 3 is the earlier run's
+    assert_holds(again, mean_on_disk(averaging.averaged))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"save_total_limit": 2}, r"^save_total_limit: 2 is too few to average 3; raise it$"),
+        ({"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 1}, r"^load_best_model_at_end: "),
+        ({"save_strategy": "no"}, r"^save_strategy: there will be no checkpoints to average; set it, or every_minutes"),
+    ],
+)
+def test_refuses_settings_that_defeat_it_before_training(
+    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any, settings: dict[str, Any], message: str
+) -> None:
+    trainer = stock_trainer(tiny, CheckpointAveraging(3), **settings)
+    with pytest.raises(ValueError, match=message):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_no_limit_is_no_limit(tiny: VaswaniForConditionalGeneration, stock_trainer: Any) -> None:
+    stock_trainer(tiny, averaging := CheckpointAveraging(3), save_total_limit=0, max_steps=3).train()
+    assert len(averaging.averaged) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"last": 0}, r"^last: must be at least 1, is 0$"),
+        ({"every_minutes": 0}, r"^every_minutes: must be positive, is 0$"),
+        ({"every_minutes": -1.5}, r"^every_minutes: must be positive, is -1.5$"),
+    ],
+)
+def test_refuses_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CheckpointAveraging(**arguments)

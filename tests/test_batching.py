@@ -1,0 +1,248 @@
+from collections import Counter
+from itertools import chain
+
+import numpy as np
+import pytest
+from accelerate import skip_first_batches
+from accelerate.data_loader import BatchSamplerShard
+from datasets import Dataset
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from vaswani_transformer.data import TokenBudgetBatchSampler
+from vaswani_transformer.data.batching import plan_batches
+
+
+PROPERTY = settings(deadline=None, database=None)
+MANY = (1, 2, 8, 6)  # 6: three processes of two accumulation steps each
+LENGTHS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=60)
+# Long enough corpora, and budgets of at least 16 of the longest sentences, can be divided by any of MANY.
+DIVISIBLE = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=16, max_size=150)
+BUDGET = st.integers(16 * 9, 30 * 9)
+
+
+def fits(batch: list[int], source: list[int], target: list[int], budgets: tuple[int, int]) -> bool:
+    longest = max(source[index] for index in batch), max(target[index] for index in batch)
+    return all(len(batch) * length <= budget for length, budget in zip(longest, budgets, strict=True))
+
+
+def planned_slowly(source: list[int], target: list[int], budgets: tuple[int, int]) -> list[list[int]]:
+    """Greedy batches of the sorted sentences, one sentence at a time; then the last takes from the one before it."""
+    batches: list[list[int]] = [[]]
+    for index in sorted(range(len(source)), key=lambda index: (target[index], source[index])):
+        if not fits([*batches[-1], index], source, target, budgets):
+            batches.append([])
+        batches[-1].append(index)
+    if len(batches) > 1:
+        before, last = batches[-2:]
+        while len(last) + 1 <= len(before) - 1 and fits([before[-1], *last], source, target, budgets):
+            last.insert(0, before.pop())
+    return batches
+
+
+def sampler(lengths: list[tuple[int, int]], *budgets: int, **kwargs) -> TokenBudgetBatchSampler:
+    source, target = zip(*lengths, strict=True)
+    return TokenBudgetBatchSampler(source, target, *budgets, **kwargs)
+
+
+def global_batches(sampler: TokenBudgetBatchSampler) -> list[list[int]]:
+    parts = list(sampler)
+    count = sampler.num_parts
+    return [list(chain(*parts[first : first + count])) for first in range(0, len(parts), count)]
+
+
+def padded_size(batch: list[int], lengths: list[tuple[int, int]]) -> int:
+    source, target = zip(*(lengths[index] for index in batch), strict=True)
+    return len(batch) * (max(source) + max(target))
+
+
+def random_lengths(count: int, longest: int, seed: int = 0) -> list[tuple[int, int]]:
+    lengths = np.random.default_rng(seed).integers(1, longest + 1, size=(count, 2))
+    return [tuple(pair) for pair in lengths.tolist()]
+
+
+@PROPERTY
+@given(LENGTHS, st.integers(9, 60), st.integers(9, 60))
+@example([(1, 1)] * 8 + [(5, 5)], 10, 10)  # the last batch can take one more sentence, not half of them
+@example([(1, 1)] * 8 + [(1, 5)], 10, 10)  # for its target alone
+@example([(1, 1)] * 8 + [(5, 2)], 10, 10)  # for its source alone
+@example([(9, 1)] * 3 + [(1, 2)] * 9, 20, 20)  # the longest sources are not with the longest targets
+@example([(1, 1)] * 60 + [(9, 9)] * 10, 60, 60)  # as many sentences in a batch as tokens
+def test_a_plan_is_that_of_the_greedy_loop(lengths, source_tokens, target_tokens):
+    source, target = (list(side) for side in zip(*lengths, strict=True))
+    plan = plan_batches(source, target, source_tokens, target_tokens)
+    batches = [plan.order[a:b].tolist() for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)]
+    assert batches == planned_slowly(source, target, (source_tokens, target_tokens))
+    assert plan.source.tolist() == [source[index] for index in plan.order]
+    assert plan.target.tolist() == [target[index] for index in plan.order]
+
+
+@PROPERTY
+@given(LENGTHS, st.integers(9, 60), st.integers(9, 60), st.integers(1, 4), st.integers(0, 3))
+def test_every_pair_comes_once_an_epoch_and_no_batch_exceeds_a_budget(
+    lengths, source_tokens, target_tokens, parts, epoch
+):
+    source, target = zip(*lengths, strict=True)
+    try:
+        batches = sampler(lengths, source_tokens, target_tokens, num_parts=parts)
+    except ValueError:  # a batch of fewer sentences than parts
+        assume(False)
+    batches.set_epoch(epoch)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in global_batches(batches):
+        assert fits(batch, source, target, (source_tokens, target_tokens))
+
+
+@PROPERTY
+@given(DIVISIBLE, BUDGET, BUDGET, st.integers(0, 5), st.integers(0, 3))
+@example([(9, 9)] * 17, 16 * 9, 16 * 9, 0, 0)  # one sentence more than a batch holds: too few for the parts, once
+@example([(1, 1)] * 100 + [(9, 9)] * 17, 16 * 9, 16 * 9, 0, 0)
+def test_global_batches_are_the_same_on_any_number_of_processes_and_steps(
+    lengths, source_tokens, target_tokens, seed, epoch
+):
+    by_parts = {}
+    for parts in MANY:
+        batches = sampler(lengths, source_tokens, target_tokens, num_parts=parts, seed=seed)
+        batches.set_epoch(epoch)
+        by_parts[parts] = global_batches(batches)
+        assert len(batches) == len(list(batches)) == parts * len(by_parts[1])
+        sizes = [
+            [len(part) for part in list(batches)[first : first + parts]] for first in range(0, len(batches), parts)
+        ]
+        assert all(min(group) >= 1 and max(group) - min(group) <= 1 for group in sizes)
+    for parts in MANY:
+        assert by_parts[parts] == by_parts[1]
+
+
+@PROPERTY
+@given(DIVISIBLE, BUDGET, st.sampled_from(MANY), st.integers(0, 5))
+def test_the_costliest_batch_comes_first_in_every_epoch(lengths, tokens, parts, seed):
+    batches = sampler(lengths, tokens, tokens, num_parts=parts, seed=seed)
+    for epoch in range(3):
+        batches.set_epoch(epoch)
+        sizes = [padded_size(batch, lengths) for batch in global_batches(batches)]
+        assert sizes[0] == max(sizes)
+
+
+@PROPERTY
+@given(DIVISIBLE, BUDGET, BUDGET, st.sampled_from(MANY), st.integers(0, 3))
+def test_the_share_of_padding_is_that_of_the_micro_batches_of_every_epoch(
+    lengths, source_tokens, target_tokens, parts, epoch
+):
+    batches = sampler(lengths, source_tokens, target_tokens, num_parts=parts)
+    batches.set_epoch(epoch)
+    padded = sum(padded_size(batch, lengths) for batch in batches)
+    real = sum(source + target for source, target in lengths)
+    assert batches.padding_share == pytest.approx((padded - real) / padded, abs=1e-12)
+
+
+def test_batches_hold_sentences_of_like_length():
+    lengths = random_lengths(3000, 50)
+    assert sampler(lengths, 1000, 1000).padding_share < 0.25
+    at_random = [list(range(first, first + 20)) for first in range(0, 3000, 20)]
+    padded = sum(padded_size(batch, lengths) for batch in at_random)
+    assert 1 - sum(map(sum, lengths)) / padded > 0.4
+
+
+def test_epochs_differ_in_order_and_in_company_but_not_in_shape():
+    lengths = random_lengths(400, 3)  # many of equal length, who change places
+    batches = sampler(lengths, 90, 90, num_parts=2)
+    epochs = []
+    for epoch in range(4):
+        batches.set_epoch(epoch)
+        epochs.append(list(batches))
+        assert len(batches) == len(epochs[-1])
+    for number, epoch in enumerate(epochs):
+        for other in epochs[:number]:
+            assert epoch != other
+            assert [len(batch) for batch in epoch] != [len(batch) for batch in other]  # another order
+            assert {frozenset(batch) for batch in epoch} != {frozenset(batch) for batch in other}  # other company
+        shapes = Counter(tuple(sorted(lengths[index] for index in batch)) for batch in epoch)
+        assert shapes == Counter(tuple(sorted(lengths[index] for index in batch)) for batch in epochs[0])
+
+
+def test_an_epoch_is_made_by_its_seed_and_number_alone():
+    lengths = random_lengths(300, 9)
+    batches = sampler(lengths, 150, 150, num_parts=2, seed=5)
+    first = list(batches)
+    assert list(batches) == first
+    batches.set_epoch(7)
+    seventh = list(batches)
+    batches.set_epoch(0)
+    np.random.seed(1)
+    assert list(batches) == first
+    again = sampler(lengths, 150, 150, num_parts=2, seed=5)
+    again.set_epoch(7)
+    assert list(again) == seventh
+    assert list(sampler(lengths, 150, 150, num_parts=2, seed=6)) != first
+
+
+@pytest.mark.parametrize("skipped", [0, 1, 6, 15])
+def test_skipping_batches_leaves_the_rest_of_the_epoch(skipped):
+    lengths = random_lengths(300, 9)
+    batches = sampler(lengths, 150, 150, num_parts=2)
+    batches.set_epoch(3)
+    loader = DataLoader(range(300), batch_sampler=batches, collate_fn=list)
+    assert list(skip_first_batches(loader, skipped)) == list(batches)[skipped:]
+
+
+@pytest.mark.parametrize(("processes", "steps"), [(2, 1), (2, 3), (3, 2), (8, 1)])
+def test_accelerate_deals_every_process_its_part_of_each_global_batch(processes, steps):
+    lengths = random_lengths(700, 9)
+    batches = sampler(lengths, 200, 200, num_parts=processes * steps)
+    batches.set_epoch(2)
+    alone = sampler(lengths, 200, 200)
+    alone.set_epoch(2)
+    ranks = [list(BatchSamplerShard(batches, processes, rank)) for rank in range(processes)]
+    assert {len(rank) for rank in ranks} == {len(batches) // processes} == {steps * len(alone)}
+    for number, whole in enumerate(alone):
+        dealt = [index for rank in ranks for batch in rank[number * steps : (number + 1) * steps] for index in batch]
+        assert len(dealt) == len(whole)  # disjoint
+        assert set(dealt) == set(whole)
+
+
+def test_a_large_corpus_is_planned_with_the_budgets_of_the_paper():
+    source, target = np.random.default_rng(0).integers(2, 257, size=(2, 100_000))
+    batches = TokenBudgetBatchSampler(source, target, num_parts=8)
+    seen = np.zeros(100_000, dtype=int)
+    for first, last in zip(batches.plan.starts[:-1], batches.plan.starts[1:], strict=True):
+        batch = batches.plan.order[first:last]
+        assert len(batch) * max(source[batch].max(), target[batch].max()) <= 25_000
+    for part in batches:
+        seen[part] += 1
+    assert (seen == 1).all()
+
+
+def test_lengths_may_be_columns_of_a_dataset():
+    lengths = random_lengths(200, 9)
+    source, target = zip(*lengths, strict=True)
+    table = Dataset.from_dict({"source": source, "target": target})
+    from_columns = TokenBudgetBatchSampler(table["source"], table["target"], 150, 150)
+    assert list(from_columns) == list(sampler(lengths, 150, 150))
+
+
+@pytest.mark.parametrize(
+    ("budgets", "field", "longest"), [((8, 99), "source_tokens", 9), ((99, 6), "target_tokens", 7)]
+)
+def test_a_sentence_over_the_budget_is_refused(budgets, field, longest):
+    with pytest.raises(ValueError, match=rf"^{field}: .* {longest} tokens; raise it"):
+        sampler([(1, 7), (9, 1)], *budgets)
+    sampler([(1, 7), (9, 1)], 9, 7)  # exactly enough
+
+
+@pytest.mark.parametrize(
+    ("lengths", "budget", "smallest"),
+    [([(1, 1)] * 3, 100, 3), ([(5, 5)] * 39, 15, 3), ([(1, 1)] * 40 + [(9, 9)], 30, 3)],
+)
+def test_fewer_sentences_than_parts_are_refused(lengths, budget, smallest):
+    complaint = rf"^source_tokens, target_tokens: a batch of {smallest} sentences .* {smallest + 1} processes"
+    with pytest.raises(ValueError, match=complaint):
+        sampler(lengths, budget, budget, num_parts=smallest + 1)
+    sampler(lengths, budget, budget, num_parts=smallest)
+
+
+@pytest.mark.parametrize(("source", "target"), [([], []), ([3], []), ([3, 4], [3])])
+def test_no_sentences_or_unpaired_ones_are_refused(source, target):
+    with pytest.raises(ValueError, match=rf"^source_lengths, target_lengths: {len(source)} and {len(target)} of them"):
+        TokenBudgetBatchSampler(source, target)

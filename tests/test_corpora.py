@@ -1,0 +1,373 @@
+import gzip
+import json
+import lzma
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from datasets import Dataset
+from pyarrow import parquet
+
+from vaswani_transformer.data import clean_corpus, corpora, encode_corpus, load_parallel_corpus, sentences
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+# Whatever str.splitlines or universal newlines would split at, and what stripping would lose.
+PAIRS = [
+    ("a\u2028b\u2029c", "eins"),
+    ("two\x85x\x0by\x0cz", "z\rwei"),
+    ("", "drei"),
+    ("\x1c \x1d", ""),
+    ("  five ", "\tfünf\u3000"),
+    ("six", "\ufeffsechs\x00"),
+]
+ROWS = [{"translation": {"en": english, "de": german}} for english, german in PAIRS]
+
+
+class Folder:
+    """Writes corpora into a temporary folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def raw(self, name: str, content: bytes) -> str:
+        path = self.path / name
+        path.write_bytes(content)
+        return str(path)
+
+    def lines(self, name: str, lines: list[str], end: str = "\n") -> str:
+        compress = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
+        return self.raw(name, compress("".join(line + end for line in lines).encode("utf-8")))
+
+    def pair(self, suffixes: tuple[str, str] = ("", ""), end: str = "\n") -> list[str]:
+        sides = zip(("en", "de"), suffixes, zip(*PAIRS, strict=True), strict=True)
+        return [self.lines(f"corpus.{language}{suffix}", list(side), end) for language, suffix, side in sides]
+
+    def json(self, name: str, rows: list) -> str:
+        return self.lines(name, [json.dumps(row, ensure_ascii=False) for row in rows])
+
+    def parquet(self, name: str, rows: list[dict]) -> str:
+        parquet.write_table(pa.Table.from_pylist(rows), self.path / name)
+        return str(self.path / name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def load(*names: str, languages: tuple[str, str] = ("en", "de"), **kwargs) -> list[dict]:
+    return load_parallel_corpus(names, *languages, **kwargs).to_list()
+
+
+@pytest.mark.parametrize("suffixes", [("", ""), (".gz", ".gz"), (".xz", ".xz"), ("", ".gz"), (".xz", "")])
+def test_text_files_pair_line_by_line_at_line_feeds_only(folder, suffixes):
+    assert load(*folder.pair(suffixes)) == ROWS
+
+
+def test_carriage_returns_of_windows_files_are_dropped_but_no_other(folder):
+    assert load(*folder.pair(end="\r\n")) == ROWS
+    names = folder.lines("a.en", ["one\r"], end="\r\n"), folder.lines("a.de", ["\r"], end="\n")
+    assert load(*names) == [{"translation": {"en": "one\r", "de": ""}}]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_sentence(folder):
+    names = folder.lines("a.en", ["\ufeffone", "\ufefftwo"]), folder.lines("a.de", ["eins", "zwei"])
+    assert [row["translation"]["en"] for row in load(*names)] == ["one", "\ufefftwo"]
+
+
+def test_the_last_line_needs_no_line_feed(folder):
+    names = folder.raw("a.en", b"one\ntwo"), folder.raw("a.de", b"eins\nzwei\n")
+    assert [row["translation"]["en"] for row in load(*names)] == ["one", "two"]
+
+
+def test_the_first_file_is_the_source(folder):
+    english, german = folder.pair()
+    assert load(german, english, languages=("de", "en")) == ROWS
+
+
+def test_linked_files_are_decompressed_by_the_name_of_the_link(folder):
+    for name in folder.pair((".gz", ".xz")):
+        os.rename(name, name + ".blob")
+        os.symlink(name + ".blob", name)
+    assert load(str(folder.path / "corpus.en.gz"), str(folder.path / "corpus.de.xz")) == ROWS
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz", "a.b.json.xz"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_json_lines_have_texts_by_language(folder, name, nested):
+    rows = [{"id": 7, **row} if nested else {"fr": "un", **row["translation"]} for row in ROWS]
+    assert load(folder.json(name, rows)) == ROWS
+
+
+def test_json_lines_may_be_blank_and_in_any_order_of_keys(folder):
+    name = folder.raw("a.jsonl", b'\n{"de": "eins", "en": "one"}\r\n \n{"en": "two", "de": "zwei"}')
+    assert [list(row["translation"].values()) for row in load(name)] == [["eins", "one"], ["zwei", "two"]]
+
+
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("num_proc", [None, 2])
+def test_parquet_has_texts_by_language(folder, nested, num_proc):
+    rows = [{"translation": {"fr": "un", **row["translation"]}} if nested else row["translation"] for row in ROWS]
+    name = folder.parquet("a.parquet", [{"id": 7, **row} for row in rows])
+    assert load(name, num_proc=num_proc) == ROWS
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_null_is_an_empty_sentence_that_cleaning_drops(folder, kind, nested, tokenizer):
+    pairs = [{"en": "a man", "de": "ein Mann"}, {"en": None, "de": "b"}, {"en": "c", "de": None}]
+    write = getattr(folder, kind)
+    name = write(f"a.{kind}", [{"translation": pair} for pair in pairs] if nested else pairs)
+    corpus = load_parallel_corpus([name], "en", "de")
+    assert corpus["translation"][:] == [pairs[0], {"en": "", "de": "b"}, {"en": "c", "de": ""}]
+    cleaned, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"))
+    assert len(cleaned) == 1
+    assert totals["empty"] == 2
+
+
+def test_a_parquet_row_without_pair_is_empty(folder):
+    name = folder.parquet("a.parquet", [{"translation": None}, ROWS[0]])
+    assert load(name) == [{"translation": {"en": "", "de": ""}}, ROWS[0]]
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "parquet"])
+def test_a_changed_file_is_read_again_though_its_size_is_the_same(folder, kind):
+    def write(word: str, time: int) -> list[dict]:
+        row = {"en": word, "de": "x"}
+        if kind == "text":
+            names = [folder.lines("a.en", [word]), folder.lines("a.de", ["x"])]
+        else:
+            names = [getattr(folder, kind)(f"a.{kind}", [row])]
+        for name in names:
+            os.utime(name, ns=(time, time))
+        sizes.append([os.path.getsize(name) for name in names])
+        assert load(*names) == [{"translation": row}]
+
+    sizes: list[list[int]] = []
+    write("old", 10**18)
+    write("new", 10**18 + 10**9)
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_the_phrasebook_is_a_corpus_in_both_directions(split):
+    rows = [{"translation": {"en": english, "de": german}} for english, german in phrasebook(split)]
+    assert load("phrasebook", split=split) == load("phrasebook", split=split, languages=("de", "en")) == rows
+
+
+def test_one_name_needs_no_list():
+    assert load_parallel_corpus("phrasebook", "en", "de", "test").to_list() == load("phrasebook", split="test")
+
+
+def test_other_names_are_datasets_of_the_hub(monkeypatch):
+    """The Hub itself cannot be asked here, so this stands in for it."""
+
+    def load_dataset(*args, **kwargs):
+        asked.append((args, kwargs))
+        return Dataset.from_list(ROWS)
+
+    asked: list[tuple] = []
+    monkeypatch.setattr(corpora, "load_dataset", load_dataset)
+    assert load("wmt/wmt14", split="validation", config_name="de-en") == ROWS
+    assert asked == [(("wmt/wmt14", "de-en"), {"split": "validation"})]
+
+
+def test_sentences_are_those_of_the_languages_in_order(folder):
+    corpus = load_parallel_corpus(folder.pair(), "en", "de")
+    for batch_size in (1, 4, 1000):
+        assert list(sentences(corpus, ("de", "en"), batch_size)) == [text for en, de in PAIRS for text in (de, en)]
+        assert list(sentences(corpus, ("en",), batch_size)) == [en for en, _ in PAIRS]
+
+
+def test_real_pairs_are_those_that_gzip_reads(shared_data):
+    names = [str(shared_data / "multi30k_en-de-fr" / f"val.{language}.gz") for language in ("en", "de")]
+    sides = [gzip.decompress(Path(name).read_bytes()).decode().split("\n")[:-1] for name in names]
+    rows = load(*names)
+    assert len(rows) == 1014
+    assert [(row["translation"]["en"], row["translation"]["de"]) for row in rows] == list(zip(*sides, strict=True))
+
+
+# Errors: one line each, naming the file, the line or the argument.
+
+
+def error_of(error_class: type[Exception], *names: str, **kwargs) -> str:
+    with pytest.raises(error_class) as error:
+        load(*names, **kwargs)
+    assert error.type is error_class
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def test_misaligned_files_are_refused_with_their_lengths(folder):
+    english, german = folder.lines("a.en", ["one", "two"]), folder.lines("a.de", ["eins", "zwei", "drei"])
+    for names in ((english, german), (german, english)):
+        message = error_of(ValueError, *names)
+        assert f"{english} has 2" in message
+        assert f"{german} has 3" in message
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("bad_side", [0, 1])
+def test_text_that_is_not_utf8_is_refused_with_its_line(folder, suffix, bad_side):
+    compress = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    contents = [b"one\ntwo\nthree\n", b"one\ntwo\nthree\n"]
+    contents[bad_side] = b"one\ntwo\nthr\xe9e\n"
+    names = [folder.raw(f"{side}.txt{suffix}", compress(content)) for side, content in enumerate(contents)]
+    assert error_of(ValueError, *names).startswith(f"{names[bad_side]}, line 3: not UTF-8")
+
+
+def test_json_that_is_not_utf8_is_refused_with_its_line(folder):
+    name = folder.raw("a.jsonl", b'{"en": "a", "de": "b"}\n{"en": "\xe4", "de": "b"}\n')
+    assert error_of(ValueError, name).startswith(f"{name}, line 2: not UTF-8")
+
+
+@pytest.mark.parametrize("damage", ["cut", "not an archive", "garbled"])
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_a_damaged_archive_is_refused(folder, damage, suffix, kind):
+    compress = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    whole = compress(b'{"en": "a", "de": "b"}\n' * 1000)
+    content = {
+        "cut": whole[: len(whole) // 2],
+        "not an archive": b"one\ntwo\n",
+        "garbled": whole[:20] + b"\xff" * (len(whole) - 40) + whole[-20:],
+    }[damage]
+    bad = folder.raw(f"a.jsonl{suffix}", content)
+    names = [bad] if kind == "json" else [folder.lines("a.txt", ["x"] * 1000), bad]
+    message = error_of(ValueError, *names)
+    assert message.startswith(f"{bad}, after line ")
+    assert f"not a whole {suffix} file" in message
+
+
+def test_a_damaged_parquet_file_is_refused(folder):
+    rows = [{"en": os.urandom(40).hex(), "de": "b"} for _ in range(1000)]
+    whole = Path(folder.parquet("whole.parquet", rows)).read_bytes()
+    garbled = whole[:100] + b"\xff" * 9000 + whole[9100:]
+    for content in (b"", b"nonsense" * 100, whole[:-100], garbled):
+        name = folder.raw("a.parquet", content)
+        assert error_of(ValueError, name).startswith(f"{name}: not a whole Parquet file")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.parquet"])
+def test_a_missing_table_is_named(folder, name):
+    missing = str(folder.path / name)
+    assert error_of(FileNotFoundError, missing) == f"{missing}: there is no such file"
+
+
+@pytest.mark.parametrize("missing_side", [0, 1])
+def test_a_missing_text_file_is_named(folder, missing_side):
+    names = folder.pair((".gz", ""))
+    os.remove(names[missing_side])
+    assert error_of(FileNotFoundError, *names) == f"{names[missing_side]}: there is no such file"
+
+
+@pytest.mark.parametrize("name", ["nothing.en", "./nothing.txt.gz", "/nothing/here", "someone/nothing"])
+def test_a_name_that_is_no_file_and_cannot_be_asked_of_the_hub_is_named(name):
+    assert error_of(FileNotFoundError, name).startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("name", ["plain", "folder.jsonl", "folder.parquet"])
+def test_a_directory_is_refused(folder, name):
+    directory = folder.path / name
+    directory.mkdir()
+    text = folder.lines("a.txt", ["one"])
+    for names in ([str(directory)], [text, str(directory)], [str(directory), text]):
+        assert error_of(IsADirectoryError, *names).startswith(f"{directory}: a directory")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.en.gz", "a", "a.csv"])
+def test_one_file_that_is_no_table_is_refused(folder, name):
+    name = folder.lines(name, ["one"])
+    assert error_of(ValueError, name).startswith(f"{name}: one file must be JSON lines or Parquet")
+
+
+@pytest.mark.parametrize("names", [[], ["a", "b", "c"]])
+def test_neither_one_name_nor_two_are_refused(names):
+    assert f"not {len(names)}" in error_of(ValueError, *names)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+def test_empty_text_files_are_refused(folder, suffix):
+    names = folder.lines(f"a.en{suffix}", []), folder.lines(f"a.de{suffix}", [])
+    assert error_of(ValueError, *names).startswith(f"{names[0]} and {names[1]}: the corpus is empty")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json.xz"])
+@pytest.mark.parametrize("lines", [[], ["", "  "]])
+def test_json_without_rows_is_refused(folder, name, lines):
+    name = folder.lines(name, lines)
+    assert error_of(ValueError, name).startswith(f"{name}: the corpus is empty")
+
+
+def test_parquet_without_rows_is_refused(folder):
+    parquet.write_table(
+        pa.table({"en": pa.array([], pa.string()), "de": pa.array([], pa.string())}), folder.path / "a.parquet"
+    )
+    assert error_of(ValueError, str(folder.path / "a.parquet")).endswith("give files with at least one sentence pair")
+
+
+def test_a_dataset_without_rows_is_refused(monkeypatch):
+    monkeypatch.setattr(corpora, "load_dataset", lambda *_, **__: Dataset.from_dict({"en": [], "de": []}))
+    assert error_of(ValueError, "someone/empty").startswith("someone/empty: the corpus is empty")
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, nested):
+    pair = {"en": "one", "de": "eins"}
+    name = getattr(folder, kind)(f"a.{kind}", [{"translation": pair} if nested else pair])
+    for languages in (("en", "fr"), ("fr", "de")):
+        message = error_of(ValueError, name, languages=languages)
+        assert message.startswith(name)
+        assert message.endswith("there is no text in language 'fr', only en, de")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('{"en": "a", "de": "b"', "not JSON"),
+        ("a b", "not JSON"),
+        ("[1, 2]", "no object"),
+        ("null", "no object"),
+        ('"en de"', "no object"),
+        ('{"en": "a"}', "language 'de', only en"),
+        ('{"translation": {"en": "a"}}', "language 'de', only en"),
+        ('{"translation": null}', "language 'en'"),
+        ("{}", "language 'en', only nothing"),
+        ('{"en": 0, "de": "b"}', "the text in 'en' is not a string: 0"),
+        ('{"en": "a", "de": ["b"]}', "the text in 'de' is not a string"),
+        ('{"en": "\\ud800", "de": "b"}', "surrogates not allowed"),
+    ],
+)
+def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
+    name = folder.lines("a.jsonl", ['{"en": "a", "de": "b"}', "", line, "also bad"])
+    message = error_of(ValueError, name)
+    assert message.startswith(f"{name}, line 3: ")
+    assert complaint in message
+
+
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("value", [0, ["b"]])
+def test_parquet_texts_that_are_not_strings_are_refused(folder, nested, value):
+    pair = {"en": "one", "de": value}
+    name = folder.parquet("a.parquet", [{"translation": pair} if nested else pair])
+    assert error_of(ValueError, name).startswith(f"{name}: the texts in 'de' are not strings")
+
+
+@pytest.mark.parametrize("languages", [("en", "fr"), ("de", "nl"), ("fr", "it")])
+def test_the_phrasebook_refuses_other_languages(languages):
+    message = error_of(ValueError, "phrasebook", languages=languages)
+    assert "en, de" in message
+    assert "-".join(languages) in message
+
+
+def test_the_phrasebook_refuses_another_split():
+    assert "'dev'" in error_of(ValueError, "phrasebook", split="dev")
+
+
+def test_one_language_twice_is_refused(folder):
+    for names in (["phrasebook"], folder.pair()):
+        assert error_of(ValueError, *names, languages=("en", "en")).startswith("source_language, target_language: ")

@@ -1,0 +1,107 @@
+"""BLEU against the sacreBLEU command, perplexity against a loop, translation against one sentence at a time."""
+
+import json
+import math
+import subprocess
+import sys
+
+import evaluate
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+from vaswani_transformer.data import encode_corpus, load_parallel_corpus
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.evaluation import Bleu, bleu, perplexity, plot_learning_curve, translate_corpus
+
+
+@pytest.fixture
+def hypotheses_and_references():
+    """German sentences, and the same with some words lost or swapped."""
+    references = [german for _, german in phrasebook("validation")[:40]]
+    hypotheses = []
+    for number, reference in enumerate(references):
+        words = reference.split(" ")
+        if number % 3 == 0:
+            words = words[:-2]
+        elif number % 3 == 1:
+            words = [*words[1::-1], *words[2:]]
+        hypotheses.append(" ".join(words))
+    return hypotheses, references
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_bleu_equals_the_sacrebleu_command(hypotheses_and_references, tmp_path, lowercase):
+    hypotheses, references = hypotheses_and_references
+    for name, lines in (("hyp", hypotheses), ("ref", references)):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", str(tmp_path / "ref"), "-i", str(tmp_path / "hyp"), "-w", "12"]
+    result = subprocess.run([*command, *["-lc"] * lowercase], capture_output=True, text=True, check=True)
+    expected = json.loads(result.stdout)
+    ours = Bleu().compute(predictions=hypotheses, references=references, lowercase=lowercase)
+    assert 0 < ours["score"] < 100
+    assert ours["score"] == pytest.approx(expected["score"], abs=1e-9)
+    assert ours["signature"] == expected["signature"]
+
+
+def test_bleu_loads_by_path_without_network_and_takes_several_references(hypotheses_and_references):
+    hypotheses, references = hypotheses_and_references
+    metric = evaluate.load(bleu.__file__)
+    several = [[reference, hypothesis] for hypothesis, reference in zip(hypotheses, references, strict=True)]
+    assert metric.compute(predictions=hypotheses, references=several)["score"] == pytest.approx(100.0)
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        metric.add(prediction=hypothesis, reference=reference)
+    one_by_one = metric.compute()
+    assert one_by_one == Bleu().compute(predictions=hypotheses, references=references)
+    with pytest.raises(ValueError, match="same number"):
+        metric.compute(predictions=["a", "b"], references=[["a"], ["a", "b"]])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tokens_per_batch", [1, 60, 10000])
+def test_perplexity_is_that_of_a_loop_over_sentences(saved_model, tokenizer, tokens_per_batch):
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved_model).eval()
+    corpus = load_parallel_corpus(["phrasebook"], "en", "de", "validation").select(range(15))
+    nats, tokens = 0.0, 0
+    for row in corpus["translation"]:
+        source = tokenizer(row["en"], return_tensors="pt").input_ids
+        target = tokenizer(row["de"]).input_ids
+        logits = model(source, decoder_input_ids=torch.tensor([[0, *target[:-1]]])).logits[0].double()
+        nats -= sum(float(logits[i].log_softmax(-1)[token]) for i, token in enumerate(target))
+        tokens += len(target)
+    encoded = encode_corpus(corpus, tokenizer, "en", "de")
+    result = perplexity(model, tokenizer, encoded, tokens_per_batch)
+    assert result["tokens"] == tokens
+    assert result["nats_per_token"] == pytest.approx(nats / tokens, rel=1e-6)
+    assert result["perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
+
+
+def test_translations_come_in_order_whatever_the_batches(saved_model, tokenizer):
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved_model).eval()
+    sentences = [english for english, _ in phrasebook("test")[:10]]
+    sentences[3:3] = ["", "  "]
+    expected = []
+    for sentence in sentences:
+        inputs = tokenizer(sentence.strip(), return_tensors="pt")
+        output = model.generate(**inputs, max_new_tokens=10)[0]
+        expected.append(tokenizer.decode(output, skip_special_tokens=True) if sentence.strip() else "")
+    for tokens in (1, 40, 5000):
+        assert translate_corpus(model, tokenizer, sentences, tokens, max_new_tokens=10) == expected
+    assert translate_corpus(model, tokenizer, ["", " "]) == ["", ""]
+    assert translate_corpus(model, tokenizer, []) == []
+
+
+def test_learning_curve_is_a_picture_of_what_was_logged(tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    drawn = []
+    plot = Axes.plot
+    monkeypatch.setattr(Axes, "plot", lambda self, x, y, *a, **k: drawn.append((x, y)) or plot(self, x, y, *a, **k))
+    history = [
+        {"step": 10, "loss": 5.0, "learning_rate": 0.1},
+        {"step": 15, "eval_loss": 4.0},
+        {"step": 20, "loss": 3.0, "learning_rate": 0.2},
+    ]
+    plot_learning_curve(history, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert drawn == [([10, 20], [5.0, 3.0]), ([15], [4.0]), ([10, 20], [0.1, 0.2])]

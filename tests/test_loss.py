@@ -1,0 +1,97 @@
+"""Label smoothing (5.4) against Szegedy's definition, computed token by token in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from vaswani_transformer.training import LabelSmoothedLoss
+
+
+VOCABULARY = 11
+
+
+@pytest.fixture
+def logits() -> torch.Tensor:
+    return torch.randn(3, 5, VOCABULARY) * 3
+
+
+@pytest.fixture
+def labels() -> torch.Tensor:
+    """Sentences of 5, 3 and 1 tokens, one of which is the padding token's id, which is a token like any other here."""
+    labels = torch.randint(VOCABULARY, (3, 5))
+    labels[1, 3:] = labels[2, 1:] = -100
+    labels[0, 2] = 0
+    return labels
+
+
+def szegedy_sum(logits: torch.Tensor, labels: torch.Tensor, epsilon: float) -> float:
+    """Sum over tokens of the cross-entropy with `q(k) = (1 - epsilon) [k == label] + epsilon / K`."""
+    total = 0.0
+    for scores, label in zip(logits.reshape(-1, VOCABULARY).tolist(), labels.flatten().tolist(), strict=True):
+        if label == -100:
+            continue
+        log_partition = math.log(sum(math.exp(score) for score in scores))
+        for k, score in enumerate(scores):
+            q = (1 - epsilon) * (k == label) + epsilon / VOCABULARY
+            total -= q * (score - log_partition)
+    return total
+
+
+def outputs(logits: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"logits": logits}
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.6])
+def test_equals_the_definition(logits: torch.Tensor, labels: torch.Tensor, epsilon: float) -> None:
+    loss = LabelSmoothedLoss(epsilon)(outputs(logits), labels)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(szegedy_sum(logits, labels, epsilon) / 9, rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [20, torch.tensor(20), torch.tensor(20.0)])
+def test_divides_by_the_global_number_of_tokens(
+    logits: torch.Tensor, labels: torch.Tensor, count: int | torch.Tensor
+) -> None:
+    loss = LabelSmoothedLoss(0.1)(outputs(logits), labels, num_items_in_batch=count)
+    assert loss.item() == pytest.approx(szegedy_sum(logits, labels, 0.1) / 20, rel=1e-6)
+
+
+def test_gradient_is_prediction_minus_smoothed_target(logits: torch.Tensor, labels: torch.Tensor) -> None:
+    logits.requires_grad_()
+    LabelSmoothedLoss(0.1)(outputs(logits), labels).backward()
+    scores = logits.detach().double().numpy()
+    predicted = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    target = 0.9 * np.eye(VOCABULARY)[labels.clamp(min=0).numpy()] + 0.1 / VOCABULARY
+    expected = (predicted - target) / 9 * labels.ne(-100).numpy()[..., None]
+    np.testing.assert_allclose(logits.grad.numpy(), expected, atol=1e-7)
+
+
+def test_is_the_plain_likelihood_without_gradients(logits: torch.Tensor, labels: torch.Tensor) -> None:
+    with torch.no_grad():
+        loss = LabelSmoothedLoss(0.1)(outputs(logits), labels)
+    assert loss.item() == pytest.approx(szegedy_sum(logits, labels, 0.0) / 9, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_logits_are_computed_in_float32(
+    logits: torch.Tensor, labels: torch.Tensor, dtype: torch.dtype
+) -> None:
+    rounded = logits.to(dtype)
+    loss = LabelSmoothedLoss(0.1)(outputs(rounded), labels)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(szegedy_sum(rounded, labels, 0.1) / 9, rel=1e-6)
+
+
+def test_takes_the_outputs_of_a_model(logits: torch.Tensor, labels: torch.Tensor, model: torch.nn.Module) -> None:
+    produced = model(input_ids=torch.randint(2, 37, (3, 4)), labels=labels)
+    with torch.no_grad():
+        loss = LabelSmoothedLoss(0.1)(produced, labels)
+    assert loss.item() == pytest.approx(produced.loss.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, 1.0, 1.5, math.nan])
+def test_refuses_an_impossible_epsilon(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=r"^epsilon: must be at least 0 and below 1"):
+        LabelSmoothedLoss(epsilon)

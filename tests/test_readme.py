@@ -1,0 +1,87 @@
+"""Every command and every snippet of the README and of the model cards runs."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+
+
+DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "model_cards").glob("*.md"))]
+
+
+def blocks(language: str) -> list:
+    """Fenced blocks of a language in all documents, as test parameters."""
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        for number, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S), start=1):
+            found.append(pytest.param(block, id=f"{document.stem}-{number}"))
+    return found
+
+
+def commands() -> list:
+    lines = [line for block in blocks("bash") for line in block.values[0].splitlines() if line.strip()]
+    for document in DOCUMENTS[1:]:
+        lines += re.findall(r"^- Command: `(.+)`$", document.read_text(encoding="utf-8"), re.M)
+    return sorted(set(lines))
+
+
+@pytest.fixture
+def workspace(tmp_path, saved_model, monkeypatch) -> Path:
+    """A folder where the paths that the documents name exist."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "demo").symlink_to(saved_model)
+    (tmp_path / "path" / "to" / "this").mkdir(parents=True)
+    (tmp_path / "path" / "to" / "this" / "directory").symlink_to(saved_model)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("snippet", blocks("python"))
+def test_python_snippet_runs(snippet, workspace):
+    result = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command_runs(command, workspace):
+    words = shlex.split(command)
+    if words[0] == "make":
+        dry = subprocess.run(["make", "-n", *words[1:]], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        assert dry.returncode == 0, dry.stderr
+        return
+    assert words[0] in ("python", "accelerate")
+    # The command as it stands, but for the corpus, the size, and the number of GPUs.
+    script = next(index for index, word in enumerate(words) if word.endswith(".py"))
+    arguments = [str(REPOSITORY / word) if word.startswith("recipes/") else word for word in words[script:]]
+    small = {
+        "train": "phrasebook",
+        "validation": "phrasebook",
+        "test": "phrasebook",
+        "target_language": "de",
+        "num_proc": "1",
+        "tokenizer_model": "bpe",
+        "vocab_size": "600",
+        "encoder_layers": "1",
+        "decoder_layers": "1",
+        "d_model": "16",
+        "d_ff": "16",
+        "max_steps": "2",
+        "save_strategy": "steps",
+        "save_steps": "1",
+        "eval_strategy": "no",
+        "bf16": "false",
+        "output_dir": str(workspace / "out"),
+    }
+    overrides = [word for name, value in small.items() for word in (f"--{name}", value)]
+    launcher = [sys.executable]
+    if words[0] == "accelerate":
+        assert words[1] == "launch"
+        launcher += ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1"]
+    result = subprocess.run([*launcher, *arguments, *overrides], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert (workspace / "out" / "model.safetensors").is_file()

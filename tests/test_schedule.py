@@ -1,0 +1,219 @@
+"""The learning rate (5.3) that the optimizer is really given, in the Trainer of transformers."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
+
+from vaswani_transformer import NoamSchedule, VaswaniConfig, VaswaniForConditionalGeneration, noam_learning_rate
+
+
+WARMUP = 3
+ROWS = [{"input_ids": [5, 6, 1], "labels": [7, 8, 9, 1]} for _ in range(4)]
+
+
+def rate_of_equation_3(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
+    """The formula as its two branches: it rises linearly up to `warmup_steps`, and then falls."""
+    if step < warmup_steps:
+        return factor * step / (math.sqrt(d_model) * math.sqrt(warmup_steps) ** 3)
+    return factor / (math.sqrt(d_model) * math.sqrt(step))
+
+
+def exactly(rate: float) -> Any:
+    return pytest.approx(rate, rel=1e-12, abs=0.0)
+
+
+class Recorder(TrainerCallback):
+    """Notes the rates of all parameter groups at the very moment of each `optimizer.step`."""
+
+    def __init__(self) -> None:
+        self.rates: list[list[float]] = []
+
+    def on_train_begin(self, *args: Any, optimizer: Any, **kwargs: Any) -> None:
+        def note(stepped: torch.optim.Optimizer, *args: Any) -> None:
+            self.rates.append([float(group["lr"]) for group in stepped.param_groups])
+
+        optimizer.optimizer.register_step_pre_hook(note)
+
+
+@pytest.fixture
+def tiny(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
+    config.encoder_layers = config.decoder_layers = 1
+    return VaswaniForConditionalGeneration(config)
+
+
+def stock_trainer(
+    output_dir: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    schedule: NoamSchedule,
+    optimizers: tuple = (None, None),
+    **overrides: Any,
+) -> tuple[Seq2SeqTrainer, Recorder]:
+    settings = {
+        "per_device_train_batch_size": 2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        **overrides,
+    }
+    recorder = Recorder()
+    trainer = Seq2SeqTrainer(
+        model,
+        Seq2SeqTrainingArguments(str(output_dir), **settings),
+        train_dataset=ROWS,
+        eval_dataset=ROWS[:1],
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        callbacks=[schedule, recorder],
+        optimizers=optimizers,
+    )
+    return trainer, recorder
+
+
+def logged_rates(trainer: Seq2SeqTrainer) -> dict[int, float]:
+    return {entry["step"]: entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry}
+
+
+@pytest.mark.parametrize("step", [1, 2, 3999, 4000, 4001, 100_000])
+@pytest.mark.parametrize(("d_model", "warmup_steps", "factor"), [(512, 4000, 1.0), (24, 16000, 0.5)])
+def test_formula(step: int, d_model: int, warmup_steps: int, factor: float) -> None:
+    expected = rate_of_equation_3(step, d_model, warmup_steps, factor)
+    assert noam_learning_rate(step, d_model, warmup_steps, factor) == exactly(expected)
+
+
+def test_defaults_are_the_papers() -> None:
+    assert noam_learning_rate(7, 512) == noam_learning_rate(7, 512, warmup_steps=4000, factor=1.0)
+    assert (NoamSchedule().warmup_steps, NoamSchedule().factor) == (4000, 1.0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"learning_rate": 7.0},
+        {"lr_scheduler_type": "constant", "learning_rate": 0.0},
+        {"lr_scheduler_type": "cosine", "warmup_steps": 2},
+        {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1},
+        {"lr_scheduler_type": "greedy", "eval_strategy": "steps", "eval_steps": 1},
+        {"weight_decay": 0.1, "logging_steps": 2},
+        {"gradient_accumulation_steps": 2},
+        {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 3},
+    ],
+    ids=lambda settings: "-".join(f"{name}={value}" for name, value in settings.items()),
+)
+def test_applied_and_logged_whatever_else_is_set(
+    tmp_path: Path, tiny: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any]
+) -> None:
+    trainer, recorder = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(WARMUP, 0.5), max_steps=6, **settings)
+    trainer.train()
+    expected = {step: rate_of_equation_3(step, 24, WARMUP, 0.5) for step in range(1, 7)}
+    groups = len(trainer.optimizer.param_groups)
+    assert groups == 2
+    assert recorder.rates == [[exactly(rate)] * groups for rate in expected.values()]
+    logged = logged_rates(trainer)
+    assert logged.keys() == {step for step in expected if step % settings.get("logging_steps", 1) == 0}
+    assert logged == {step: exactly(expected[step]) for step in logged}
+
+
+def test_applied_to_all_groups_of_a_given_optimizer_and_scheduler(
+    tmp_path: Path, tiny: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    parameters = list(tiny.parameters())
+    optimizer = torch.optim.SGD(
+        [
+            {"params": parameters[:1], "lr": 1.0},
+            {"params": parameters[1:2], "lr": 2.0},
+            {"params": parameters[2:], "lr": 3.0},
+        ]
+    )
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    trainer, recorder = stock_trainer(
+        tmp_path, tiny, tokenizer, NoamSchedule(WARMUP), optimizers=(optimizer, scheduler), max_steps=5
+    )
+    trainer.train()
+    expected = {step: rate_of_equation_3(step, 24, WARMUP) for step in range(1, 6)}
+    assert recorder.rates == [[exactly(rate)] * 3 for rate in expected.values()]
+    assert logged_rates(trainer) == {step: exactly(rate) for step, rate in expected.items()}
+
+
+class RateBetweenSteps(TrainerCallback):
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+
+    def on_step_end(self, *args: Any, optimizer: Any, lr_scheduler: Any, **kwargs: Any) -> None:
+        self.rates.append(optimizer.param_groups[0]["lr"])
+        assert lr_scheduler.get_last_lr() == [self.rates[-1]] * 2
+
+
+def test_between_steps_the_next_rate_is_set(
+    tmp_path: Path, tiny: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    trainer, _ = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(WARMUP), max_steps=4)
+    between = RateBetweenSteps()
+    trainer.add_callback(between)
+    trainer.train()
+    assert between.rates == [exactly(rate_of_equation_3(step + 1, 24, WARMUP)) for step in range(1, 5)]
+
+
+def advance(checkpoint: Path, step: int) -> None:
+    """Make a checkpoint look as if it had been written after so many steps."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    (checkpoint / "trainer_state.json").write_text(json.dumps({**state, "global_step": step, "epoch": step / 2}))
+    scheduler = torch.load(checkpoint / "scheduler.pt")
+    torch.save({**scheduler, "last_epoch": step, "_step_count": step + 1}, checkpoint / "scheduler.pt")
+
+
+@pytest.mark.parametrize("last_step", [4000, 100_000])
+def test_step_reached_by_resuming(
+    tmp_path: Path, tiny: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, last_step: int
+) -> None:
+    first, recorder = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(), max_steps=1, save_strategy="steps")
+    first.train()
+    assert recorder.rates[0] == [exactly(rate_of_equation_3(1, 24, 4000))] * 2
+    advance(tmp_path / "checkpoint-1", last_step - 2)
+    resumed, recorder = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(), max_steps=last_step)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert resumed.state.global_step == last_step
+    expected = [rate_of_equation_3(step, 24, 4000) for step in (last_step - 1, last_step)]
+    assert recorder.rates == [[exactly(rate)] * 2 for rate in expected]
+    assert logged_rates(resumed)[last_step] == exactly(expected[-1])
+
+
+def test_rates_and_weights_go_on_exactly_after_an_interruption(
+    tmp_path: Path, tiny: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    settings = {"max_steps": 5, "save_strategy": "steps", "save_steps": 3, "gradient_accumulation_steps": 2}
+    whole, uninterrupted = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(WARMUP), **settings)
+    whole.train()
+    other = VaswaniForConditionalGeneration(tiny.config)
+    resumed, recorder = stock_trainer(tmp_path, other, tokenizer, NoamSchedule(WARMUP), **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert recorder.rates == uninterrupted.rates[3:]
+    for (name, mine), theirs in zip(tiny.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs), name
+
+
+@pytest.mark.parametrize("field", ["step", "d_model", "warmup_steps", "factor"])
+@pytest.mark.parametrize("value", [0, -1, math.nan])
+def test_formula_refuses_what_is_not_positive(field: str, value: float) -> None:
+    arguments = {"step": 1, "d_model": 512, "warmup_steps": 4000, "factor": 1.0, field: value}
+    with pytest.raises(ValueError, match=rf"^{field}: must be positive, is {value}$"):
+        noam_learning_rate(**arguments)
+
+
+@pytest.mark.parametrize(("field", "value"), [("warmup_steps", 0), ("warmup_steps", -5), ("factor", 0.0)])
+def test_schedule_refuses_what_is_not_positive(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"^{field}: must be positive, is {value}$"):
+        NoamSchedule(**{field: value})

@@ -1,0 +1,94 @@
+"""The design, kept true: which module may import which, where files lie, how long they may be."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+
+
+PACKAGE = REPOSITORY / "vaswani_transformer"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+HUB_FILES = sorted(PACKAGE.glob("*_vaswani.py"))
+NAMES = [str(path.relative_to(PACKAGE)) for path in MODULES]
+
+# What a part of the package may import of the rest of it; parts not listed import nothing of it.
+ALLOWED = {
+    "configuration_vaswani": set(),
+    "modeling_vaswani": {"configuration_vaswani", "generation_vaswani"},
+    "generation_vaswani": {"configuration_vaswani"},
+    "tokenization_vaswani": {"configuration_vaswani"},
+    "pipeline_vaswani": {"configuration_vaswani"},
+    "registration": {"configuration_vaswani", "modeling_vaswani", "pipeline_vaswani", "tokenization_vaswani"},
+    "arguments": set(),
+    "data": {"data"},
+    "evaluation": {"evaluation", "data"},
+    "training": {"training", "data", "evaluation"},
+    "hub": {"hub"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    """Absolute names of the modules that a file imports, relative imports resolved."""
+    package = ["vaswani_transformer", *path.relative_to(PACKAGE).parts[:-1]] if PACKAGE in path.parents else []
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            names.add(".".join([*base, *([node.module] if node.module else [])]))
+    return names
+
+
+def parts_of_the_package(path: Path) -> set[str]:
+    return {name.split(".")[1] if "." in name else "" for name in imports(path) if name.startswith("vaswani_transf")}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=NAMES)
+def test_imports_flow_one_way(path):
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if part == "__init__":
+        return
+    assert parts_of_the_package(path) <= ALLOWED[part]
+
+
+@pytest.mark.parametrize("path", HUB_FILES, ids=lambda path: path.name)
+def test_hub_files_need_no_more_than_the_hub_has(path):
+    available = {"torch", "transformers", "tokenizers", "huggingface_hub", "vaswani_transformer"}
+    assert {name.split(".")[0] for name in imports(path)} <= available | sys.stdlib_module_names
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            # Only `from .name import ...` is followed when the files are copied.
+            assert node.level == 1
+            assert node.module
+
+
+def test_nobody_imports_recipes():
+    for path in MODULES:
+        assert not any(name.split(".")[0] in ("recipes", "train_wmt") for name in imports(path))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=NAMES)
+def test_every_module_has_a_docstring_and_short_functions(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            # The signature and docstring of a forward are long of themselves.
+            body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
+            assert body[-1].end_lineno - body[0].lineno < 60, node.name
+
+
+def test_the_top_level_holds_nothing_else():
+    folders = {path.name for path in REPOSITORY.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    generated = {"runs", "build", "vaswani_transformer.egg-info", "__pycache__"}
+    assert folders - generated == {"vaswani_transformer", "recipes", "tests", "model_cards"}
+
+
+def test_every_module_has_its_tests_and_its_line_in_the_readme():
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    for path in MODULES:
+        if path.name != "__init__.py":
+            assert str(path.relative_to(PACKAGE)) in readme

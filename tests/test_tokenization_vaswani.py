@@ -1,0 +1,309 @@
+import gzip
+import json
+import re
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from vaswani_transformer import VaswaniTokenizer
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+PAD, EOS, UNK = 0, 1, 2
+PROPERTY = settings(deadline=None, database=None)  # neither the clock nor an earlier run decides a test
+
+# Each odd character stands in one position only: some at the start of a run, some inside, some alone.
+ODD_LINES = ["a\x1cb \x1d\x1e", "5ß", "x\u0302y", "中文", "3€!?", "one\ttwo\nthree\u2028four\u3000\u200b", "½Ⅻ", "# #a"]
+CORPUS = [sentence for pair in phrasebook("validation") for sentence in pair] + ODD_LINES
+
+AWKWARD = [
+    "",
+    " ",
+    "\t leading,  double and trailing \n",
+    "</s>",
+    "a</s>b <pad><unk> </s>",
+    "# a #b ## c",
+    "\u0301e\u0301 cafe\u0301 x\u0302",
+    "Ġ ▁ \ufffd \x00",
+    "don't . , ! ?",
+]
+PIECES = [
+    "</s>",
+    "<pad>",
+    "<unk>",
+    " ",
+    "  ",
+    "\t",
+    "\n",
+    "\r\n",
+    "e\u0301",
+    "\u0301",
+    "# ",
+    "Ġ",
+    "the",
+    "ein",
+    "7",
+    ".",
+]
+TEXTS = st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join)
+
+
+def nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def decoded(tokenizer: VaswaniTokenizer, text: str) -> str:
+    return tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True)
+
+
+def train(corpus: list[str], vocab_size: int, model: str) -> VaswaniTokenizer:
+    return VaswaniTokenizer.train(corpus, vocab_size, model, show_progress=False)
+
+
+def size_named_in(error: pytest.ExceptionInfo, pattern: str) -> int:
+    match = re.search(pattern, str(error.value))
+    assert match, error.value
+    return int(match[1])
+
+
+@pytest.fixture(scope="module")
+def word_pieces() -> VaswaniTokenizer:
+    return train(CORPUS, 500, "wordpiece")
+
+
+@pytest.fixture(params=["bpe", "wordpiece"])
+def either(request: pytest.FixtureRequest, tokenizer: VaswaniTokenizer, word_pieces: VaswaniTokenizer):
+    return tokenizer if request.param == "bpe" else word_pieces
+
+
+@PROPERTY
+@given(TEXTS)
+@example("</s>")
+@example(" a  b ")
+@example("\u1100\u1161\u11a8 \u212b")  # Hangul that composes, and a sign that NFC replaces
+@example("\u0327\u0301a\u0301\u0327")  # marks that NFC reorders
+@example("x" * 1000)
+def test_byte_pairs_give_back_any_text_and_no_special_id_but_the_end(tokenizer, text):
+    ids = tokenizer(text).input_ids
+    assert tokenizer.decode(ids, skip_special_tokens=True) == nfc(text)
+    assert ids[-1] == EOS
+    assert not {PAD, EOS, UNK} & set(ids[:-1])
+
+
+@PROPERTY
+@given(st.text(st.sampled_from(sorted(set(nfc("".join(CORPUS)))))) | TEXTS)
+@example("".join(ODD_LINES))
+@example("a###b ##c # d")  # like the mark of a continuation
+def test_word_pieces_give_back_all_text_whose_characters_they_were_trained_on(word_pieces, text):
+    ids = word_pieces(text).input_ids
+    known = set(nfc("".join(CORPUS))) | {" "}
+    assert (UNK in ids) == (not set(nfc(text)) <= known)
+    if UNK not in ids:
+        assert word_pieces.decode(ids, skip_special_tokens=True) == nfc(text)
+    assert ids[-1] == EOS
+    assert not {PAD, EOS} & set(ids[:-1])
+
+
+def test_word_pieces_know_every_character_in_positions_that_the_corpus_does_not_have(word_pieces):
+    characters = sorted(set(nfc("".join(CORPUS))))
+    for character in characters:
+        for text in ("{0}", "{0}{0}", "a{0}", "{0}a", "5{0}", "{0}5", "!{0}", "{0}!", " {0}", "\t{0}", "a {0} b"):
+            placed = text.format(character)
+            if set(nfc(placed)) <= set(characters):  # a mark may compose to a character that is not in the corpus
+                assert UNK not in word_pieces(placed).input_ids, ascii(placed)
+                assert decoded(word_pieces, placed) == nfc(placed)
+
+
+@pytest.mark.parametrize("length", [99, 100, 101, 102, 199, 200, 201, 1000])
+def test_a_run_of_any_length_is_encoded(either, length):
+    for text in ("a" * length, " " + "a" * length, "5" * length + "!" * length):
+        assert UNK not in either(text).input_ids
+        assert decoded(either, text) == text
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+def test_names_of_special_tokens_stay_text_even_where_the_corpus_is_full_of_them(model):
+    corpus = ["</s> <pad> <unk> </s></s>"] * 20
+    with pytest.raises(ValueError, match="only") as error:
+        train(corpus, 10_000, model)
+    trained = train(corpus, size_named_in(error, r"only (\d+)"), model)  # every merge that there is
+    for text in ("</s>", "<pad>", "<unk> </s>"):
+        ids = trained(text).input_ids
+        assert not {PAD, EOS, UNK} & set(ids[:-1])
+        assert decoded(trained, text) == text
+
+
+def test_word_pieces_know_the_thousand_most_frequent_characters():
+    characters = [chr(0x4E00 + 7 * number) for number in range(1100)]
+    corpus = [character * (1 if number % 11 == 0 else 2) for number, character in enumerate(characters)]
+    trained = train(corpus, 2100, "wordpiece")
+    counts = Counter("".join(corpus))
+    known = {character for character in characters if UNK not in trained(character).input_ids}
+    assert len(known) == 999  # and the space
+    assert min(counts[character] for character in known) >= max(counts[c] for c in counts if c not in known)
+
+
+def test_training_is_deterministic():
+    ties = [chr(0x4E00 + number) + chr(0x6E00 + number) for number in range(700)]  # more than are kept, all as frequent
+    for corpus, size in ((CORPUS, 500), (ties, 2100)):
+        for model in ("bpe", "wordpiece"):
+            first, second = (train(corpus, size, model).backend_tokenizer.to_str() for _ in range(2))
+            assert first == second
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+def test_training_reads_an_iterator_once(model):
+    once = VaswaniTokenizer.train(iter(CORPUS), 500, model, show_progress=False)
+    assert once.backend_tokenizer.to_str() == train(CORPUS, 500, model).backend_tokenizer.to_str()
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+def test_frequent_words_become_one_sub_word(model):
+    trained = train(CORPUS, 600, model)
+    words = Counter(word for sentence in CORPUS for word in sentence.split() if word.isalpha())
+    (frequent, _), (rare, _) = words.most_common(1)[0], min(words.items(), key=lambda item: (item[1], -len(item[0])))
+    assert len(trained(frequent).input_ids) == 2
+    assert len(trained(rare).input_ids) > 2
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+@pytest.mark.parametrize("size", [450, 451, 600])
+def test_the_vocabulary_has_exactly_the_size_asked_for(model, size):
+    trained = train(CORPUS, size, model)
+    assert trained.vocab_size == len(trained) == size
+    assert sorted(trained.get_vocab().values()) == list(range(size))
+
+
+def test_special_ids_are_fixed(either):
+    assert (either.pad_token_id, either.eos_token_id, either.unk_token_id) == (PAD, EOS, UNK)
+    assert either.convert_ids_to_tokens([0, 1, 2]) == ["<pad>", "</s>", "<unk>"]
+
+
+def test_source_and_target_alike_end_in_eos(either):
+    encoded = either(["a man", ""], text_target=["ein Mann", ""])
+    assert encoded["labels"] == either(["ein Mann", ""]).input_ids
+    for ids in (*encoded["input_ids"], *encoded["labels"]):
+        assert ids.count(EOS) == 1
+        assert ids[-1] == EOS
+    assert encoded["input_ids"][1] == encoded["labels"][1] == [EOS]
+
+
+@pytest.mark.parametrize("max_length", [1, 2, 5])
+def test_truncation_keeps_eos(either, max_length):
+    text = "the woman sees the old house"
+    for cut in (
+        either(text, truncation=True, max_length=max_length).input_ids,
+        either(text_target=text, truncation=True, max_length=max_length).input_ids,
+    ):
+        assert cut == [*either(text).input_ids[: max_length - 1], EOS]
+
+
+def test_padding_is_on_the_right_and_masked(either):
+    short, long = either(["a", "the man and the woman"]).input_ids
+    padded = either(["a", "the man and the woman"], padding=True)
+    missing = len(long) - len(short)
+    assert missing > 0
+    assert padded.input_ids == [short + [PAD] * missing, long]
+    assert padded.attention_mask == [[1] * len(short) + [0] * missing, [1] * len(long)]
+    assert set(padded) == {"input_ids", "attention_mask"}
+
+
+@pytest.mark.parametrize("text", AWKWARD)
+def test_composed_and_decomposed_characters_are_the_same_text(either, text):
+    assert either(unicodedata.normalize("NFD", text)).input_ids == either(nfc(text)).input_ids
+
+
+@pytest.mark.parametrize("load", [VaswaniTokenizer.from_pretrained, AutoTokenizer.from_pretrained])
+def test_saving_and_loading_twice_changes_nothing(either, load, tmp_path):
+    either.save_pretrained(tmp_path / "first")
+    once = load(tmp_path / "first")
+    once.save_pretrained(tmp_path / "second")
+    for loaded in (once, load(tmp_path / "second")):
+        assert type(loaded) is VaswaniTokenizer
+        assert len(loaded) == len(either)
+        for text in AWKWARD:
+            assert dict(loaded(text)) == dict(either(text))
+            assert decoded(loaded, text) == decoded(either, text)
+
+
+def test_loads_without_the_package(tokenizer, word_pieces, tmp_path):
+    """As by a user who has transformers only: no class of ours, and so no remote code."""
+    saved = {"bpe": tokenizer, "wordpiece": word_pieces}
+    for name, trained in saved.items():
+        trained.save_pretrained(tmp_path / name)
+    script = """
+import json, sys
+from transformers import AutoTokenizer
+texts = json.loads(sys.argv[1])
+results = {}
+for name in ("bpe", "wordpiece"):
+    tokenizer = AutoTokenizer.from_pretrained(f"./{name}")
+    encoded = [dict(tokenizer(text)) for text in texts]
+    decoded = [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in encoded]
+    results[name] = [encoded, decoded, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id]
+assert "vaswani_transformer" not in sys.modules
+print(json.dumps(results))
+"""
+    command = [sys.executable, "-c", script, json.dumps(AWKWARD)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    results = json.loads(run.stdout)
+    for name, trained in saved.items():
+        encoded = [dict(trained(text)) for text in AWKWARD]
+        assert results[name] == [encoded, [decoded(trained, text) for text in AWKWARD], len(trained), PAD, EOS]
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+def test_a_corpus_too_small_for_the_vocabulary_names_the_size_it_supports(model):
+    corpus = ["the low tower", "the tower"]
+    with pytest.raises(ValueError, match=r"^vocab_size: .*not 5000") as error:
+        train(corpus, 5000, model)
+    supported = size_named_in(error, r"only (\d+) entries")
+    assert train(corpus, supported, model).vocab_size == supported
+    with pytest.raises(ValueError, match=f"only {supported} entries"):
+        train(corpus, supported + 1, model)
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+def test_a_vocabulary_too_small_for_the_characters_names_the_size_they_need(model):
+    with pytest.raises(ValueError, match=r"^vocab_size: 9 ") as error:
+        train(CORPUS, 9, model)
+    needed = size_named_in(error, r"ask for (\d+) or more")
+    if model == "bpe":
+        assert needed == 256 + 3
+    else:  # at the start and inside, but a space is never inside
+        assert needed == 2 * len(set(nfc("".join(CORPUS)))) - 1 + 3
+    assert train(CORPUS, needed, model).vocab_size == needed
+    with pytest.raises(ValueError, match=f"{needed} or more"):
+        train(CORPUS, needed - 1, model)
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+@pytest.mark.parametrize("corpus", [[], [""], [" ", "\t\n"]])
+@pytest.mark.parametrize("size", [3, 4, 259, 5000])
+def test_a_corpus_without_text_is_refused(model, corpus, size):
+    with pytest.raises(ValueError, match=r"^corpus_iterator: there is no text"):
+        train(corpus, size, model)
+
+
+def test_an_unknown_model_is_refused():
+    with pytest.raises(ValueError, match=r"^model: .*'unigram'"):
+        train(CORPUS, 400, "unigram")
+
+
+def test_real_sentences_of_both_languages_come_back(shared_data: Path):
+    folder = shared_data / "multi30k_en-de-fr"
+    texts = [gzip.decompress((folder / name).read_bytes()).decode() for name in ("val.en.gz", "val.de.gz")]
+    lines = [line for text in texts for line in text.split("\n")]
+    for model in ("bpe", "wordpiece"):
+        trained = train(lines, 2000, model)
+        ids = trained(lines).input_ids
+        assert trained.batch_decode(ids, skip_special_tokens=True) == [nfc(line) for line in lines]
+        assert not any(UNK in row for row in ids)

@@ -1,0 +1,251 @@
+"""The recipe from end to end on the embedded corpus, and one clear error for each mistake, before any training."""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import REPOSITORY
+from huggingface_hub import ModelCard
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
+CONFIGS = sorted((REPOSITORY / "recipes" / "configs").glob("*.yaml"))
+TINY = {
+    "source_language": "en",
+    "target_language": "de",
+    "vocab_size": 320,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "d_model": 16,
+    "d_ff": 32,
+    "num_heads": 2,
+    "source_tokens": 400,
+    "target_tokens": 400,
+    "max_steps": 4,
+    "warmup_steps": 2,
+    "save_steps": 2,
+    "average_last": 2,
+    "logging_steps": 1,
+    "eval_strategy": "steps",
+    "eval_steps": 2,
+    "report_to": "none",
+    "disable_tqdm": False,
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """Aligned text files, some of them compressed, and rows that cleaning must drop."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for split, size, opener, suffix in (("train", 300, open, ""), ("test", 12, gzip.open, ".gz")):
+        pairs = [*phrasebook(split)[:size]]
+        if split == "train":
+            pairs += [("", "Leer."), ("Yes.", "Ja " * 60), ("A " * 400, "Ein " * 400)]
+        for side, language in enumerate(("en", "de")):
+            with opener(folder / f"{split}.{language}{suffix}", "wt", encoding="utf-8") as file:
+                file.writelines(pair[side] + "\n" for pair in pairs)
+    return folder
+
+
+@pytest.fixture
+def settings(corpus, tmp_path) -> dict:
+    test = [str(corpus / "test.en.gz"), str(corpus / "test.de.gz")]
+    train = [str(corpus / "train.en"), str(corpus / "train.de")]
+    return {**TINY, "train": train, "validation": test, "test": test, "output_dir": str(tmp_path / "run")}
+
+
+def run(settings: dict, folder: Path, *overrides: str) -> subprocess.CompletedProcess:
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    command = [sys.executable, str(RECIPE), "--config", str(config), *overrides]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+
+
+def test_text_files_become_a_scored_documented_translating_model(settings, tmp_path):
+    result = run(settings, tmp_path)
+    assert result.returncode == 0, result.stderr
+    directory = Path(settings["output_dir"])
+    results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    assert results["data"]["cleaning"] == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 300}
+    assert results["training"]["steps"] == 4
+    assert results["training"]["averaged"] == ["checkpoint-2", "checkpoint-4"]
+    # 4 steps of an epoch of more are some of its tokens, padding not counted
+    assert 0 < results["training"]["target_tokens"] <= 4 * settings["target_tokens"]
+
+    for name in ("model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "README.md"):
+        assert (directory / name).stat().st_size > 0
+    assert (directory / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(directory.glob("*.bin"))
+
+    # what is reported is what the saved model does
+    translations = (directory / "translations.test.txt").read_text(encoding="utf-8").splitlines()
+    sources = [english for english, _ in phrasebook("test")[:12]]
+    translator = pipeline("translation", model=str(directory))
+    assert [output["translation_text"] for output in translator(sources)] == translations
+    assert AutoTokenizer.from_pretrained(directory).vocab_size == 320
+    assert AutoModelForSeq2SeqLM.from_pretrained(directory).config.d_model == 16
+
+    bleu = results["test"]["bleu"]
+    assert "tok:13a" in bleu["signature"]
+    card = ModelCard.load(directory / "README.md")
+    assert card.data.pipeline_tag == "translation"
+    assert card.data.eval_results[0].metric_value == round(bleu["score"], 2)
+    assert f"{results['test']['perplexity']['perplexity']:.2f}" in card.text
+
+    # the table and the five translations
+    assert "sacreBLEU" in result.stdout
+    assert bleu["signature"] in result.stdout
+    assert all(example["source"].split()[0] in result.stdout for example in results["examples"])
+    assert len(results["examples"]) == 5
+    # progress: loss, rate, speed, padding
+    assert re.search(r"loss=\d.*lr=\d.*tok/s=\d.*padding=\d", result.stderr)
+
+
+def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings, tmp_path):
+    assert run(settings, tmp_path, "--max_steps", "2", "--test", *settings["test"]).returncode == 0
+    directory = Path(settings["output_dir"])
+    before = (directory / "model.safetensors").read_bytes()
+    refused = run(settings, tmp_path)
+    assert refused.returncode == 1
+    assert f"output_dir: {directory} already holds a run" in refused.stderr.splitlines()[-1]
+    assert (directory / "model.safetensors").read_bytes() == before
+
+    resumed = run(settings, tmp_path, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    assert results["training"]["steps"] == 4
+    assert results["training"]["resumed_from"] == "checkpoint-2"
+
+
+def in_process(monkeypatch, capsys, settings: dict, folder: Path, *overrides: str) -> str:
+    """Run the recipe's `main` up to its error, which must be one line; training must not begin."""
+    monkeypatch.syspath_prepend(RECIPE.parent)
+    import train_wmt
+
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config), *overrides])
+    monkeypatch.setattr(train_wmt.VaswaniTrainer, "train", lambda *a, **k: pytest.fail("training began"))
+    with pytest.raises(SystemExit) as stop:
+        train_wmt.main()
+    message = str(stop.value.code)
+    assert message.startswith("train_wmt.py: ")
+    assert len(message.splitlines()) == 1
+    return message
+
+
+@pytest.fixture
+def error(monkeypatch, capsys, settings, tmp_path):
+    return lambda *overrides, **changes: in_process(monkeypatch, capsys, {**settings, **changes}, tmp_path, *overrides)
+
+
+def test_misaligned_files(error, corpus, tmp_path):
+    short = tmp_path / "short.de"
+    short.write_text("Eins.\nZwei.\n", encoding="utf-8")
+    message = error(train=[str(corpus / "train.en"), str(short)])
+    assert f"{corpus / 'train.en'} has 303 lines but {short} has 2" in message
+
+
+def test_invalid_utf8(error, corpus, tmp_path):
+    bad = tmp_path / "bad.de"
+    bad.write_bytes(b"Eins.\n" * 4 + "Fünf.\n".encode("latin-1") + b"Sechs.\n" * 298)
+    assert f"{bad}, line 5: not UTF-8" in error(train=[str(corpus / "train.en"), str(bad)])
+
+
+def test_empty_corpus(error, tmp_path):
+    for name in ("empty.en", "empty.de"):
+        (tmp_path / name).touch()
+    assert "the corpus is empty" in error(train=[str(tmp_path / "empty.en"), str(tmp_path / "empty.de")])
+
+
+def test_missing_file(error, corpus):
+    assert "no-such-file.de: there is no such file" in error(train=[str(corpus / "train.en"), "no-such-file.de"])
+
+
+def test_no_corpus(error):
+    assert "train: give a corpus" in error(train=None)
+
+
+def test_misspelt_setting(error):
+    assert "there is no setting 'lable_smoothing'; did you mean label_smoothing?" in error(lable_smoothing=0.1)
+
+
+def test_misspelt_option(error):
+    assert "there is no option --max_stepz; did you mean --max_steps?" in error("--max_stepz", "3")
+
+
+def test_value_of_the_wrong_type(error):
+    assert "--d_model" in error(d_model="wide")
+    assert "'wide'" in error(d_model="wide")
+
+
+def test_value_that_cannot_work(error):
+    assert "dropout: must be at least 0 and below 1" in error(dropout=1.5)
+    assert "variant: there is no 'huge' in Table 3" in error(variant="huge")
+
+
+def test_vocabulary_larger_than_the_corpus_supports(error):
+    assert re.search(r"vocab_size: the corpus supports only \d+ entries, not 30000", error(vocab_size=30000))
+
+
+def test_token_budget_that_cannot_hold_a_sentence(error):
+    assert "source_tokens: a budget of 3 tokens cannot hold the longest sentence" in error(source_tokens=3)
+
+
+def test_nothing_to_resume(error):
+    assert "holds no checkpoint to resume from" in error("--resume")
+
+
+def test_configuration_file_that_is_missing_or_no_mapping(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(RECIPE.parent)
+    import train_wmt
+
+    for content, expected in ((None, "No such file"), ("- a\n- b\n", "name: value"), ("a: [", "not YAML")):
+        path = tmp_path / "other.yaml"
+        if content is not None:
+            path.write_text(content, encoding="utf-8")
+        monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(path)])
+        with pytest.raises(SystemExit, match=re.escape(expected)) as stop:
+            train_wmt.main()
+        assert str(path) in str(stop.value.code)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_configuration_is_understood_and_describes_a_model(path, monkeypatch):
+    monkeypatch.syspath_prepend(RECIPE.parent)
+    import train_wmt
+
+    classes = (train_wmt.DataArguments, train_wmt.ModelArguments, train_wmt.RecipeTrainingArguments)
+    data, model, args = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--bf16", "false"])
+    assert data.train
+    assert data.validation
+    assert data.test
+    assert train_wmt.configure_model(model).d_model == (model.d_model or {"big": 1024}.get(model.variant, 512))
+    assert args.max_steps > 0
+    if path.stem.startswith("wmt14"):
+        big = path.stem.endswith("big")
+        assert model.variant == ("big" if big else "base")
+        assert args.max_steps == (300_000 if big else 100_000)
+        assert args.average_last == (20 if big else 5)
+        assert (args.save_minutes, args.warmup_steps) == (10, 4000)
+        assert (args.source_tokens, args.target_tokens) == (25_000, 25_000)
+        french = "en_fr" in path.stem
+        assert (data.vocab_size, data.tokenizer_model) == ((32_000, "wordpiece") if french else (37_000, "bpe"))
+        assert model.dropout == (0.1 if big and french else None)
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes" / "accelerate").glob("*.yaml")), ids=lambda p: p.stem)
+def test_accelerate_reads_its_files(path):
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    config = load_config_from_file(str(path))
+    assert config.num_processes == (8 if path.stem == "8gpu" else 1)
+    assert config.use_cpu == (path.stem == "cpu")

@@ -1,0 +1,423 @@
+"""The trainer of token-budget batches (5.1), on one process and on two."""
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from distributed_step import (
+    EPOCHS,
+    NUM_ROWS,
+    RESUME_FROM,
+    STEPS_AN_EPOCH,
+    Clock,
+    gradients_of_one_step,
+    make_rows,
+    make_trainer,
+)
+from transformers import DataCollatorForSeq2Seq
+
+from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.training import VaswaniTrainer, VaswaniTrainingArguments, keep_freed_memory
+
+
+TESTS = Path(__file__).parent
+EPSILON = 0.1
+
+
+def make_model(dropout: float = 0.0) -> VaswaniForConditionalGeneration:
+    torch.manual_seed(0)
+    widths = {"d_model": 24, "d_ff": 40, "num_heads": 4, "d_k": 5, "d_v": 7}
+    return VaswaniForConditionalGeneration(
+        VaswaniConfig(
+            vocab_size=37, encoder_layers=1, decoder_layers=2, dropout=dropout, label_smoothing=EPSILON, **widths
+        )
+    )
+
+
+def loss_sum(model: VaswaniForConditionalGeneration, rows: list[dict[str, list[int]]], epsilon: float) -> torch.Tensor:
+    """Szegedy's loss summed over the tokens of sentences, each of which goes through the model alone, unpadded."""
+    total = torch.zeros((), dtype=torch.float64)
+    for row in rows:
+        target = torch.tensor([[0, *row["labels"][:-1]]])
+        logits = model(input_ids=torch.tensor([row["input_ids"]]), decoder_input_ids=target).logits[0]
+        for scores, label in zip(logits.log_softmax(-1), row["labels"], strict=True):
+            total = total - (1 - epsilon) * scores[label] - epsilon * scores.mean()
+    return total
+
+
+def count_labels(rows: list[dict[str, list[int]]]) -> int:
+    return sum(len(row["labels"]) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def two_processes(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two processes found (see distributed_step.py)."""
+    folder = tmp_path_factory.mktemp("two_processes")
+    make_model().save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "tokenizer")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    path = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*launcher, TESTS / "distributed_step.py", folder],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    findings = [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
+    assert [found["world_size"] for found in findings] == [2, 2]
+    return findings
+
+
+# One step.
+
+
+@pytest.fixture(scope="module")
+def expected_gradients() -> dict[str, torch.Tensor]:
+    """Of the sum over all target tokens by their number, by plain autograd in float64."""
+    model, rows = make_model().double(), make_rows()
+    (loss_sum(model, rows, EPSILON) / count_labels(rows)).backward()
+    return {name: weights.grad for name, weights in model.named_parameters()}
+
+
+def assert_equal_gradients(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert actual.keys() == expected.keys()
+    assert max(gradient.abs().max() for gradient in expected.values()) > 0.1
+    for name, gradient in expected.items():
+        torch.testing.assert_close(
+            actual[name].double(), gradient, rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 5])
+def test_gradients_of_a_step_on_one_process(
+    tmp_path: Path, tokenizer: VaswaniTokenizer, expected_gradients: dict[str, torch.Tensor], accumulation: int
+) -> None:
+    gradients = gradients_of_one_step(make_model(), tokenizer, tmp_path, accumulation)
+    assert_equal_gradients(gradients, expected_gradients)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_gradients_of_a_step_on_two_processes(
+    two_processes: list[dict[str, Any]], expected_gradients: dict[str, torch.Tensor], accumulation: int, rank: int
+) -> None:
+    assert_equal_gradients(two_processes[rank]["gradients"][accumulation], expected_gradients)
+
+
+# Epochs.
+
+
+def test_every_sentence_once_an_epoch(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    trainer = make_trainer(make_model(), tokenizer, tmp_path)
+    trainer.train()
+    epochs = trainer.rows_by_epoch()
+    assert sorted(epochs) == list(range(EPOCHS))
+    for batches in epochs.values():
+        assert sorted(chain(*batches)) == list(range(NUM_ROWS))
+    assert len(epochs[0]) == len(epochs[1]) == STEPS_AN_EPOCH
+    assert [sorted(batch) for batch in epochs[0]] != [sorted(batch) for batch in epochs[1]]
+    assert {tuple(sorted(batch)) for batch in epochs[0]} != {tuple(sorted(batch)) for batch in epochs[1]}
+
+
+def test_every_sentence_once_an_epoch_on_two_processes(two_processes: list[dict[str, Any]]) -> None:
+    first, second = (found["rows"] for found in two_processes)
+    assert sorted(first) == sorted(second) == list(range(EPOCHS))
+    for epoch in range(EPOCHS):
+        assert sorted(chain(*first[epoch], *second[epoch])) == list(range(NUM_ROWS))
+        assert len(first[epoch]) == len(second[epoch]), "as many steps on each"
+    assert first[0] != first[1]
+
+
+def test_the_same_global_batches_however_they_are_divided(
+    tmp_path: Path, tokenizer: VaswaniTokenizer, two_processes: list[dict[str, Any]]
+) -> None:
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, gradient_accumulation_steps=2)
+    trainer.train()
+    for epoch, halves in trainer.rows_by_epoch().items():
+        first, second = (found["rows"][epoch] for found in two_processes)
+        assert halves == [half for halves in zip(first, second, strict=True) for half in halves]
+
+
+def test_data_seed_chooses_the_order(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    def order(**seeds: int) -> list[list[int]]:
+        trainer = make_trainer(make_model(), tokenizer, tmp_path, num_train_epochs=1, **seeds)
+        return list(trainer.get_train_dataloader().batch_sampler)
+
+    assert order(seed=1) == order(seed=1) != order(seed=2)
+    assert order(seed=1) == order(seed=2, data_seed=1)
+
+
+# Resuming.
+
+
+def assert_equal_weights(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(actual[name], tensor), name
+
+
+@pytest.mark.parametrize(("accumulation", "step"), [(1, RESUME_FROM), (2, RESUME_FROM), (1, STEPS_AN_EPOCH)])
+def test_resuming_ends_in_the_same_weights(
+    tmp_path: Path, tokenizer: VaswaniTokenizer, accumulation: int, step: int
+) -> None:
+    settings = {"save_strategy": "steps", "save_steps": step, "gradient_accumulation_steps": accumulation}
+    whole = make_trainer(make_model(dropout=0.1), tokenizer, tmp_path, **settings)
+    whole.train()
+    other = VaswaniForConditionalGeneration(make_model(dropout=0.1).config)
+    resumed = make_trainer(other, tokenizer, tmp_path, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    assert resumed.rows_by_epoch() == {1: whole.rows_by_epoch()[1][(step - STEPS_AN_EPOCH) * accumulation :]}
+    assert_equal_weights(resumed.model.state_dict(), whole.model.state_dict())
+
+
+def test_resuming_ends_in_the_same_weights_on_two_processes(two_processes: list[dict[str, Any]]) -> None:
+    for found in two_processes:
+        assert found["resumed"]["rows"] == {1: found["rows"][1][RESUME_FROM - STEPS_AN_EPOCH :]}
+        assert_equal_weights(found["resumed"]["weights"], found["weights"])
+
+
+# Logs and checkpoints.
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    """Every step takes two seconds."""
+    clock = Clock(2.0)
+    yield clock
+    clock.stop()
+
+
+def test_logs_count_tokens_seconds_and_padding(tmp_path: Path, tokenizer: VaswaniTokenizer, clock: Clock) -> None:
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=[clock], logging_steps=4)
+    assert trainer.total_target_tokens == 0
+    clock.now += 100.0  # what happens before training does not count
+    trainer.train()
+    batches = list(chain(*trainer.batches.values()))
+    tokens = [int(batch["labels"].ne(-100).sum()) for batch in batches]
+    assert len(tokens) == EPOCHS * STEPS_AN_EPOCH == 10
+    speeds = [
+        entry["target_tokens_per_second"] for entry in trainer.state.log_history if "target_tokens_per_second" in entry
+    ]
+    assert speeds == pytest.approx([sum(tokens[0:4]) / 8, sum(tokens[4:8]) / 8], rel=1e-12)
+    assert trainer.total_target_tokens == sum(tokens) == EPOCHS * count_labels(make_rows()), "the last two steps, too"
+    assert isinstance(trainer.total_target_tokens, int)
+
+    places = sum(batch[side].numel() for batch in batches for side in ("input_ids", "labels"))
+    padding = sum(int(batch["input_ids"].eq(0).sum() + batch["labels"].eq(-100).sum()) for batch in batches)
+    shares = [entry["padding_share"] for entry in trainer.state.log_history if "padding_share" in entry]
+    assert shares == pytest.approx([padding / places] * 2, rel=1e-12)
+    assert padding > 0
+
+
+def test_counts_more_tokens_than_float32_can(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    trainer = make_trainer(make_model(), tokenizer, tmp_path)
+    batch = {"labels": torch.zeros(1, 3, dtype=torch.long)}
+    trainer._target_tokens = 2**31
+    trainer.get_batch_samples(iter([batch]), 1, torch.device("cpu"))
+    assert trainer.total_target_tokens == 2**31 + 3
+
+
+def test_a_clock_that_stands_still_does_no_harm(tmp_path: Path, tokenizer: VaswaniTokenizer, clock: Clock) -> None:
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, max_steps=1)
+    trainer.train()
+    assert "target_tokens_per_second" in trainer.state.log_history[0]
+
+
+def test_logs_of_two_processes_count_both(two_processes: list[dict[str, Any]]) -> None:
+    consumed = sum(found["labels"] for found in two_processes)
+    assert consumed == EPOCHS * count_labels(make_rows())
+    assert [found["total_target_tokens"] for found in two_processes] == [consumed, consumed]
+    # The first process logs, and by its clock a step takes a minute; all steps are logged.
+    speeds = [entry.get("target_tokens_per_second", 0.0) for entry in two_processes[0]["logs"]]
+    assert sum(speeds) * 60 == pytest.approx(consumed, rel=1e-9)
+
+
+def test_two_processes_save_when_the_first_ones_clock_says(two_processes: list[dict[str, Any]]) -> None:
+    for found in two_processes:
+        assert found["averaged"] == ["checkpoint-8", "checkpoint-10"]
+    assert_equal_weights(two_processes[1]["weights"], two_processes[0]["weights"])
+
+
+def test_only_the_main_process_has_a_bar(two_processes: list[dict[str, Any]]) -> None:
+    assert [found["bar"] for found in two_processes] == [True, False]
+
+
+# Evaluation.
+
+
+def test_evaluates_the_plain_likelihood(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    model, rows = make_model(dropout=0.1), make_rows()[:7]
+    trainer = make_trainer(model, tokenizer, tmp_path, num_train_epochs=1, eval_strategy="epoch")
+    trainer.train()
+    with torch.no_grad():
+        expected = loss_sum(model.double().eval(), rows, epsilon=0.0) / count_labels(rows)
+    logged = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert logged == [pytest.approx(expected.item(), rel=1e-6)]
+
+
+def test_two_processes_evaluate_alike(two_processes: list[dict[str, Any]]) -> None:
+    first, second = ([entry["eval_loss"] for entry in found["logs"] if "eval_loss" in entry] for found in two_processes)
+    assert len(first) == EPOCHS
+    assert first == second
+    assert first[1] < first[0]
+
+
+def test_evaluates_with_beam_search(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    seen = {}
+
+    def compute_metrics(prediction: Any) -> dict[str, float]:
+        seen["tokens"] = prediction.predictions
+        return {"rows": len(prediction.label_ids)}
+
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, predict_with_generate=True, generation_max_length=6)
+    trainer.compute_metrics = compute_metrics
+    metrics = trainer.evaluate()
+    assert metrics["eval_rows"] == len(seen["tokens"]) == 7
+    assert (seen["tokens"][:, 6:] == 0).all()
+    assert (seen["tokens"][:, 1:6] != 0).any()
+
+
+# What it is given.
+
+
+@pytest.mark.parametrize("columns", [["source_length", "target_length"], ["target_length"], []])
+def test_works_with_and_without_columns_of_lengths(
+    tmp_path: Path, tokenizer: VaswaniTokenizer, columns: list[str]
+) -> None:
+    rows = Dataset.from_list(make_rows())
+    plain = make_trainer(make_model(), tokenizer, tmp_path)
+    lengths = {"source_length": map(len, rows["input_ids"]), "target_length": map(len, rows["labels"])}
+    for column in columns:
+        rows = rows.add_column(column, list(lengths[column]))
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, train_dataset=rows)
+    batches = list(trainer.get_train_dataloader())
+    assert batches[0].keys() == {"input_ids", "attention_mask", "labels", "decoder_input_ids"}
+    for mine, theirs in zip(batches, plain.get_train_dataloader(), strict=True):
+        assert torch.equal(mine["input_ids"], theirs["input_ids"])
+
+
+def test_believes_the_columns_of_lengths(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    rows = Dataset.from_list([{**row, "source_length": 20, "target_length": 1} for row in make_rows()])
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, train_dataset=rows)
+    assert {len(batch["input_ids"]) for batch in trainer.get_train_dataloader()} == {2}, "40 tokens a batch"
+
+
+def test_takes_a_collator_and_a_loss(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    model = make_model()
+    collator, loss = DataCollatorForSeq2Seq(tokenizer, model, pad_to_multiple_of=8), lambda *args, **kwargs: None
+    args = VaswaniTrainingArguments(str(tmp_path), use_cpu=True, label_smoothing_factor=0.2)
+    trainer = VaswaniTrainer(model, args, data_collator=collator, compute_loss_func=loss)
+    assert (trainer.data_collator, trainer.compute_loss_func) == (collator, loss)
+
+
+def test_arguments_default_to_the_papers_optimizer(tmp_path: Path) -> None:
+    args = VaswaniTrainingArguments(str(tmp_path), use_cpu=True)
+    assert (args.adam_beta1, args.adam_beta2, args.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (args.max_grad_norm, args.weight_decay) == (0.0, 0.0)
+    assert (args.source_tokens, args.target_tokens) == (25000, 25000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"target_tokens": 10},
+            r"^target_tokens: a budget of 10 tokens cannot hold the longest sentence, of 11 tokens",
+        ),
+        (
+            {"gradient_accumulation_steps": 9},
+            r"^source_tokens, target_tokens: a batch of \d sentences cannot be divided",
+        ),
+        (
+            {"train_dataset": None},
+            r"^train_dataset: training needs a datasets\.Dataset with at least one row, got a None",
+        ),
+        ({"train_dataset": make_rows()}, r"^train_dataset: training needs a datasets\.Dataset .* got a list$"),
+        ({"train_dataset": Dataset.from_dict({"input_ids": [], "labels": []})}, r"^train_dataset: .* at least one row"),
+        ({"train_dataset": Dataset.from_dict({"input_ids": [[5, 1]]})}, r"^train_dataset: has no column labels"),
+    ],
+)
+def test_refuses_before_training(
+    tmp_path: Path, tokenizer: VaswaniTokenizer, settings: dict[str, Any], message: str
+) -> None:
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, **settings)
+    with pytest.raises(ValueError, match=message):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_refuses_to_pad_without_a_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^processing_class: .* give it, or a data_collator$"):
+        VaswaniTrainer(make_model(), VaswaniTrainingArguments(str(tmp_path), use_cpu=True))
+
+
+def test_refuses_to_smooth_labels_twice(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    with pytest.raises(ValueError, match=r"^label_smoothing_factor: set label_smoothing in the model's configuration"):
+        make_trainer(make_model(), tokenizer, tmp_path, label_smoothing_factor=0.1)
+
+
+def test_refuses_several_gpus_in_one_process(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    args = VaswaniTrainingArguments(str(tmp_path), use_cpu=True)
+    args._n_gpu = 8
+    with pytest.raises(ValueError, match=r"^n_gpu: one process cannot train on 8 GPUs; .* `accelerate launch`"):
+        VaswaniTrainer(make_model(), args, processing_class=tokenizer)
+
+
+def test_one_line_each_for_schedule_and_averaging(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    averaging = CheckpointAveraging(2)
+    trainer = make_trainer(
+        make_model(), tokenizer, tmp_path, callbacks=[averaging], save_strategy="steps", save_steps=4
+    )
+    trainer.train()
+    assert [directory.name for directory in averaging.averaged] == ["checkpoint-8", "checkpoint-10"]
+
+
+# Memory.
+
+# In a process of its own, since the setting cannot be undone; the module alone, since it needs no PyTorch. A large
+# buffer comes from a region of its own, which is given back at once; afterwards from the heap, which keeps it.
+_MEASURE = """
+import ctypes, runpy, sys
+
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Info
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+
+def regions_and_kept():
+    before = libc.mallinfo2()
+    buffer = libc.malloc(2**29)
+    regions = libc.mallinfo2().hblks - before.hblks
+    libc.free(buffer)
+    return regions, libc.mallinfo2().fordblks >= 2**29 + 2**28
+
+keep_freed_memory = runpy.run_path(sys.argv[1])["keep_freed_memory"]
+print(regions_and_kept(), keep_freed_memory(), regions_and_kept())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33 to look into its heap")
+def test_freed_memory_is_kept() -> None:
+    module = TESTS.parent / "vaswani_transformer" / "training" / "memory.py"
+    done = subprocess.run([sys.executable, "-c", _MEASURE, module], capture_output=True, text=True)
+    assert done.stdout.strip() == "(1, False) True (0, True)", done.stderr
+
+
+def test_elsewhere_than_on_glibc_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr(ctypes, "CDLL", None)
+    assert keep_freed_memory() is False
