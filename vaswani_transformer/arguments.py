@@ -54,10 +54,9 @@ class RecipeParser(HfArgumentParser):
         for name, value in settings.items():
             if name not in actions or name in ("config", "help"):
                 self.error(f"{path}: there is no setting {name!r}{self._nearest(str(name))}")
-            if actions[name].nargs == "+" and not isinstance(value, list):
-                settings[name] = [value]
-            elif value is not None and not isinstance(value, (list, dict)):
-                settings[name] = str(value)
+            if value is None or isinstance(value, (list, dict)):
+                continue
+            settings[name] = [str(value)] if actions[name].nargs == "+" else str(value)
         return settings
 
     def _nearest(self, name: str, prefix: str = "") -> str:
