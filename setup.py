@@ -29,6 +29,9 @@ setup(
         "rich>=13.0",
         "pyyaml>=6.0",
         "numpy>=1.26",
+        "psutil>=5.9",
+        "pyarrow>=15.0",
+        "tqdm>=4.66",
     ],
     extras_require={"dev": ["pytest>=8.0", "hypothesis>=6.100", "ruff>=0.12", "mypy>=1.15", "types-PyYAML>=6.0"]},
 )

@@ -16,7 +16,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from accelerate import PartialState
@@ -64,7 +64,7 @@ class DataArguments:
     tokenizer: str | None = field(
         default=None, metadata={"help": "A saved tokenizer; by default one is trained on the training corpus."}
     )
-    tokenizer_model: str = field(default="bpe", metadata={"help": "'bpe' or 'wordpiece'."})
+    tokenizer_model: Literal["bpe", "wordpiece"] = field(default="bpe", metadata={"help": "Kind of vocabulary."})
     vocab_size: int = field(default=37000, metadata={"help": "Entries of the shared vocabulary."})
     num_proc: int | None = field(default=None, metadata={"help": "Processes that encode the corpus."})
 
@@ -126,13 +126,14 @@ def main() -> None:
         config = configure_model(model_args)
         schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
         averaging = CheckpointAveraging(args.average_last, args.save_minutes)
+        averaging.check(args)
         set_seed(args.seed)
         with args.main_process_first(local=False, desc="preparing the data"):
             corpora = load_corpora(data_args)
             tokenizer = load_tokenizer(data_args, corpora["train"], args.output_dir, checkpoint)
             encoded = {split: encode(corpus, tokenizer, data_args) for split, corpus in corpora.items()}
             train_dataset, cleaning = clean_corpus(encoded["train"], data_args.max_length, data_args.max_ratio)
-        config.vocab_size = len(tokenizer)
+        fit_to_data(config, tokenizer, encoded)
         trainer = VaswaniTrainer(
             VaswaniForConditionalGeneration(config),
             args,
@@ -153,11 +154,14 @@ def main() -> None:
     }
     show_plan(trainer, cleaning)
     results["training"] = train(trainer, averaging, checkpoint)
+    config.use_cache = True  # the trainer has switched it off, but whoever loads the model wants it
     trainer.save_model()
     PartialState().wait_for_everyone()
 
     translations: dict[str, list[str]] = {}
-    models = {"validation": args.output_dir, "test": args.output_dir, "test_last_checkpoint": averaging.averaged[-1]}
+    models: dict[str, str | Path] = {"validation": args.output_dir, "test": args.output_dir}
+    if averaging.averaged:
+        models["test_last_checkpoint"] = averaging.averaged[-1]
     for name, directory in models.items():
         split = name.split("_")[0]
         if split in corpora:
@@ -176,6 +180,9 @@ def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
         checkpoint = get_last_checkpoint(args.output_dir) if directory.is_dir() else None
         if checkpoint is None:
             raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
+        steps = int(checkpoint.rpartition("-")[2])
+        if 0 < args.max_steps <= steps:
+            raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
         return checkpoint
     # The other processes may come late, when the main one has begun to write.
     traces = [*directory.glob("checkpoint-*"), *directory.glob("model*.safetensors")]
@@ -209,12 +216,12 @@ def load_tokenizer(
     """The given tokenizer; or that of the run, which the main process trains and saves once."""
     if data_args.tokenizer is not None:
         return AutoTokenizer.from_pretrained(data_args.tokenizer)
-    if checkpoint is not None or not PartialState().is_main_process:
-        return AutoTokenizer.from_pretrained(output_dir)
-    languages = (data_args.source_language, data_args.target_language)
-    tokenizer = VaswaniTokenizer.train(sentences(corpus, languages), data_args.vocab_size, data_args.tokenizer_model)
-    tokenizer.save_pretrained(output_dir)
-    return tokenizer
+    if checkpoint is None and PartialState().is_main_process:
+        languages = (data_args.source_language, data_args.target_language)
+        text = sentences(corpus, languages)
+        VaswaniTokenizer.train(text, data_args.vocab_size, data_args.tokenizer_model).save_pretrained(output_dir)
+    # Loaded by all, since the cache of the encoded corpus is found by what the tokenizer is made of.
+    return AutoTokenizer.from_pretrained(output_dir)
 
 
 def encode(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, data_args: DataArguments) -> Dataset:
@@ -225,6 +232,21 @@ def configure_model(model_args: ModelArguments) -> VaswaniConfig:
     """The row of Table 3 with what was changed of it; the vocabulary's size is the tokenizer's to say."""
     overrides = {name: value for name, value in vars(model_args).items() if value is not None}
     return VaswaniConfig.from_variant(overrides.pop("variant"), **overrides)
+
+
+def fit_to_data(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase, encoded: dict[str, Dataset]) -> None:
+    """Take the vocabulary from the tokenizer, and refuse sentences that a learned position table cannot hold."""
+    for token in ("pad_token_id", "eos_token_id"):
+        if getattr(tokenizer, token) is None:
+            raise ValueError(f"tokenizer: it has no {token}; give one that pads, and ends sentences")
+    config.vocab_size = len(tokenizer)
+    config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
+    config.eos_token_id = tokenizer.eos_token_id
+    table = config.max_position_embeddings
+    for split, corpus in encoded.items():
+        longest = max(max(corpus["source_length"]), max(corpus["target_length"]))
+        if config.position_encoding == "learned" and split != "train" and longest > table:
+            raise ValueError(f"position_encoding: {split} has a sentence of {longest} tokens, a learned table {table}")
 
 
 def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
@@ -244,8 +266,9 @@ def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
 
 def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: str | None) -> dict[str, Any]:
     """Train, leave the average in the trainer's model, and return what there is to report."""
-    trainer.remove_callback(ProgressCallback)
-    trainer.add_callback(TrainingProgress())
+    if not trainer.args.disable_tqdm:
+        trainer.remove_callback(ProgressCallback)
+        trainer.add_callback(TrainingProgress())
     if trainer.args.use_cpu:
         keep_freed_memory()
     started = time.monotonic()
@@ -300,7 +323,8 @@ def write_results(
     text = json.dumps(results, indent=2, ensure_ascii=False, default=str)
     (directory / "all_results.json").write_text(text + "\n", encoding="utf-8")
     for split, lines in translations.items():
-        (directory / f"translations.{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        text = "".join(line.replace("\n", " ") + "\n" for line in lines)  # one a line, whatever a sentence holds
+        (directory / f"translations.{split}.txt").write_text(text, encoding="utf-8")
     plot_learning_curve(log_history, directory / "learning_curve.png")
     write_model_card(directory / "README.md", results)
 
@@ -317,7 +341,7 @@ def show_results(results: dict[str, Any]) -> None:
         console.print(table)
     if "test" in results:
         console.print("signature:", results["test"]["bleu"]["signature"], highlight=False)
-        examples = Table("source", "translation", "reference", title="Sentences that were not in training")
+        examples = Table("source", "translation", "reference", title="Five sentences of the test set")
         for example in results["examples"]:
             examples.add_row(example["source"], example["translation"], example["reference"])
         console.print(examples)

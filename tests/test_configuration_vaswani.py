@@ -51,6 +51,8 @@ def test_hugging_face_names_are_aliases(theirs, ours):
         ("layer_norm_eps", 0.0),
         ("pad_token_id", 37000),
         ("decoder_start_token_id", None),
+        ("eos_token_id", None),
+        ("eos_token_id", [1, 37000]),
     ],
 )
 def test_values_that_cannot_work_are_refused_by_name(field, value):

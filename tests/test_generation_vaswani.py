@@ -105,8 +105,7 @@ def test_every_sentence_ends_so_many_tokens_beyond_its_own_source(model, beams, 
     model.generation_config.num_beams = beams
     options = {"logits_processor": forbid_eos(model)}
     if as_object:
-        options["generation_config"] = GenerationConfig.from_dict(model.generation_config.to_dict())
-        options["generation_config"].max_new_tokens_over_source = 2
+        options["generation_config"] = GenerationConfig(num_beams=beams)  # what it leaves open is the model's
     output = model.generate(batch, **options)
     for row, source in zip(output, sources, strict=True):
         assert int(row[1:].ne(0).sum()) == len(source) + 2
@@ -132,6 +131,20 @@ def test_prefix_does_not_count_as_generated(model):
     )
     assert output[0, :3].tolist() == [0, 9, 10]
     assert output.shape[1] == 3 + 4
+
+
+def test_start_token_that_is_put_before_a_prefix_does_not_count_either(model):
+    options = {"max_new_tokens_over_source": 1, "logits_processor": forbid_eos(model)}
+    output = model.generate(torch.tensor([[7, 8, 1]]), decoder_input_ids=torch.tensor([[9, 10]]), **options)
+    assert output[0, :3].tolist() == [0, 9, 10]
+    assert output.shape[1] == 3 + 4
+
+
+def test_another_eos_ends_and_pads_a_sequence(model):
+    batch = torch.tensor([[7, 8, 9, 4, 5, 1]])
+    first = int(model.generate(batch, num_beams=1, max_new_tokens=4)[0, 1])
+    output = model.generate(batch, eos_token_id=[1, first], max_new_tokens=4, num_beams=1)
+    assert output.tolist() == [[0, first]]
 
 
 def test_learned_positions_end_generation_at_the_end_of_the_table(config):

@@ -108,6 +108,21 @@ def test_attention_equals_loops_written_from_equation_1(config):
     assert weights.shape == (2, config.num_heads, 3, 5)
 
 
+@torch.no_grad()
+def test_plain_padding_mask_in_encoder_decoder_attention_is_the_sources(config):
+    """Flash attention is given masks of two dimensions, and with several targets would read them as the target's."""
+    attention = VaswaniAttention(config, is_cross=True)
+    randomize(attention)
+    target, source = torch.randn(2, 3, config.d_model), torch.randn(2, 5, config.d_model)
+    legal = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
+    config._attn_implementation = "eager"
+    additive = torch.zeros(2, 1, 1, 5).masked_fill(legal[:, None, None].eq(0), float("-inf"))
+    expected, _ = attention(target, additive, encoder_hidden_states=source)
+    for implementation in ("flash_attention_2", "flash_attention_3"):
+        config._attn_implementation = implementation  # not installed: it must not be asked
+        torch.testing.assert_close(attention(target, legal, encoder_hidden_states=source)[0], expected)
+
+
 @pytest.mark.parametrize("interleaved", [True, False])
 def test_positions_equal_the_formula_in_float64_up_to_10000(interleaved):
     d_model, positions = 16, [0, 1, 2, 63, 64, 777, 5000, 9999, 10000]

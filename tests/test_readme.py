@@ -57,6 +57,8 @@ def test_command_runs(command, workspace):
     assert words[0] in ("python", "accelerate")
     # The command as it stands, but for the corpus, the size, and the number of GPUs.
     script = next(index for index, word in enumerate(words) if word.endswith(".py"))
+    for word in words[:script]:
+        assert "/" not in word or (REPOSITORY / word).exists()
     arguments = [str(REPOSITORY / word) if word.startswith("recipes/") else word for word in words[script:]]
     small = {
         "train": "phrasebook",

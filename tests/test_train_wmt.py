@@ -91,7 +91,8 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     translator = pipeline("translation", model=str(directory))
     assert [output["translation_text"] for output in translator(sources)] == translations
     assert AutoTokenizer.from_pretrained(directory).vocab_size == 320
-    assert AutoModelForSeq2SeqLM.from_pretrained(directory).config.d_model == 16
+    config = AutoModelForSeq2SeqLM.from_pretrained(directory).config
+    assert (config.d_model, config.use_cache) == (16, True)
 
     bleu = results["test"]["bleu"]
     assert "tok:13a" in bleu["signature"]
@@ -123,6 +124,36 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
     assert results["training"]["steps"] == 4
     assert results["training"]["resumed_from"] == "checkpoint-2"
+
+    finished = run(settings, tmp_path, "--resume")
+    assert finished.returncode == 1
+    assert f"max_steps: {directory} has 4 steps already" in finished.stderr.splitlines()[-1]
+
+
+def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
+    settings |= {"save_strategy": "steps", "dropout": 0.0, "train": ["phrasebook"], "max_steps": 3, "save_steps": 1}
+    alone = run(settings, tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    settings["output_dir"] += "-2"
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    command = [*launcher, str(RECIPE), "--config", str(tmp_path / "config.yaml")]
+    together = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert together.returncode == 0, together.stderr
+    results = [
+        json.loads((Path(directory) / "all_results.json").read_text(encoding="utf-8"))
+        for directory in (settings["output_dir"].removesuffix("-2"), settings["output_dir"])
+    ]
+    assert [result["training"]["processes"] for result in results] == [1, 2]
+    for quantity in ("target_tokens", "steps", "averaged"):
+        assert results[0]["training"][quantity] == results[1]["training"][quantity]
+    for split in ("validation", "test"):
+        one, two = (result[split]["perplexity"] for result in results)
+        assert one["tokens"] == two["tokens"]
+        assert one["nats_per_token"] == pytest.approx(two["nats_per_token"], rel=1e-4)
+        lines = (Path(settings["output_dir"]) / f"translations.{split}.txt").read_text(encoding="utf-8").splitlines()
+        assert len(lines) == results[1][split]["sentences"]
+    assert together.stdout.count("Scores") == 1
 
 
 def in_process(monkeypatch, capsys, settings: dict, folder: Path, *overrides: str) -> str:
@@ -198,6 +229,23 @@ def test_vocabulary_larger_than_the_corpus_supports(error):
 
 def test_token_budget_that_cannot_hold_a_sentence(error):
     assert "source_tokens: a budget of 3 tokens cannot hold the longest sentence" in error(source_tokens=3)
+
+
+def test_null_settings_keep_their_defaults(error):
+    assert "not 37000" in error(vocab_size=None)
+
+
+def test_averaging_that_cannot_work(error):
+    assert "save_total_limit: 1 is too few to average 2" in error(save_total_limit=1)
+    assert "save_strategy: there will be no checkpoints" in error(save_strategy="no")
+
+
+def test_sentence_beyond_a_learned_table(error, monkeypatch, tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"long.{language}").write_text("Hund " * 2000 + "\n", encoding="utf-8")
+    long = [str(tmp_path / "long.en"), str(tmp_path / "long.de")]
+    message = error(position_encoding="learned", test=long)
+    assert re.search(r"position_encoding: test has a sentence of \d{4} tokens, a learned table 1024", message)
 
 
 def test_nothing_to_resume(error):

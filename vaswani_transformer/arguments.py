@@ -51,13 +51,15 @@ class RecipeParser(HfArgumentParser):
         if not isinstance(settings, dict):
             self.error(f"{path}: must hold lines of the form `name: value`")
         actions = {action.dest: action for action in self._actions}
+        given: dict[str, Any] = {}
         for name, value in settings.items():
             if name not in actions or name in ("config", "help"):
                 self.error(f"{path}: there is no setting {name!r}{self._nearest(str(name))}")
-            if value is None or isinstance(value, (list, dict)):
-                continue
-            settings[name] = [str(value)] if actions[name].nargs == "+" else str(value)
-        return settings
+            if isinstance(value, (list, dict)):
+                given[name] = value
+            elif value is not None:
+                given[name] = [str(value)] if actions[name].nargs == "+" else str(value)
+        return given
 
     def _nearest(self, name: str, prefix: str = "") -> str:
         names = [action.dest for action in self._actions]

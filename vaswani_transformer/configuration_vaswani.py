@@ -143,7 +143,8 @@ class VaswaniConfig(PreTrainedConfig):
             raise ValueError(f"max_position_embeddings: must be at least 1, is {self.max_position_embeddings}")
         if self.position_encoding != "learned" and self.d_model % 2:
             raise ValueError(f"d_model: sinusoids come in pairs, so it must be even, is {self.d_model}")
-        for field in ("pad_token_id", "decoder_start_token_id"):
-            token = getattr(self, field)
-            if token is None or not 0 <= token < self.vocab_size:
-                raise ValueError(f"{field}: must be a row of the vocabulary of {self.vocab_size}, is {token}")
+        for field in ("pad_token_id", "decoder_start_token_id", "eos_token_id"):
+            tokens = getattr(self, field)
+            for token in tokens if isinstance(tokens, list) else [tokens]:
+                if token is None or not 0 <= token < self.vocab_size:
+                    raise ValueError(f"{field}: must be a row of the vocabulary of {self.vocab_size}, is {token}")

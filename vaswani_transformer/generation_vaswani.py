@@ -80,13 +80,20 @@ class VaswaniGenerationMixin(GenerationMixin):
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None and ids.dim() == 2 and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
-        config = self.generation_config if generation_config is None else generation_config
-        prefix = kwargs.get("decoder_input_ids")
-        prefix_length = 1 if prefix is None else prefix.shape[1]
-        limits = None
-        over_source = kwargs.pop("max_new_tokens_over_source", getattr(config, "max_new_tokens_over_source", None))
-        given = [kwargs.get(name, getattr(config, name, None)) for name in ("max_new_tokens", "max_length")]
-        if over_source is not None and given == [None, None]:
+
+        def setting(name: str) -> Any:
+            """The keyword, else the given configuration's value, else the model's, as transformers has it."""
+            places = (
+                kwargs.get(name),
+                getattr(generation_config, name, None),
+                getattr(self.generation_config, name, None),
+            )
+            return next((value for value in places if value is not None), None)
+
+        prefix_length = self._prefix_length(kwargs.get("decoder_input_ids"))
+        limits, eos, over_source = None, setting("eos_token_id"), setting("max_new_tokens_over_source")
+        kwargs.pop("max_new_tokens_over_source", None)
+        if over_source is not None and setting("max_new_tokens") is None and setting("max_length") is None:
             limits = self._limits(over_source, prefix_length, kwargs)
             criterion = LengthPerSentence(limits, prefix_length)
             stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), criterion])
@@ -97,10 +104,16 @@ class VaswaniGenerationMixin(GenerationMixin):
                 generation_config = copy.deepcopy(generation_config)
                 generation_config.max_new_tokens = longest
         output = super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
-        self._pad_behind_the_end(
-            output if isinstance(output, torch.Tensor) else output.sequences, limits, prefix_length
-        )
+        sequences = output if isinstance(output, torch.Tensor) else output.sequences
+        self._pad_behind_the_end(sequences[:, prefix_length:], limits, eos)
         return output
+
+    def _prefix_length(self, prefix: torch.Tensor | None) -> int:
+        """Tokens that the decoder is given, with the start token, which transformers puts there if none has it."""
+        if prefix is None:
+            return 1
+        has_start = prefix[:, 0].eq(self.config.decoder_start_token_id).any()
+        return prefix.shape[1] + int(not has_start)
 
     def _limits(self, over_source: int, prefix_length: int, kwargs: dict[str, Any]) -> torch.Tensor:
         """Tokens that each sentence may generate, EOS included: `[batch]`."""
@@ -118,16 +131,15 @@ class VaswaniGenerationMixin(GenerationMixin):
             limits = limits.clamp(max=self.config.max_position_embeddings + 1 - prefix_length)
         return limits
 
-    def _pad_behind_the_end(self, sequences: torch.Tensor, limits: torch.Tensor | None, prefix_length: int) -> None:
+    def _pad_behind_the_end(self, generated: torch.Tensor, limits: torch.Tensor | None, eos: Any) -> None:
         """Fill with padding what lies behind a sequence's EOS or limit, where transformers' beam search writes EOS when
-        the padding's id is 0. `sequences` is `[batch * returned, prefix + target]`."""
-        generated = sequences[:, prefix_length:]
-        eos = torch.tensor(self.config.eos_token_id, device=sequences.device)
+        the padding's id is 0. `generated` is `[batch * returned, target]`, and changed in place."""
+        eos = torch.tensor([] if eos is None else eos, device=generated.device, dtype=generated.dtype)
         ends = torch.isin(generated, eos).int()  # [batch * returned, target]
         behind = ends.cumsum(-1) > ends
         if limits is not None:
-            limits = limits.repeat_interleave(sequences.shape[0] // limits.shape[0]).to(sequences.device)
-            behind |= torch.arange(generated.shape[1], device=sequences.device) >= limits.unsqueeze(-1)
+            limits = limits.repeat_interleave(generated.shape[0] // limits.shape[0]).to(generated.device)
+            behind |= torch.arange(generated.shape[1], device=generated.device) >= limits.unsqueeze(-1)
         generated.masked_fill_(behind, self.config.pad_token_id)
 
     def _beam_search(

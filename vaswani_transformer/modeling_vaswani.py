@@ -83,7 +83,7 @@ class VaswaniAttention(nn.Module):
         # The authors drew Q, K, V as one matrix (in encoder-decoder attention K, V), which enters the Glorot limit.
         fused = [self.k_proj, self.v_proj] if is_cross else [self.q_proj, self.k_proj, self.v_proj]
         for projection in fused:
-            projection.fan_out = sum(other.out_features for other in fused)
+            projection.fan_out = sum(other.out_features for other in fused)  # type: ignore[assignment]  # any attribute
 
     def forward(
         self,
@@ -96,9 +96,11 @@ class VaswaniAttention(nn.Module):
         """Attend from `hidden_states` `[batch, target, d_model]`; returns the same shape, and the weights if eager."""
         query = self._split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
         key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values)
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
+        implementation = self.config._attn_implementation
+        if self.is_cross and isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2:
+            # Flash attention, alone given a plain mask, would take the padding of the source for the target's.
+            implementation, attention_mask = "sdpa", attention_mask[:, None, None, :].bool()
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         dropout = self.config.attention_dropout if self.training else 0.0
         output, weights = attention(
             self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs

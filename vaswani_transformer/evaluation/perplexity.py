@@ -4,7 +4,7 @@ import math
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import reduce
+from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.nn import functional as F
 from tqdm.auto import tqdm
@@ -38,13 +38,14 @@ def perplexity(
     plan = plan_batches(encoded["source_length"], encoded["target_length"], budget, budget)
     batches = [plan.order[a:b] for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)]
     mine = batches[state.process_index :: state.num_processes]
-    total = torch.zeros(2, dtype=torch.float64, device=model.device)  # negative log-likelihood, tokens
+    nats, tokens = 0.0, 0
     rows = encoded.select_columns(["input_ids", "labels"])
     for indices in tqdm(mine, desc="Perplexity", disable=not state.is_main_process):
         batch = collator([rows[int(index)] for index in indices]).to(model.device)
         labels = batch.pop("labels")  # [batch, target]
         logits = model(**batch).logits.flatten(0, 1).float()
-        total[0] += F.cross_entropy(logits, labels.flatten(), reduction="none").sum(dtype=torch.float64)
-        total[1] += labels.ne(-100).sum()
-    nats, tokens = reduce(total, "sum").tolist()
-    return {"perplexity": math.exp(nats / tokens), "nats_per_token": nats / tokens, "tokens": int(tokens)}
+        losses = F.cross_entropy(logits, labels.flatten(), reduction="none")  # [batch * target]
+        nats += float(losses.cpu().double().sum())
+        tokens += int(labels.ne(-100).sum())
+    nats, tokens = (sum(column) for column in zip(*gather_object([(nats, tokens)]), strict=True))
+    return {"perplexity": math.exp(nats / tokens), "nats_per_token": nats / tokens, "tokens": tokens}

@@ -11,7 +11,7 @@ def plot_learning_curve(log_history: Sequence[dict[str, Any]], path: str | Path)
     """Draw the losses and the learning rate over the steps of a trainer's `state.log_history` as a PNG file."""
     figure = Figure(figsize=(8, 6), layout="constrained")
     losses, rates = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    for name, label in (("loss", "training, smoothed labels"), ("eval_loss", "validation")):
+    for name, label in (("loss", "training, smoothed labels"), ("eval_loss", "validation, mean of batches")):
         steps, values = _series(log_history, name)
         if steps:
             losses.plot(steps, values, label=label)

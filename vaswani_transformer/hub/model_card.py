@@ -60,6 +60,11 @@ def write_model_card(path: str | Path, results: dict[str, Any], picture: str | N
     ModelCard("\n\n".join(section for section in sections if section) + "\n").save(path)
 
 
+def _corpus(files: list[str]) -> str:
+    """The files of a corpus, each with the folder that it lies in, or the name of a dataset."""
+    return " and ".join("/".join(Path(file).parts[-2:]) for file in files)
+
+
 def _scored(results: dict[str, Any]) -> list[str]:
     return [name for name in ("validation", "test", "test_last_checkpoint") if name in results]
 
@@ -67,7 +72,7 @@ def _scored(results: dict[str, Any]) -> list[str]:
 def _eval_results(results: dict[str, Any], source: str, target: str) -> list[EvalResult]:
     if "test" not in results:
         return []
-    name = " and ".join(Path(file).name for file in results["data"]["test"])
+    name = _corpus(results["data"]["test"])
     bleu = results["test"]["bleu"]
     return [
         EvalResult(
@@ -117,19 +122,19 @@ translator({example!r})
 def _training(results: dict[str, Any]) -> str:
     training, data, run = results["training"], results["data"], results["run"]
     settings = {**results["model"], **results["settings"], "steps": training["steps"]}
-    rows = [f"| {field} | {settings[field]} | {paper} |" for field, paper in _PAPER_SETTINGS.items()]
+    rows = [f"| {field} | {settings[field]:,g} | {paper} |" for field, paper in _PAPER_SETTINGS.items()]
     dropped = ", ".join(f"{count} {reason}" for reason, count in data["cleaning"].items() if reason != "kept")
     return "\n".join(
         [
             "## Training",
             "",
-            f"- Corpus: {' and '.join(f'`{Path(file).name}`' for file in data['train'])}; "
-            f"{data['cleaning']['kept']:,} pairs kept; dropped: {dropped}.",
+            f"- Corpus: {_corpus(data['train'])}; {data['cleaning']['kept']:,} pairs kept; dropped: {dropped}.",
             f"- Command: `{run['command']}`",
             f"- Commit: `{run['commit']}`, {run['date']}",
             f"- Hardware: {run['hardware']}, {training['processes']} process(es)",
             f"- Time: {training['seconds'] / 60:.1f} minutes of training, {training['steps']} steps, "
-            f"{training['epochs']:.1f} epochs, {training['target_tokens']:,} target tokens",
+            f"{training['epochs']:.1f} epochs, {training['target_tokens']:,} target tokens"
+            + (f"; minutes and tokens since {training['resumed_from']}" if training["resumed_from"] else ""),
             f"- Padding: {training['padding_share']:.1%} of all tokens",
             f"- Parameters: {results['model']['parameters']:,}",
             f"- Averaged: {', '.join(training['averaged'])}",

@@ -1,7 +1,6 @@
 """Where a number comes from: command, commit, machine, versions."""
 
 import importlib.metadata
-import os
 import platform
 import shlex
 import subprocess
@@ -10,14 +9,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
+from accelerate import PartialState
 
 
 def describe_run() -> dict[str, Any]:
     """The command of this process, the package's commit, the machine, and the versions of what computes."""
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu")
     return {
-        "command": shlex.join([*_launcher(), *sys.argv]),
+        "command": shlex.join(_command()),
         "commit": _commit(),
         "date": date.today().isoformat(),
         "hardware": _hardware(),
@@ -25,8 +26,16 @@ def describe_run() -> dict[str, Any]:
     }
 
 
-def _launcher() -> list[str]:
-    return ["accelerate", "launch"] if "ACCELERATE_MIXED_PRECISION" in os.environ else ["python"]
+def _command() -> list[str]:
+    """This process's command, or its launcher's: `accelerate launch`, `torchrun` and the like are its parents."""
+    parent = psutil.Process().parent()
+    words = parent.cmdline() if parent else []
+    launchers = ("accelerate", "accelerate.commands.launch", "torchrun", "torch.distributed.run")
+    if sys.argv[0] not in words or not any(Path(word).name in launchers for word in words):
+        return ["python", *sys.argv]
+    if words[1].startswith("-"):
+        return ["python", *words[1:]]
+    return [Path(words[1]).name, *words[2:]]
 
 
 def _commit() -> str:
@@ -40,8 +49,9 @@ def _commit() -> str:
 
 
 def _hardware() -> str:
-    if torch.cuda.is_available():
-        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+    state = PartialState()
+    if state.device.type == "cuda":
+        return f"{state.num_processes} x {torch.cuda.get_device_name(state.device)}"
     threads = torch.get_num_threads()
     return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
 

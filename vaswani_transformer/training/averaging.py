@@ -107,14 +107,18 @@ class CheckpointAveraging(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self.check(args)
+        self._steps = {step for step in _checkpoints(args.output_dir) if step <= state.global_step}
+        self._saved_at = time.monotonic()
+
+    def check(self, args: TrainingArguments) -> None:
+        """Raise the ValueError that `train()` would raise, before anything expensive is done."""
         if 0 < (args.save_total_limit or 0) < self.last:  # the trainer, too, takes 0 for no limit
             raise ValueError(f"save_total_limit: {args.save_total_limit} is too few to average {self.last}; raise it")
         if args.load_best_model_at_end:
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
         if args.save_strategy == "no" and self.every_minutes is None:
             raise ValueError("save_strategy: there will be no checkpoints to average; set it, or every_minutes")
-        self._steps = {step for step in _checkpoints(args.output_dir) if step <= state.global_step}
-        self._saved_at = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.every_minutes is None:

@@ -35,6 +35,9 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     adam_beta1: float = field(default=0.9, metadata={"help": "Adam's beta1 (5.3)."})
     adam_beta2: float = field(default=0.98, metadata={"help": "Adam's beta2 (5.3)."})
     adam_epsilon: float = field(default=1e-9, metadata={"help": "Adam's epsilon (5.3)."})
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Every parameter takes part in every step, so there is nothing to look for."}
+    )
     max_grad_norm: float = field(default=0.0, metadata={"help": "Gradient clipping; 0, none, in the paper."})
 
 
