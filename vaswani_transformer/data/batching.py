@@ -78,8 +78,8 @@ class TokenBudgetBatchSampler:
     The global batches depend on the lengths, the seed and the epoch alone: on how many processes and accumulation
     steps a batch is spread changes nothing but its division. `accelerate` deals the micro-batches out in turn, so
     that every process makes the same number of steps. Each epoch has the same number of batches of the same shapes,
-    holding other sentences of equal length, in another order but for the one with the costliest micro-batch, which
-    always comes first: if memory does not suffice, it fails at once.
+    holding other sentences of equal length, in another order but for the costliest one, which always comes first: if
+    memory does not suffice, it fails at once.
 
     Args:
         source_lengths: Tokens of each source sentence.
@@ -116,7 +116,7 @@ class TokenBudgetBatchSampler:
         firsts = self.plan.starts[:-1, None] + np.outer(counts, np.arange(num_parts)) // num_parts  # [batches, parts]
         self._part_starts = np.append(firsts, len(self.plan.order))  # [batches * parts + 1]
         tokens = self.plan.source.sum() + self.plan.target.sum()
-        self.padding_share = float(1.0 - tokens / sum(sizes.sum() for sizes in self._padded_sizes()))
+        self.padding_share = float(1.0 - tokens / sum(sizes.sum() for sizes in self._padded_sizes(self._part_starts)))
 
     def __len__(self) -> int:
         return len(self._part_starts) - 1
@@ -140,16 +140,13 @@ class TokenBudgetBatchSampler:
 
     def _batch_order(self, generator: np.random.Generator) -> np.ndarray:
         batches = generator.permutation(len(self.plan.starts) - 1)
-        costliest = np.argmax(self._costs()) // self.num_parts
+        source, target = self._padded_sizes(self.plan.starts)
+        # In memory a target token, with its logits, costs about three times what a source token does. Global batches
+        # are compared, though single parts are what must fit, for the order must not depend on the number of parts.
+        costliest = np.argmax(source + 3 * target)
         return np.concatenate(([costliest], batches[batches != costliest]))
 
-    def _costs(self) -> np.ndarray:
-        """What each micro-batch costs in memory: a target token, with its logits, about three times a source token."""
-        source, target = self._padded_sizes()
-        return source + 3 * target
-
-    def _padded_sizes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Source and target tokens of each micro-batch, padding included: `[batches * parts]` each."""
-        starts = self._part_starts
+    def _padded_sizes(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target tokens of each batch, padding included; `starts` is as in the plan."""
         source, target = (np.maximum.reduceat(side, starts[:-1]) for side in (self.plan.source, self.plan.target))
         return np.diff(starts) * source, np.diff(starts) * target
