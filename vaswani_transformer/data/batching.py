@@ -23,6 +23,11 @@ class BatchPlan:
     source: np.ndarray
     target: np.ndarray
 
+    @property
+    def batches(self) -> list[np.ndarray]:
+        """The indices of each global batch, those of the shortest sentences first."""
+        return np.split(self.order, self.starts[1:-1])
+
 
 def plan_batches(
     source_lengths: Sequence[int], target_lengths: Sequence[int], source_tokens: int, target_tokens: int

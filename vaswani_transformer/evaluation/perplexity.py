@@ -33,11 +33,9 @@ def perplexity(
     model.eval()
     state = PartialState()
     collator = DataCollatorForSeq2Seq(tokenizer, model=model)
-    longest = max(max(encoded["source_length"]), max(encoded["target_length"]))
-    budget = max(tokens_per_batch, longest)
-    plan = plan_batches(encoded["source_length"], encoded["target_length"], budget, budget)
-    batches = [plan.order[a:b] for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)]
-    mine = batches[state.process_index :: state.num_processes]
+    source, target = encoded["source_length"][:], encoded["target_length"][:]
+    budget = max(tokens_per_batch, max(source), max(target))
+    mine = plan_batches(source, target, budget, budget).batches[state.process_index :: state.num_processes]
     nats, tokens = 0.0, 0
     rows = encoded.select_columns(["input_ids", "labels"])
     for indices in tqdm(mine, desc="Perplexity", disable=not state.is_main_process):

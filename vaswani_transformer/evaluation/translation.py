@@ -40,9 +40,8 @@ def translate_corpus(
     ids = tokenizer([sentences[index].strip() for index in filled]).input_ids
     lengths = [len(tokens) for tokens in ids]
     budget = max(tokens_per_batch, max(lengths))
-    plan = plan_batches(lengths, lengths, budget, budget)
     # The longest first: memory fails at once or never, and the last batches, which keep processes waiting, are short.
-    batches = [plan.order[a:b] for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)][::-1]
+    batches = plan_batches(lengths, lengths, budget, budget).batches[::-1]
     mine: list[tuple[int, str]] = []
     with tqdm(total=len(filled), desc="Translating", unit="sentences", disable=not state.is_main_process) as bar:
         for number, batch in enumerate(batches):
