@@ -2,85 +2,192 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianMTModel
-from transformers.generation import LogitsProcessor, LogitsProcessorList
+from test_modeling_vaswani import marian_twin
+from torch import nn
+from torch.nn import functional as F
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianMTModel, MaxTimeCriteria, TextStreamer
+from transformers.generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.generation_vaswani import best_tokens
+from vaswani_transformer.incremental_vaswani import IncrementalDecoder, StepGraph
 
 
 EOS = 1
 
 
-@pytest.fixture
-def lively_model() -> VaswaniForConditionalGeneration:
-    """Weights so large that hypotheses differ, and a vocabulary so small that all of them can be listed."""
-    config = VaswaniConfig(vocab_size=5, d_model=8, d_ff=16, num_heads=2, encoder_layers=1, decoder_layers=1)
-    model = VaswaniForConditionalGeneration(config).eval()
+def lively(vocab_size: int, seed: int = 0, **changes: int) -> VaswaniForConditionalGeneration:
+    """A model with weights so large that hypotheses differ."""
+    torch.manual_seed(seed)
+    sizes = {"d_model": 8, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
+    model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=vocab_size, **sizes)).eval()
     for parameter in model.parameters():
         parameter.data = torch.randn_like(parameter)
     return model
 
 
+@pytest.fixture
+def talkative_model() -> VaswaniForConditionalGeneration:
+    """A lively model whose sentences end at different lengths, as a trained one's do; the seed is one that does it."""
+    model = lively(40, seed=63, d_model=16, d_ff=32, decoder_layers=2)
+    last = model.model.decoder.layers[-1].feed_forward_residual.norm
+    model.model.shared.weight.data[EOS] += 0.45 * last.bias.data
+    last.weight.data *= 0.4
+    model.generation_config.max_new_tokens_over_source = 8
+    return model
+
+
+SOURCES = [[7, 8, 9, 4, 5, 1], [7, 1], [30, 4, 1], [12, 31, 22, 39, 17, 6, 8, 1], [5, 5, 5, 5, 1], [1], [20, 13, 1]]
+
+
+def as_batch(sources: list[list[int]]) -> torch.Tensor:
+    longest = max(map(len, sources))
+    return torch.tensor([source + [0] * (longest - len(source)) for source in sources])
+
+
+def penalty(length: int, alpha: float, penalty_type: str) -> float:
+    return ((5 + length) / 6) ** alpha if penalty_type == "gnmt" else length**alpha
+
+
 @torch.no_grad()
-def every_hypothesis(model: VaswaniForConditionalGeneration, source: torch.Tensor, longest: int) -> dict:
-    """log P of every sequence that ends in its first EOS within `longest` tokens, or is `longest` tokens long."""
-    scores = {}
-    for length in range(1, longest + 1):
-        for tokens in itertools.product(range(model.config.vocab_size), repeat=length):
-            if EOS in tokens[:-1] or (tokens[-1] != EOS and length < longest):
-                continue
-            ids = torch.tensor([[0, *tokens]])
-            log_probabilities = model(source, decoder_input_ids=ids[:, :-1]).logits[0].double().log_softmax(-1)
-            scores[tokens] = sum(float(log_probabilities[i, token]) for i, token in enumerate(tokens))
-    return scores
+def every_ending(model: VaswaniForConditionalGeneration, source: torch.Tensor, longest: int) -> dict:
+    """log P of every sequence of at most `longest` tokens that ends in its only EOS."""
+    others = [token for token in range(model.config.vocab_size) if token != EOS]
+    inner = torch.tensor(list(itertools.product(others, repeat=longest - 1)))  # [sequences, longest - 1]
+    ids = F.pad(inner, (1, 0))
+    logits = model(source.expand(len(ids), -1), decoder_input_ids=ids).logits.double().log_softmax(-1)
+    before = F.pad(logits[:, :-1].gather(2, inner.unsqueeze(-1)).squeeze(-1).cumsum(-1), (1, 0))
+    totals = (before + logits[:, :, EOS]).tolist()  # [sequences, longest]
+    return {
+        (*tokens[:length], EOS): totals[number][length]
+        for number, tokens in enumerate(inner.tolist())
+        for length in range(longest)
+    }
 
 
-def gnmt_score(log_probability: float, length: int, alpha: float) -> float:
-    return log_probability / ((5 + length) / 6) ** alpha
+@pytest.mark.parametrize(
+    ("vocabulary", "longest", "models"), [(3, 6, 100), (5, 4, 100), (5, 6, 2)], ids=["3^6", "5^4", "5^6"]
+)
+@pytest.mark.parametrize("penalty_type", ["gnmt", "transformers"])
+def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, longest, models, penalty_type):
+    source = torch.tensor([[2, 0, 1]])
+    width = vocabulary * (vocabulary - 1) ** (longest - 1) // 2  # all continuations are then candidates
+    for seed in range(models):
+        model = lively(vocabulary, seed, num_heads=1)
+        endings = every_ending(model, source, longest)
+        alpha = (0.0, 0.6, 1.0, 2.0, -0.5)[seed % 5]
+        scores = {tokens: score / penalty(len(tokens), alpha, penalty_type) for tokens, score in endings.items()}
+        ranked = sorted(scores, key=scores.get, reverse=True)
+        settings = {"max_new_tokens": longest, "length_penalty": alpha, "length_penalty_type": penalty_type}
+        settings |= {"return_dict_in_generate": True, "output_scores": bool(seed % 2)}
+        best = model.generate(source, num_beams=width, num_return_sequences=3, **settings)
+        for place in range(3):
+            found = tuple(best.sequences[place, 1:].tolist())
+            found = found[: found.index(EOS) + 1]
+            assert scores[found] == pytest.approx(scores[ranked[place]], abs=1e-4)
+            if scores[ranked[place]] - scores[ranked[place + 1]] > 1e-3:
+                assert found == ranked[place]
+            if seed % 2:
+                assert float(best.sequences_scores[place]) == pytest.approx(scores[found], abs=1e-4)
+        narrow = model.generate(source, num_beams=2, **settings)
+        if seed % 2 and EOS in narrow.sequences[0].tolist():
+            assert float(narrow.sequences_scores[0]) <= scores[ranked[0]] + 1e-4
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-def test_beam_search_maximises_the_score_of_wu_et_al_over_all_hypotheses(lively_model, alpha):
-    source = torch.tensor([[3, 4, 1]])
-    hypotheses = every_hypothesis(lively_model, source, longest=4)
-    expected = {tokens: gnmt_score(score, len(tokens), alpha) for tokens, score in hypotheses.items()}
-    best = max(expected, key=expected.get)
-    output = lively_model.generate(
-        source,
-        num_beams=125,
-        max_new_tokens=4,
+@torch.no_grad()
+def beam_search_by_definition(
+    model: VaswaniForConditionalGeneration, source: list[int], num_beams: int, alpha: float, rule: object, kind: str
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Finished hypotheses of one sentence, best first, or live ones; each with its score."""
+    limit = len(source) + model.generation_config.max_new_tokens_over_source
+    live, finished = [(0.0, ())], []
+    for length in range(1, limit + 1):
+        ids = torch.tensor([[0, *tokens] for _, tokens in live])
+        logits = model(torch.tensor([source]).expand(len(ids), -1), decoder_input_ids=ids).logits[:, -1]
+        steps = logits.double().log_softmax(-1).tolist()
+        candidates = sorted(
+            ((score + step, (*tokens, token)) for (score, tokens), row in zip(live, steps, strict=True)
+             for token, step in enumerate(row)), reverse=True
+        )[: 2 * num_beams]  # fmt: skip
+        finished += [
+            (score / penalty(length, alpha, kind), tokens) for score, tokens in candidates if tokens[-1] == EOS
+        ]
+        finished = sorted(finished, reverse=True)[:num_beams]
+        live = [candidate for candidate in candidates if candidate[1][-1] != EOS][:num_beams]
+        full = len(finished) == num_beams
+        if rule is True and full:
+            break
+        if rule is False and full and finished[-1][0] >= live[0][0] / penalty(length, alpha, kind):
+            break
+        if rule == "never" and finished:
+            ends = (length + 1, limit)
+            if finished[0][0] >= max(live[0][0] / penalty(end, alpha, kind) for end in ends):
+                break
+    return finished or [(score / penalty(length, alpha, kind), tokens) for score, tokens in live]
+
+
+@pytest.mark.parametrize("num_beams", [2, 3, 4, 7, 21])
+@pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "transformers"), (-1.0, "gnmt")])
+@pytest.mark.parametrize("rule", ["never", False, True])
+def test_search_equals_the_definition(talkative_model, num_beams, alpha, kind, rule):
+    output = talkative_model.generate(
+        as_batch(SOURCES),
+        num_beams=num_beams,
         length_penalty=alpha,
-        output_scores=True,
-        return_dict_in_generate=True,
-    )
-    tokens = output.sequences[0, 1:].tolist()
-    if EOS in tokens:
-        tokens = tokens[: tokens.index(EOS) + 1]
-    assert tuple(tokens) == best
-    assert float(output.sequences_scores[0]) == pytest.approx(expected[best], rel=1e-5)
-
-
-def test_penalty_of_transformers_can_be_chosen(lively_model):
-    source = torch.tensor([[3, 4, 1]])
-    hypotheses = every_hypothesis(lively_model, source, longest=4)
-    # The two penalties must rank these hypotheses differently, or the test shows nothing.
-    alpha = 3.0
-    by_length = {tokens: score / len(tokens) ** alpha for tokens, score in hypotheses.items()}
-    by_wu = {tokens: gnmt_score(score, len(tokens), alpha) for tokens, score in hypotheses.items()}
-    output = lively_model.generate(
-        source,
-        num_beams=125,
-        max_new_tokens=4,
-        length_penalty=alpha,
-        length_penalty_type="transformers",
+        length_penalty_type=kind,
+        early_stopping=rule,
         return_dict_in_generate=True,
         output_scores=True,
     )
-    assert float(output.sequences_scores[0]) == pytest.approx(max(by_length.values()), rel=1e-5)
-    assert max(by_length.values()) != pytest.approx(max(by_wu.values()), rel=1e-3)
+    for source, sequence, score in zip(SOURCES, output.sequences, output.sequences_scores, strict=True):
+        expected_score, expected = beam_search_by_definition(talkative_model, source, num_beams, alpha, rule, kind)[0]
+        assert sequence.tolist() == [0, *expected] + [0] * (len(sequence) - 1 - len(expected))
+        assert float(score) == pytest.approx(expected_score, abs=1e-4)
+
+
+def test_sentences_of_the_talkative_model_end_at_many_lengths(talkative_model):
+    """Else the tests above and below would show little."""
+    output = talkative_model.generate(as_batch(SOURCES))
+    assert len({row.index(EOS) for row in output.tolist()}) > 4
+
+
+@pytest.mark.parametrize("num_beams", [2, 4, 9])
+def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams):
+    options = {"num_beams": num_beams, "num_return_sequences": 2, "return_dict_in_generate": True}
+
+    def search(sources: list[list[int]], **more: object) -> list[tuple]:
+        output = talkative_model.generate(as_batch(sources), **options, **more)
+        rows = output.sequences.unflatten(0, (len(sources), 2)).tolist()
+        return [tuple(tuple(row + [0] * (40 - len(row))) for row in rows_of_one) for rows_of_one in rows]
+
+    together = search(SOURCES)
+    assert search(SOURCES[::-1])[::-1] == together
+    assert search(SOURCES[:3]) + search(SOURCES[3:]) == together
+    assert [search([source])[0] for source in SOURCES] == together
+    # With the scores of all steps kept, and with a whole forward pass a step, no sentence leaves.
+    assert search(SOURCES, output_scores=True) == together
+    assert search(SOURCES, use_cache=False) == together
+
+
+def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, monkeypatch):
+    rows, trees = [], []
+    step = IncrementalDecoder.step
+
+    def counting(decoder, tokens, parents):
+        rows.append(len(tokens))
+        trees.append(decoder.layers[0].source_attention.keys.shape[0])
+        return step(decoder, tokens, parents)
+
+    monkeypatch.setattr(IncrementalDecoder, "step", counting)
+    talkative_model.generate(as_batch(SOURCES))
+    assert rows[0] == len(SOURCES)
+    assert rows == sorted(rows, reverse=True)
+    assert len(set(rows)) > 3
+    assert set(trees) == {len(SOURCES)}  # not times the beams
 
 
 def test_unknown_penalty_is_refused(model):
@@ -204,15 +311,217 @@ def test_paper_decoding_is_the_default():
     assert defaults.max_new_tokens_over_source == 50
 
 
-def test_beam_search_with_transformers_rules_equals_marian(config):
-    from test_modeling_vaswani import marian_twin, multi_head, randomize
-
-    model = VaswaniForConditionalGeneration(VaswaniConfig(**multi_head(config))).eval()
-    randomize(model)
-    marian: MarianMTModel = marian_twin(model)
-    batch = torch.tensor([[7, 8, 9, 4, 5, 1], [7, 4, 1, 0, 0, 0]])
-    options = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": False, "max_new_tokens": 12}
+def test_beam_search_with_transformers_rules_equals_marian(talkative_model):
+    marian: MarianMTModel = marian_twin(talkative_model)
+    # There, an ending that is not among the best num_beams is dropped; in so wide a beam it does not matter.
+    options = {"num_beams": 30, "length_penalty": 0.3, "early_stopping": False, "max_new_tokens": 40}
     # Marian never generates its padding token, which the model under test may.
-    ours = model.generate(batch, length_penalty_type="transformers", bad_words_ids=[[0]], **options)
-    theirs = marian.generate(batch, attention_mask=batch.ne(0).long(), bad_words_ids=[[0]], **options)
-    assert torch.equal(ours, theirs)
+    options |= {"bad_words_ids": [[0]], "return_dict_in_generate": True, "output_scores": True}
+    batch = as_batch(SOURCES)
+    ours = talkative_model.generate(batch, length_penalty_type="transformers", **options)
+    theirs = marian.generate(batch, attention_mask=batch.ne(0).long(), **options)
+    ends = theirs.sequences.eq(EOS).any(-1)  # what is cut off competes there, but not in the paper's search
+    assert ends.sum() > 3
+    assert torch.allclose(ours.sequences_scores[ends], theirs.sequences_scores[ends], atol=1e-4)
+    for mine, other in zip(ours.sequences[ends].tolist(), theirs.sequences[ends].tolist(), strict=True):
+        assert mine[: mine.index(EOS)] == other[: other.index(EOS)]
+
+
+def test_scores_of_the_steps_add_up_to_the_score_of_the_sequence(talkative_model):
+    output = talkative_model.generate(
+        as_batch(SOURCES),
+        num_return_sequences=3,
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+        length_penalty=0.0,
+    )
+    assert output.sequences.shape[0] == output.sequences_scores.shape[0] == 3 * len(SOURCES)
+    steps = talkative_model.compute_transition_scores(output.sequences, output.scores, output.beam_indices)
+    assert torch.allclose(steps.sum(-1), output.sequences_scores, atol=1e-4)
+    assert torch.allclose(output.logits[0].log_softmax(-1), output.scores[0], atol=1e-5)
+    ordered = output.sequences_scores.unflatten(0, (-1, 3))
+    assert torch.equal(ordered, ordered.sort(dim=-1, descending=True).values)
+
+
+def test_attentions_and_hidden_states_are_those_of_the_returned_steps(talkative_model):
+    talkative_model.set_attn_implementation("eager")
+    batch = as_batch(SOURCES[:2])
+    options = {"return_dict_in_generate": True, "output_attentions": True, "output_hidden_states": True}
+    output = talkative_model.generate(batch, decoder_input_ids=torch.tensor([[0, 9], [0, 9]]), **options)
+    assert torch.equal(output.sequences, talkative_model.generate(batch, decoder_input_ids=torch.tensor([[0, 9]] * 2)))
+    assert output.cross_attentions[0][0].shape == (8, 2, 2, batch.shape[1])  # two tokens of prefix at once
+    assert output.cross_attentions[3][1].shape == (8, 2, 1, batch.shape[1])
+    assert output.decoder_attentions[3][1].shape == (8, 2, 1, 5)
+    assert output.decoder_hidden_states[3][-1].shape == (8, 1, 16)
+    assert output.encoder_attentions[0].shape == (2, 2, batch.shape[1], batch.shape[1])
+    assert len(output.encoder_hidden_states) == 2
+
+
+class Halve(LogitsProcessor):
+    """Makes every token but one half as likely."""
+
+    def __call__(self, input_ids, scores):
+        likelier = scores[:, 11].clone()
+        scores = scores - math.log(2)
+        scores[:, 11] = likelier
+        return scores
+
+
+def test_logits_processors_see_sequences_and_change_scores(talkative_model):
+    seen = []
+
+    class Watch(Halve):
+        def __call__(self, input_ids, scores):
+            seen.append(tuple(input_ids.shape))
+            return super().__call__(input_ids, scores)
+
+    batch = as_batch(SOURCES)
+    options = {"return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 6}
+    output = talkative_model.generate(batch, logits_processor=LogitsProcessorList([Watch()]), **options)
+    assert seen[:3] == [(4 * len(SOURCES), 1), (4 * len(SOURCES), 2), (4 * len(SOURCES), 3)]
+    slow = talkative_model.generate(batch, logits_processor=[Halve()], use_cache=False, **options)
+    assert torch.equal(output.sequences, slow.sequences)
+    plain = talkative_model.generate(batch, **options)
+    assert not torch.allclose(plain.sequences_scores, output.sequences_scores)
+    for row in talkative_model.generate(batch, bad_words_ids=[[11], [12]], min_new_tokens=3).tolist():
+        assert not {11, 12} & set(row)
+        assert EOS not in row[:4]
+
+
+def test_allowed_tokens_may_depend_on_the_sentence(talkative_model):
+    output = talkative_model.generate(
+        as_batch(SOURCES[:3]),
+        max_new_tokens=4,
+        prefix_allowed_tokens_fn=lambda sentence, tokens: [10 + sentence, 20 + sentence],
+    )
+    for sentence, row in enumerate(output.tolist()):
+        assert set(row[1:]) <= {10 + sentence, 20 + sentence}
+
+
+def test_stopping_criteria_end_hypotheses(talkative_model):
+    class AtThree(StoppingCriteria):
+        def __call__(self, input_ids, scores, **kwargs):
+            return torch.full((len(input_ids),), input_ids.shape[1] == 1 + 3)
+
+    batch = as_batch(SOURCES)
+    output = talkative_model.generate(batch, stopping_criteria=StoppingCriteriaList([AtThree()]))
+    assert output.shape[1] == 1 + 3
+    assert talkative_model.generate(batch, stopping_criteria=[MaxTimeCriteria(0.0)]).shape[1] == 1 + 1
+
+
+def test_sampled_beams_are_likely_and_differ(talkative_model):
+    batch = as_batch(SOURCES[:1]).expand(200, -1)
+    options = {
+        "do_sample": True,
+        "max_new_tokens": 1,
+        "min_new_tokens": 1,
+        "num_beams": 2,
+        "top_k": 0,
+        "temperature": 9.0,
+    }
+    drawn = talkative_model.generate(batch, **options)[:, 1]
+    with torch.no_grad():
+        logits = talkative_model(batch[:1], decoder_input_ids=torch.zeros(1, 1, dtype=torch.long)).logits[0, -1]
+    likeliest = int(logits.index_fill(0, torch.tensor([EOS]), -math.inf).argmax())
+    assert drawn.unique().numel() > 1
+    assert int(drawn.mode().values) == likeliest
+
+
+def test_streamers_are_refused_with_beams_and_work_without(talkative_model, tokenizer, capsys):
+    batch = as_batch(SOURCES[:1])
+    with pytest.raises(ValueError, match="streamer"):
+        talkative_model.generate(batch, streamer=TextStreamer(tokenizer))
+    talkative_model.generate(batch, streamer=TextStreamer(tokenizer), num_beams=1, max_new_tokens=3)
+    assert capsys.readouterr().out
+
+
+def test_prefix_is_kept_and_searched_on_from(talkative_model):
+    batch, prefix = as_batch(SOURCES), torch.tensor([[0, 9, 10 + i] for i in range(len(SOURCES))])
+    output = talkative_model.generate(batch, decoder_input_ids=prefix)
+    assert torch.equal(output[:, :3], prefix)
+    assert torch.equal(output, talkative_model.generate(batch, decoder_input_ids=prefix, use_cache=False))
+    # A prefix padded on the left is the shorter prefix.
+    padded, mask = torch.tensor([[0, 0, 9, 10]]), torch.tensor([[0, 1, 1, 1]])
+    output = talkative_model.generate(batch[:1], decoder_input_ids=padded, decoder_attention_mask=mask)
+    assert torch.equal(output[:, 1:], talkative_model.generate(batch[:1], decoder_input_ids=prefix[:1]))
+
+
+def test_a_cache_from_elsewhere_is_refused(talkative_model):
+    batch = as_batch(SOURCES[:1])
+    cache = talkative_model(batch, decoder_input_ids=torch.tensor([[0, 5]]), use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="past_key_values: beam search keeps its own"):
+        talkative_model.generate(batch, past_key_values=cache, decoder_input_ids=torch.tensor([[0, 5, 6]]))
+
+
+class Doubled(nn.Linear):
+    """Stands for adapters and quantised layers: more than its weights."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def test_layers_that_are_more_than_their_weights_are_called(talkative_model):
+    attention = talkative_model.model.decoder.layers[0].self_attn
+    for name in ("q_proj", "out_proj"):
+        linear = getattr(attention, name)
+        linear.__class__ = Doubled
+    talkative_model.model.decoder.layers[1].feed_forward.fc1.register_forward_hook(lambda module, x, y: y + 1)
+    batch = as_batch(SOURCES)
+    assert torch.equal(talkative_model.generate(batch), talkative_model.generate(batch, use_cache=False))
+
+
+def test_changed_weights_are_seen_by_the_next_search(talkative_model):
+    batch = as_batch(SOURCES)
+    before = talkative_model.generate(batch)
+    talkative_model.model.decoder.layers[0].feed_forward.fc1.weight.data.mul_(-1)
+    after = talkative_model.generate(batch)
+    assert not torch.equal(before, after)
+    assert torch.equal(after, talkative_model.generate(batch, use_cache=False))
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float64"])
+def test_other_precisions_find_almost_the_same(talkative_model, kind):
+    batch = as_batch(SOURCES)
+    options = {"return_dict_in_generate": True, "output_scores": True}
+    expected = talkative_model.generate(batch, **options).sequences_scores
+    scores = talkative_model.to(getattr(torch, kind)).generate(batch, **options).sequences_scores
+    assert torch.allclose(scores.float(), expected, rtol=0.1)
+
+
+@pytest.mark.parametrize("vocabulary", [7, 4096, 5003])
+def test_best_tokens_are_those_of_log_softmax(vocabulary):
+    logits = torch.randn(3, vocabulary) * 10
+    logits[0, -1], logits[1, 0] = 100.0, 90.0
+    expected = logits.log_softmax(-1).topk(min(8, vocabulary))
+    values, tokens = best_tokens(logits, 8)
+    assert torch.equal(tokens, expected.indices)
+    assert torch.allclose(values, expected.values, atol=1e-5)
+
+
+def test_what_a_cuda_graph_would_replay_is_the_step(talkative_model, monkeypatch):
+    """Without a GPU: a stand-in for the graph, which runs again what was captured, on the inputs' fixed places."""
+
+    class Replayed(StepGraph):
+        BLOCK = 3
+        captures = 0
+
+        def _capture(self, decoder, end):
+            Replayed.captures += 1
+            mask = decoder.mask[: decoder.sentences, ..., :end]
+            self.output = torch.empty(decoder.sentences, decoder.num_beams, 16)
+            self.graph = SimpleNamespace(replay=lambda: self.output.copy_(decoder._run(*self.inputs, end, mask)))
+
+    expected = talkative_model.generate(as_batch(SOURCES))
+    start = IncrementalDecoder.__init__
+
+    def with_graph(decoder, *args):
+        start(decoder, *args)
+        decoder.graph = Replayed()
+        for layer in decoder.layers:
+            layer.self_attention.keys.zero_()
+            layer.self_attention.values.zero_()
+
+    monkeypatch.setattr(IncrementalDecoder, "__init__", with_graph)
+    assert torch.equal(talkative_model.generate(as_batch(SOURCES)), expected)
+    assert 1 < Replayed.captures < expected.shape[1] - 1

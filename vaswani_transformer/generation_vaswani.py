@@ -2,12 +2,28 @@
 input length + 50 tokens of output."""
 
 import copy
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 from transformers import GenerationConfig, PreTrainedConfig
-from transformers.generation import GenerationMixin
-from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
+from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerationMixin
+from transformers.generation.logits_process import LogitsProcessorList
+from transformers.generation.stopping_criteria import (
+    EosTokenCriteria,
+    MaxLengthCriteria,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+
+
+# So many logits are computed at a time: on CPU what stays in its cache, elsewhere what memory has room for.
+_LOGITS_ON_CPU, _LOGITS_ELSEWHERE = 5_000_000, 200_000_000
+
+# The largest logits of a row lie in those groups of so many columns whose largest are largest.
+_GROUP = 32
 
 
 def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
@@ -29,14 +45,10 @@ def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
     )
 
 
-class GNMTPenalty(float):
-    """An alpha for which `|Y| ** alpha`, by which transformers' beam search divides, is `((5 + |Y|) / 6)^alpha`."""
-
-    def __rpow__(self, length: Any) -> Any:  # type: ignore[override]
-        return ((5.0 + length) / 6.0) ** float(self)
-
-    def __deepcopy__(self, memo: dict) -> "GNMTPenalty":
-        return self
+def length_penalty(length: torch.Tensor | int, alpha: float, penalty_type: str) -> torch.Tensor | float:
+    """What a hypothesis's log-probability is divided by: `((5 + |Y|) / 6)^alpha` of Wu et al. (2016), equation 14, or
+    transformers' `|Y|^alpha`; `length`, |Y|, counts EOS."""
+    return ((5.0 + length) / 6.0) ** alpha if penalty_type == "gnmt" else (1.0 * length) ** alpha
 
 
 class LengthPerSentence(StoppingCriteria):
@@ -58,6 +70,355 @@ class LengthPerSentence(StoppingCriteria):
         return input_ids.shape[1] - self.prefix_length >= limits
 
 
+def best_tokens(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The log-probabilities of the `count` likeliest tokens, best first, and those tokens, from `logits`
+    `[rows, vocabulary]`: `[rows, count]` each, or `[rows, vocabulary]` where the vocabulary is smaller."""
+    rows, vocabulary = logits.shape
+    count = min(count, vocabulary)
+    if vocabulary < 4 * count * _GROUP:
+        values, tokens = logits.topk(count)
+    else:
+        whole = vocabulary - vocabulary % _GROUP
+        groups = logits[:, :whole].unflatten(-1, (-1, _GROUP)).amax(-1).topk(count).indices  # [rows, count]
+        columns = torch.arange(_GROUP, device=logits.device)
+        tail = torch.arange(whole, vocabulary, device=logits.device).expand(rows, -1)
+        columns = torch.cat(((groups.unsqueeze(-1) * _GROUP + columns).flatten(1), tail), dim=1)
+        values, order = logits.gather(1, columns).topk(count)
+        tokens = columns.gather(1, order)
+    # log p = logit - log(sum of exp): the latter from the largest probability, which is never near 0.
+    largest = logits.softmax(-1, dtype=torch.float32).gather(1, tokens[:, :1])
+    return values.float() - values[:, :1].float() + largest.log(), tokens
+
+
+@dataclass
+class Hypotheses:
+    """Some hypotheses of each sentence.
+
+    Args:
+        scores: `[sentences, hypotheses]`, -inf where there is none.
+        tokens: `[sentences, hypotheses, max_length]`, with the prefix, padded.
+        rows: `[sentences, hypotheses, max_length - prefix]`, for each generated token the row of the whole batch that
+            it continued, -1 behind the end.
+    """
+
+    scores: torch.Tensor
+    tokens: torch.Tensor
+    rows: torch.Tensor
+
+    @classmethod
+    def none(cls, prefixes: torch.Tensor, hypotheses: int, max_length: int, padding: int) -> "Hypotheses":
+        """None yet; of each sentence only its prefix stands there, `[sentences, prefix]`."""
+        sentences, prefix = prefixes.shape
+        scores = torch.full((sentences, hypotheses), -math.inf, device=prefixes.device)
+        tokens = prefixes.new_full((sentences, hypotheses, max_length), padding)
+        tokens[:, :, :prefix] = prefixes.unsqueeze(1)
+        return cls(scores, tokens, prefixes.new_full((sentences, hypotheses, max_length - prefix), -1))
+
+    def of(self, sentences: torch.Tensor) -> "Hypotheses":
+        return Hypotheses(self.scores[sentences], self.tokens[sentences], self.rows[sentences])
+
+    def put(self, sentences: torch.Tensor, others: "Hypotheses") -> None:
+        self.scores[sentences], self.tokens[sentences], self.rows[sentences] = others.scores, others.tokens, others.rows
+
+    def chosen(self, places: torch.Tensor) -> "Hypotheses":
+        """Those at `places` `[sentences, chosen]`."""
+
+        def pick(sequences: torch.Tensor) -> torch.Tensor:
+            return sequences.gather(1, places.unsqueeze(-1).expand(-1, -1, sequences.shape[-1]))
+
+        return Hypotheses(self.scores.gather(1, places), pick(self.tokens), pick(self.rows))
+
+    def together_with(self, others: "Hypotheses") -> "Hypotheses":
+        pairs = ((self.scores, others.scores), (self.tokens, others.tokens), (self.rows, others.rows))
+        return Hypotheses(*(torch.cat(pair, dim=1) for pair in pairs))
+
+    def best(self, count: int) -> "Hypotheses":
+        return self.chosen(self.scores.topk(count).indices)
+
+
+class BeamSearch:
+    """Beam search over a batch of sentences, of which each is searched as if it were alone (6.1).
+
+    At each step the best `2 * num_beams` continuations of a sentence are found. Those that end join its finished
+    hypotheses; the best `num_beams` of the others live on. A sentence stops as `early_stopping` says:
+
+    - "never": when no live hypothesis can still become one of the `num_return_sequences` best, whatever follows;
+    - False: when `num_beams` have finished, and the best live one, normalised as if it ended here, is worse than all;
+    - True: when `num_beams` have finished;
+
+    and always at its limit of tokens. Live hypotheses are returned only where too few have finished.
+
+    Args:
+        vocabulary: Number of logits.
+        prefixes: `[sentences, prefix]`, what hypotheses start with.
+        processors: Logits processors.
+        criteria: Stopping criteria; a continuation that they stop counts as one that ends.
+        settings: The generation configuration, as transformers has prepared it.
+
+    Raises:
+        ValueError: `length_penalty_type` is unknown.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        prefixes: torch.Tensor,
+        processors: LogitsProcessorList,
+        criteria: StoppingCriteriaList,
+        settings: GenerationConfig,
+    ) -> None:
+        penalty_type = getattr(settings, "length_penalty_type", "transformers")
+        if penalty_type not in ("gnmt", "transformers"):
+            raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {penalty_type!r}')
+        self.vocabulary, self.prefixes, self.processors, self.settings = vocabulary, prefixes, processors, settings
+        self.num_beams, self.penalty_type = settings.num_beams, penalty_type
+        self.eos = settings._eos_token_tensor
+        endings = 0 if self.eos is None else len(self.eos)
+        self.num_candidates = max(2, 1 + endings) * self.num_beams  # so that enough live on when many end
+        own = (MaxLengthCriteria, EosTokenCriteria, LengthPerSentence)
+        self.criteria = StoppingCriteriaList([rule for rule in criteria if not isinstance(rule, own)])
+        self.keeps_scores = settings.return_dict_in_generate and settings.output_scores
+        self.keeps_logits = settings.return_dict_in_generate and settings.output_logits
+        self.step_scores: tuple[torch.Tensor, ...] = ()
+        self.step_logits: tuple[torch.Tensor, ...] = ()
+        # What sees or shows whole steps must find every sentence in its place.
+        self.may_leave = not (processors or self.criteria or self.keeps_scores or self.keeps_logits)
+        self._start([rule.limits for rule in criteria if isinstance(rule, LengthPerSentence)])
+
+    def _start(self, limits: list[torch.Tensor]) -> None:
+        """One live hypothesis a sentence, the prefix; nothing finished."""
+        (sentences, prefix), device = self.prefixes.shape, self.prefixes.device
+        self.limits = torch.full((sentences,), self.settings.max_length - prefix, device=device)
+        for limit in limits:
+            self.limits = torch.minimum(self.limits, limit.to(device))  # [sentences], in generated tokens
+        padding = self.settings._pad_token_tensor
+        self.max_length = prefix + int(self.limits.max())
+
+        def none() -> Hypotheses:
+            return Hypotheses.none(self.prefixes, self.num_beams, self.max_length, 0 if padding is None else padding)
+
+        self.live, self.finished, self.results = none(), none(), none()
+        self.live.scores[:, 0] = 0.0
+        self.length, self.generated = prefix, 0
+        self.sentences = torch.arange(sentences, device=device)  # in the batch; fewer when some have left
+        self.stopped = [False] * sentences
+        self.last_tokens = self.parents = torch.empty(0)  # [sentences, num_beams] from the first step on
+
+    @property
+    def is_done(self) -> bool:
+        return all(self.stopped)
+
+    def advance(self, decoder: Any) -> None:
+        """Lengthen every live hypothesis by a token."""
+        first = self.generated == 0  # all hypotheses are still the same: [sentences, 1 or num_beams, d_model]
+        states = decoder.prefill(self.prefixes) if first else decoder.step(self.last_tokens, self.parents)
+        every_score = self.processors or self.keeps_scores or self.keeps_logits or self.settings.do_sample
+        choose = self._choose_among_all if every_score else self._choose_best
+        scores, parents, tokens = self._filled(*choose(decoder, states))
+        candidates = self._continued(scores, parents, tokens)
+        ended = self._ended(candidates, tokens)
+        finished = replace(candidates, scores=self._normalised(scores).masked_fill(~ended, -math.inf))
+        self.finished = self.finished.together_with(finished).best(self.num_beams)
+        best = scores.masked_fill(ended, -math.inf).topk(self.num_beams)
+        self.live = replace(candidates.chosen(best.indices), scores=best.values)
+        self.last_tokens, self.parents = tokens.gather(1, best.indices), parents.gather(1, best.indices)
+        self._stop(decoder)
+
+    def _choose_best(self, decoder: Any, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The likeliest continuations of each sentence: log-probabilities, the hypotheses that they continue, and
+        tokens, `[sentences, candidates]` each. No other logits are normalised."""
+        rows = states.flatten(0, 1)  # [sentences * hypotheses, d_model]
+        at_once = _LOGITS_ON_CPU if rows.device.type == "cpu" else _LOGITS_ELSEWHERE
+        parts = rows.chunk(rows.shape[0] * self.vocabulary // at_once + 1)
+        chosen = [best_tokens(decoder.project(part), self.num_candidates) for part in parts]
+        scores = torch.cat([values for values, _ in chosen]).unflatten(0, states.shape[:2])
+        tokens = torch.cat([indices for _, indices in chosen]).flatten().unflatten(0, (states.shape[0], -1))
+        hypotheses, each = scores.shape[1:]
+        totals = (scores + self.live.scores[:, :hypotheses, None]).flatten(1)  # [sentences, hypotheses * each]
+        best = totals.topk(min(self.num_candidates, hypotheses * each))
+        return best.values, best.indices // each, tokens.gather(1, best.indices)
+
+    def _choose_among_all(self, decoder: Any, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """As `_choose_best`, from the scores of the whole vocabulary, which processors may change; or a sample."""
+        logits = decoder.project(states).float().expand(-1, self.num_beams, -1).flatten(0, 1)
+        sequences = self.live.tokens[:, :, : self.length].flatten(0, 1)  # [sentences * num_beams, length]
+        scores = self.processors(sequences, logits.log_softmax(-1))  # [sentences * num_beams, vocabulary]
+        if self.keeps_scores:
+            self.step_scores += (scores.clone(),)
+        if self.keeps_logits:
+            self.step_logits += (logits.clone(),)
+        totals = (scores + self.live.scores.flatten().unsqueeze(-1)).unflatten(0, (-1, self.num_beams)).flatten(1)
+        keys = totals
+        if self.settings.do_sample:  # the largest of log p + Gumbel noise are a sample without replacement
+            keys = totals - torch.empty_like(totals).exponential_().log()
+        best = keys.topk(min(self.num_candidates, totals.shape[1])).indices
+        return totals.gather(1, best), best // self.vocabulary, best % self.vocabulary
+
+    def _filled(
+        self, scores: torch.Tensor, parents: torch.Tensor, tokens: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`num_candidates` of each, the missing ones impossible, where the vocabulary is smaller than the beam."""
+        missing = (0, self.num_candidates - scores.shape[1])
+        return F.pad(scores, missing, value=-math.inf), F.pad(parents, missing), F.pad(tokens, missing)
+
+    def _continued(self, scores: torch.Tensor, parents: torch.Tensor, tokens: torch.Tensor) -> Hypotheses:
+        """The live hypotheses `parents`, each with its token behind it."""
+        candidates = replace(self.live.chosen(parents), scores=scores)
+        candidates.tokens[:, :, self.length] = tokens
+        candidates.rows[:, :, self.generated] = parents + self.num_beams * self.sentences.unsqueeze(-1)
+        self.length, self.generated = self.length + 1, self.generated + 1
+        return candidates
+
+    def _ended(self, candidates: Hypotheses, tokens: torch.Tensor) -> torch.Tensor:
+        """Which candidates are finished: `[sentences, candidates]`."""
+        ended = torch.zeros_like(tokens, dtype=torch.bool) if self.eos is None else torch.isin(tokens, self.eos)
+        if self.criteria:
+            sequences = candidates.tokens[:, :, : self.length].flatten(0, 1)
+            ended |= self.criteria(sequences, self.step_scores or None).unflatten(0, tokens.shape)
+        return ended
+
+    def _normalised(self, scores: torch.Tensor, length: Any = None) -> torch.Tensor:
+        length = self.generated if length is None else length
+        return scores / length_penalty(length, self.settings.length_penalty, self.penalty_type)
+
+    def _stop(self, decoder: Any) -> None:
+        """Store the results of sentences that are done; they leave the batch, which is all that is read from the
+        device in a step."""
+        done = self._done().tolist()
+        stopping = [place for place, is_done in enumerate(done) if is_done and not self.stopped[place]]
+        if not stopping:
+            return
+        places = torch.tensor(stopping, device=self.sentences.device)
+        live = self.live.of(places)
+        live.scores = self._normalised(live.scores)
+        both = self.finished.of(places).together_with(live)
+        rank = both.scores.gt(-math.inf).long()  # 2 for finished, 1 for live, 0 for missing ones
+        rank[:, : self.num_beams] *= 2
+        order = rank.argsort(dim=1, descending=True, stable=True)[:, : self.num_beams]
+        self.results.put(self.sentences[places], both.chosen(order))
+        for place in stopping:
+            self.stopped[place] = True
+        remaining = self.stopped.count(False)
+        if remaining and self.may_leave and decoder.may_leave(remaining):
+            self._leave(decoder, remaining)
+
+    def _leave(self, decoder: Any, remaining: int) -> None:
+        """Go on with those that have not stopped, the last ones in the places of those that leave."""
+        staying = [place for place, stopped in enumerate(self.stopped) if not stopped]
+        late = iter([place for place in staying if place >= remaining])
+        order = [next(late) if stopped else place for place, stopped in enumerate(self.stopped[:remaining])]
+        decoder.keep(order)
+        places = torch.tensor(order, device=self.sentences.device)
+        self.live, self.finished = self.live.of(places), self.finished.of(places)
+        self.sentences, self.limits = self.sentences[places], self.limits[places]
+        self.last_tokens, self.parents = self.last_tokens[places], self.parents[places]
+        self.stopped = [False] * remaining
+
+    def _done(self) -> torch.Tensor:
+        """Which sentences need not be searched on: `[sentences]`."""
+        best_live, finished = self.live.scores[:, 0], self.finished.scores
+        full = finished[:, -1] > -math.inf
+        if self.settings.early_stopping is True:
+            done = full
+        elif self.settings.early_stopping == "never":
+            # More tokens only lower a log-probability; the penalty makes most of it at the one or at the other end.
+            length = self.limits if self.settings.length_penalty > 0 else self.generated + 1
+            done = finished[:, self.settings.num_return_sequences - 1] >= self._normalised(best_live, length)
+        else:
+            done = full & (finished[:, -1] >= self._normalised(best_live))
+        return done | (self.generated >= self.limits) | best_live.isneginf()
+
+    def result(self, decoder: Any) -> Any:
+        """What `generate` returns: sequences `[sentences * num_return_sequences, length]`, or an output object."""
+        returned = self.settings.num_return_sequences
+        rows = self.results.rows[:, :returned].flatten(0, 1)
+        longest = int(rows.ge(0).sum(-1).max())
+        sequences = self.results.tokens[:, :returned, : self.prefixes.shape[1] + longest].flatten(0, 1)
+        if not self.settings.return_dict_in_generate:
+            return sequences
+        return GenerateBeamEncoderDecoderOutput(
+            sequences=sequences,
+            sequences_scores=self.results.scores[:, :returned].flatten() if self.keeps_scores else None,
+            scores=self.step_scores if self.keeps_scores else None,
+            logits=self.step_logits if self.keeps_logits else None,
+            beam_indices=rows[:, :longest],
+            **decoder.recorded(),
+        )
+
+
+class WholePrefixDecoder:
+    """Decodes by running the model over all tokens again at each step, without a cache; see `IncrementalDecoder`.
+
+    Slow, but it goes through the model's `forward`, so that attentions and hidden states can be seen, and parameters
+    that are spread over processes are gathered.
+
+    Args:
+        model: The model.
+        model_kwargs: For its `forward`, `[sentences * num_beams, ...]` each.
+        settings: The generation configuration.
+    """
+
+    def __init__(self, model: Any, model_kwargs: dict[str, Any], settings: GenerationConfig) -> None:
+        own = ("use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states")
+        self.model, self.num_beams = model, settings.num_beams
+        self.inputs = {name: value for name, value in model_kwargs.items() if name not in (*own, "past_key_values")}
+        self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
+        shown = settings.return_dict_in_generate
+        self.attentions, self.hidden = shown and settings.output_attentions, shown and settings.output_hidden_states
+        self.outputs: list[Any] = []
+
+    def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
+        self.tokens = tokens.unsqueeze(1).expand(-1, self.num_beams, -1)  # [sentences, num_beams, length]
+        return self._run(tokens.shape[1])[:, :1]
+
+    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
+        continued = self.tokens.gather(1, parents.unsqueeze(-1).expand_as(self.tokens))
+        self.tokens = torch.cat((continued, tokens.unsqueeze(-1)), dim=-1)
+        return self._run(1)
+
+    def _run(self, new: int) -> torch.Tensor:
+        """Logits `[sentences, num_beams, vocabulary]` behind the last of the `new` tokens."""
+        tokens = self.tokens.flatten(0, 1)
+        if self.mask is not None:  # [sentences * num_beams, length]
+            self.mask = F.pad(self.mask, (0, tokens.shape[1] - self.mask.shape[1]), value=1)
+        output = self.model(
+            **self.inputs,
+            decoder_input_ids=tokens,
+            decoder_attention_mask=self.mask,
+            use_cache=False,
+            logits_to_keep=1,
+            output_attentions=self.attentions,
+            output_hidden_states=self.hidden,
+        )
+        if self.attentions or self.hidden:
+            self.outputs.append((output, new))
+        return output.logits[:, -1].unflatten(0, (-1, self.num_beams))
+
+    def project(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+    def may_leave(self, remaining: int) -> bool:
+        return False
+
+    def recorded(self) -> dict[str, Any]:
+        """What was asked to be seen: for each step a tuple of tensors, one for each layer."""
+
+        def of_steps(name: str) -> tuple[tuple[torch.Tensor, ...], ...]:
+            return tuple(tuple(layer[..., -new:, :] for layer in output[name]) for output, new in self.outputs)
+
+        encoded, seen = self.inputs["encoder_outputs"], {}
+        if self.attentions:
+            seen = {
+                "decoder_attentions": of_steps("decoder_attentions"),
+                "cross_attentions": of_steps("cross_attentions"),
+            }
+            seen["encoder_attentions"] = encoded.get("attentions")
+        if self.hidden:
+            seen["decoder_hidden_states"] = of_steps("decoder_hidden_states")
+            seen["encoder_hidden_states"] = encoded.get("hidden_states")
+        return seen
+
+
 class VaswaniGenerationMixin(GenerationMixin):
     """`generate` of transformers, decoding as the paper does unless told otherwise."""
 
@@ -72,7 +433,7 @@ class VaswaniGenerationMixin(GenerationMixin):
     ) -> Any:
         """Translate; arguments and results are those of `transformers.GenerationMixin.generate`.
 
-        Without `attention_mask`, padding is recognised by its id. Behind its end every sequence is padded.
+        Without `attention_mask`, padding is recognised by its id. With beams, it is searched by `BeamSearch`.
 
         Raises:
             ValueError: There is no source, or `length_penalty_type` is unknown.
@@ -91,7 +452,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             return next((value for value in places if value is not None), None)
 
         prefix_length = self._prefix_length(kwargs.get("decoder_input_ids"))
-        limits, eos, over_source = None, setting("eos_token_id"), setting("max_new_tokens_over_source")
+        over_source = setting("max_new_tokens_over_source")
         kwargs.pop("max_new_tokens_over_source", None)
         if over_source is not None and setting("max_new_tokens") is None and setting("max_length") is None:
             limits = self._limits(over_source, prefix_length, kwargs)
@@ -103,10 +464,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             else:  # transformers deprecates giving both an object and keywords
                 generation_config = copy.deepcopy(generation_config)
                 generation_config.max_new_tokens = longest
-        output = super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
-        sequences = output if isinstance(output, torch.Tensor) else output.sequences
-        self._pad_behind_the_end(sequences[:, prefix_length:], limits, eos)
-        return output
+        return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
 
     def _prefix_length(self, prefix: torch.Tensor | None) -> int:
         """Tokens that the decoder is given, with the start token, which transformers puts there if none has it."""
@@ -131,29 +489,31 @@ class VaswaniGenerationMixin(GenerationMixin):
             limits = limits.clamp(max=self.config.max_position_embeddings + 1 - prefix_length)
         return limits
 
-    def _pad_behind_the_end(self, generated: torch.Tensor, limits: torch.Tensor | None, eos: Any) -> None:
-        """Fill with padding what lies behind a sequence's EOS or limit, where transformers' beam search writes EOS when
-        the padding's id is 0. `generated` is `[batch * returned, target]`, and changed in place."""
-        eos = torch.tensor([] if eos is None else eos, device=generated.device, dtype=generated.dtype)
-        ends = torch.isin(generated, eos).int()  # [batch * returned, target]
-        behind = ends.cumsum(-1) > ends
-        if limits is not None:
-            limits = limits.repeat_interleave(generated.shape[0] // limits.shape[0]).to(generated.device)
-            behind |= torch.arange(generated.shape[1], device=generated.device) >= limits.unsqueeze(-1)
-        generated.masked_fill_(behind, self.config.pad_token_id)
-
     def _beam_search(
         self,
         input_ids: torch.Tensor,
-        logits_processor: Any,
-        stopping_criteria: Any,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
-        **kwargs: Any,
+        synced_gpus: bool = False,
+        **model_kwargs: Any,
     ) -> Any:
-        penalty_type = getattr(generation_config, "length_penalty_type", "transformers")
-        if penalty_type not in ("gnmt", "transformers"):
-            raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {penalty_type!r}')
-        if penalty_type == "gnmt":
-            generation_config = copy.copy(generation_config)
-            generation_config.length_penalty = GNMTPenalty(generation_config.length_penalty)
-        return super()._beam_search(input_ids, logits_processor, stopping_criteria, generation_config, **kwargs)
+        """What `generate` calls for beams, with the arguments of `transformers.GenerationMixin._beam_search`: tensors
+        have a row for each of the `num_beams` hypotheses of a sentence."""
+        settings, beams = generation_config, generation_config.num_beams
+        prefixes = input_ids[::beams]
+        search = BeamSearch(self.config.vocab_size, prefixes, logits_processor, stopping_criteria, settings)
+        given = model_kwargs.get("past_key_values")
+        if given is not None and given.get_seq_length() > 0:
+            raise ValueError("past_key_values: beam search keeps its own; give the tokens so far as decoder_input_ids")
+        shown = settings.return_dict_in_generate and (settings.output_attentions or settings.output_hidden_states)
+        padded = model_kwargs.get("decoder_attention_mask") is not None
+        if shown or padded or synced_gpus or not settings.use_cache:
+            decoder: Any = WholePrefixDecoder(self, model_kwargs, settings)
+        else:
+            encoded, mask = model_kwargs["encoder_outputs"][0][::beams], model_kwargs.get("attention_mask")
+            mask = None if mask is None else mask[::beams]
+            decoder = self.incremental_decoder(encoded, mask, beams, prefixes.shape[1], search.max_length)
+        while self._has_unfinished_sequences(search.is_done, synced_gpus, input_ids.device):
+            search.advance(decoder)
+        return search.result(decoder)

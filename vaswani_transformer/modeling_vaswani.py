@@ -26,6 +26,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
+from .incremental_vaswani import IncrementalDecoder
 
 
 def eager_attention_forward(
@@ -509,6 +510,10 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         start = torch.full_like(labels[:, :1], self.config.decoder_start_token_id)
         shifted = torch.cat((start, labels[:, :-1]), dim=1)
         return shifted.masked_fill(shifted.eq(-100), self.config.pad_token_id)
+
+    def incremental_decoder(self, *args: Any, **kwargs: Any) -> IncrementalDecoder:
+        """The decoder that beam search runs; the arguments are those of `IncrementalDecoder` behind the softmax."""
+        return IncrementalDecoder(self.model.decoder, self.lm_head, *args, **kwargs)
 
     @can_return_tuple
     def forward(

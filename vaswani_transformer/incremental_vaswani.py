@@ -1,0 +1,304 @@
+"""The decoder of section 3, one position at a time, for all hypotheses of many sentences: what beam search runs on.
+
+The keys and values of a sentence lie in one tree, a node for each hypothesis and position, and a hypothesis attends to
+its own ancestors in it. So nothing is copied when hypotheses are dropped or branch, the source's keys and values are
+there once for all hypotheses of a sentence, and each product has as many rows as the sentence has hypotheses.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+Projection = Callable[[torch.Tensor], torch.Tensor]
+
+
+def joined_projection(linears: list[nn.Linear], relu: bool = False) -> Projection:
+    """One product for several linear layers of the same input, whose outputs stand side by side.
+
+    On CPU the weights are repacked once for oneDNN, which then multiplies few rows up to five times as fast. Layers
+    that are more than plain `nn.Linear`, such as adapters or quantised ones, are called as they are.
+    """
+
+    def is_plain(linear: nn.Module) -> bool:
+        hooks = linear._forward_hooks or linear._forward_pre_hooks or "forward" in vars(linear)
+        return type(linear) is nn.Linear and not hooks
+
+    if not all(is_plain(linear) for linear in linears):
+        modules = list(linears)
+        return lambda x: F.relu(_side_by_side(modules, x)) if relu else _side_by_side(modules, x)
+    weight = _joined([linear.weight for linear in linears])  # [outputs, inputs]
+    bias = None if linears[0].bias is None else _joined([linear.bias for linear in linears])
+    if weight.device.type == "cpu" and torch.backends.mkldnn.is_available() and _onednn_multiplies(weight.dtype):
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+        activation = "relu" if relu else "none"
+        return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, activation, [], "")
+    return lambda x: F.relu(F.linear(x, weight, bias)) if relu else F.linear(x, weight, bias)
+
+
+def _side_by_side(modules: list[nn.Linear], x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([module(x) for module in modules], dim=-1)
+
+
+def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+
+
+def _onednn_multiplies(dtype: torch.dtype) -> bool:
+    if dtype == torch.bfloat16:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float32
+
+
+class IncrementalAttention:
+    """Multi-head attention (3.2.2) of new positions to what the sentence already has.
+
+    Args:
+        attention: The attention of the model that is computed.
+    """
+
+    def __init__(self, attention: Any) -> None:
+        self.attention = attention
+        self.heads, self.d_k, self.d_v = attention.num_heads, attention.d_k, attention.d_v
+        self.output = joined_projection([attention.out_proj])
+
+    def split(self, projected: torch.Tensor, width: int) -> torch.Tensor:
+        """`[sentences, rows, heads * width]` as `[sentences, heads, rows, width]`."""
+        return projected.unflatten(-1, (self.heads, width)).transpose(1, 2)
+
+    def attend(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Equation 1, for `query` `[sentences, heads, rows, d_k]`, over `keys` `[sentences, heads, nodes, d_k]` and
+        `values` `[sentences, heads, nodes, d_v]`; `mask` is added to the scores. Gives `[sentences, rows, d_model]`."""
+        scores = torch.matmul(query, keys.transpose(2, 3)).mul_(self.attention.scaling)
+        if mask is not None:
+            scores += mask  # [sentences, heads, rows, nodes]
+        attended = torch.matmul(F.softmax(scores, dim=-1), values)  # [sentences, heads, rows, d_v]
+        return self.output(attended.transpose(1, 2).flatten(2))
+
+
+class SelfAttentionTree(IncrementalAttention):
+    """Masked self-attention (3.2.3) whose keys and values lie in a tree that is allocated once.
+
+    Args:
+        attention: The model's self-attention.
+        encoded: `[sentences, source, d_model]`.
+        nodes: Nodes of each sentence.
+    """
+
+    def __init__(self, attention: Any, encoded: torch.Tensor, nodes: int) -> None:
+        super().__init__(attention)
+        self.project = joined_projection([attention.q_proj, attention.k_proj, attention.v_proj])
+        # A CUDA graph attends to nodes that are not yet written, whose weight of zero makes nothing of a NaN.
+        new = encoded.new_zeros if encoded.is_cuda else encoded.new_empty
+        self.keys = new(encoded.shape[0], self.heads, nodes, self.d_k)
+        self.values = new(encoded.shape[0], self.heads, nodes, self.d_v)
+
+    def __call__(self, hidden: torch.Tensor, nodes: torch.Tensor, end: int, mask: torch.Tensor) -> torch.Tensor:
+        """Write `hidden` `[sentences, rows, d_model]` into `nodes` `[rows]`, and attend to those before `end`."""
+        sentences, heads = hidden.shape[0], self.heads
+        widths = (heads * self.d_k, heads * self.d_k, heads * self.d_v)
+        query, key, value = self.project(hidden).split(widths, dim=-1)
+        self.keys[:sentences].index_copy_(2, nodes, self.split(key, self.d_k))
+        self.values[:sentences].index_copy_(2, nodes, self.split(value, self.d_v))
+        keys, values = self.keys[:sentences, :, :end], self.values[:sentences, :, :end]
+        return self.attend(self.split(query, self.d_k), keys, values, mask)
+
+    def move(self, origin: torch.Tensor, target: torch.Tensor) -> None:
+        """Put sentences into the places of others that have left; both `[moved]`."""
+        for tree in (self.keys, self.values):
+            tree[target] = tree[origin]
+
+
+class SourceAttention(IncrementalAttention):
+    """Encoder-decoder attention (3.2.3); the keys and values of a source are computed once, for all its hypotheses.
+
+    Args:
+        attention: The model's encoder-decoder attention.
+        encoded: `[sentences, source, d_model]`.
+    """
+
+    def __init__(self, attention: Any, encoded: torch.Tensor) -> None:
+        super().__init__(attention)
+        self.project = joined_projection([attention.q_proj])
+        self.keys = self.split(attention.k_proj(encoded), self.d_k).contiguous()  # [sentences, heads, source, d_k]
+        self.values = self.split(attention.v_proj(encoded), self.d_v).contiguous()
+
+    def __call__(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        sentences = hidden.shape[0]
+        query = self.split(self.project(hidden), self.d_k)  # [sentences, heads, rows, d_k]
+        return self.attend(query, self.keys[:sentences], self.values[:sentences], mask)
+
+    def move(self, origin: torch.Tensor, target: torch.Tensor) -> None:
+        for source in (self.keys, self.values):
+            source[target] = source[origin]
+
+
+class IncrementalLayer:
+    """One decoder layer (3.1); see `VaswaniDecoderLayer`, whose residuals it calls."""
+
+    def __init__(self, layer: Any, encoded: torch.Tensor, nodes: int) -> None:
+        self.layer = layer
+        self.self_attention = SelfAttentionTree(layer.self_attn, encoded, nodes)
+        self.source_attention = SourceAttention(layer.encoder_attn, encoded)
+        self.inner = joined_projection([layer.feed_forward.fc1], relu=True)
+        self.outer = joined_projection([layer.feed_forward.fc2])
+
+    def __call__(
+        self, hidden: torch.Tensor, nodes: torch.Tensor, end: int, mask: torch.Tensor, source_mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        layer = self.layer
+        hidden = layer.self_attn_residual(hidden, self.self_attention(hidden, nodes, end, mask))
+        hidden = layer.encoder_attn_residual(hidden, self.source_attention(hidden, source_mask))
+        return layer.feed_forward_residual(hidden, self.outer(self.inner(hidden)))  # [sentences, rows, d_model]
+
+
+class IncrementalDecoder:
+    """The decoder stack for beam search.
+
+    Args:
+        decoder: The model's decoder.
+        lm_head: The projection to logits.
+        encoded: `[sentences, source, d_model]`, what the encoder made of the sources.
+        source_mask: `[sentences, source]`, 1 for tokens, 0 for padding; or None.
+        num_beams: Hypotheses of a sentence.
+        prefix_length: Tokens that every hypothesis starts with.
+        max_length: Positions of the longest possible hypothesis, its prefix included.
+
+    `sentences` of them are still searched for; the others have left, and the first ones of each tensor remain.
+    """
+
+    def __init__(
+        self,
+        decoder: Any,
+        lm_head: nn.Linear,
+        encoded: torch.Tensor,
+        source_mask: torch.Tensor | None,
+        num_beams: int,
+        prefix_length: int,
+        max_length: int,
+    ) -> None:
+        self.decoder = decoder
+        self.num_beams = num_beams
+        self.sentences = encoded.shape[0]
+        self.max_length = max_length
+        self.project = joined_projection([lm_head])
+        # Hypotheses share their prefix, so it takes one node a position; behind it each has its own.
+        self.nodes = prefix_length + num_beams * (max_length - prefix_length)
+        self.layers = [IncrementalLayer(layer, encoded, self.nodes) for layer in decoder.layers]
+        self.lowest = torch.finfo(encoded.dtype).min
+        self.mask = encoded.new_full((self.sentences, 1, num_beams, self.nodes), self.lowest)  # 0 at ancestors
+        self.source_mask = None
+        if source_mask is not None and not bool(source_mask.bool().all()):
+            padding = source_mask[:, None, None, :].logical_not()  # [sentences, 1, 1, source]
+            self.source_mask = encoded.new_zeros(padding.shape).masked_fill_(padding, self.lowest)
+        self.graph = StepGraph() if encoded.is_cuda else None
+        self.length = self.end = 0  # positions, and nodes, that the tree has
+
+    def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Feed the prefixes `[sentences, prefix]`; gives the last position's output `[sentences, 1, d_model]`."""
+        length = tokens.shape[1]
+        nodes = torch.arange(length, device=tokens.device)
+        causal = self.mask.new_full((length, length), self.lowest).triu_(1)
+        self.mask[..., :length] = 0
+        self.length = self.end = length
+        return self._run(tokens, self._positions(nodes), nodes, length, causal)[:, -1:]
+
+    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
+        """Feed each hypothesis's last token.
+
+        Args:
+            tokens: `[sentences, num_beams]`
+            parents: `[sentences, num_beams]`, the hypothesis of the step before that each goes on from.
+
+        Returns:
+            `[sentences, num_beams, d_model]`
+        """
+        start, end = self.end, self.end + self.num_beams
+        mask = self.mask[: self.sentences]  # [sentences, 1, num_beams, nodes]
+        ancestors = mask[..., :start].gather(2, parents[:, None, :, None].expand(-1, -1, -1, start))
+        mask[..., :start] = ancestors
+        mask[:, 0, :, start:end].diagonal(dim1=1, dim2=2).zero_()  # every hypothesis sees itself
+        nodes = torch.arange(start, end, device=tokens.device)
+        self.length, self.end = self.length + 1, end
+        position = self._positions(torch.tensor([self.length - 1], device=tokens.device))
+        if self.graph is None:
+            return self._run(tokens, position, nodes, end, mask[..., :end])
+        return self.graph(self, tokens, position, nodes)
+
+    def _positions(self, positions: torch.Tensor) -> torch.Tensor:
+        """Encodings `[1, rows, d_model]` of `positions` `[rows]`."""
+        return self.decoder.embed_positions(positions.unsqueeze(0), self.mask.dtype, self.length)
+
+    def _run(
+        self, tokens: torch.Tensor, positions: torch.Tensor, nodes: torch.Tensor, end: int, mask: torch.Tensor
+    ) -> torch.Tensor:
+        hidden = self.decoder.embed_tokens(tokens) + positions  # [sentences, rows, d_model]
+        source_mask = None if self.source_mask is None else self.source_mask[: self.sentences]
+        for layer in self.layers:
+            hidden = layer(hidden, nodes, end, mask, source_mask)
+        return hidden
+
+    def recorded(self) -> dict[str, Any]:
+        return {}
+
+    def may_leave(self, remaining: int) -> bool:
+        """Whether it pays that all sentences but so many leave: a CUDA graph has to be captured anew then."""
+        return remaining < self.sentences if self.graph is None else remaining <= self.sentences // 2
+
+    def keep(self, order: list[int]) -> None:
+        """Let all sentences leave but those in `order`, of which none moves to a later place than it has."""
+        moved = [(origin, target) for target, origin in enumerate(order) if origin != target]
+        self.sentences = len(order)
+        if not moved:
+            return
+        origin, target = torch.tensor(moved, device=self.mask.device).unbind(-1)
+        for layer in self.layers:
+            layer.self_attention.move(origin, target)
+            layer.source_attention.move(origin, target)
+        self.mask[target] = self.mask[origin]
+        if self.source_mask is not None:
+            self.source_mask[target] = self.source_mask[origin]
+
+
+class StepGraph:
+    """Replays a step as one CUDA graph, since launching its small kernels one by one takes longer than they do.
+
+    A graph has fixed shapes: it attends to a whole number of `BLOCK` steps, of which those to come are masked, and is
+    captured anew when they are used up, or when sentences leave.
+    """
+
+    BLOCK = 32
+
+    def __init__(self) -> None:
+        self.shape: tuple[int, int] | None = None
+        self.inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+    def __call__(
+        self, decoder: IncrementalDecoder, tokens: torch.Tensor, position: torch.Tensor, nodes: torch.Tensor
+    ) -> torch.Tensor:
+        """The output of a step; see `IncrementalDecoder.step`. It is overwritten by the next step."""
+        block = self.BLOCK * decoder.num_beams
+        end = min(-(-decoder.end // block) * block, decoder.nodes)
+        if self.shape != (decoder.sentences, end):
+            self.shape, self.inputs = (decoder.sentences, end), (tokens.clone(), position.clone(), nodes.clone())
+            self._capture(decoder, end)
+        for fixed, given in zip(self.inputs, (tokens, position, nodes), strict=True):
+            fixed.copy_(given)
+        self.graph.replay()
+        return self.output
+
+    def _capture(self, decoder: IncrementalDecoder, end: int) -> None:
+        mask = decoder.mask[: decoder.sentences, ..., :end]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # the libraries allocate at their first call, which must not be captured
+            decoder._run(*self.inputs, end, mask)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.output = decoder._run(*self.inputs, end, mask)
