@@ -22,6 +22,7 @@ from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from transformers import AutoModelForSeq2SeqLM  # noqa: E402
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer  # noqa: E402
 from vaswani_transformer.data.phrasebook import phrasebook  # noqa: E402
@@ -80,5 +81,19 @@ def saved_model(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFa
     )
     directory = tmp_path_factory.mktemp("model")
     VaswaniForConditionalGeneration(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def lively_model(saved_model: Path, tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an untrained model whose larger weights make it say something else of nearly every sentence, so
+    that translations that are mixed up are seen to be."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved_model)
+    for weight in model.parameters():
+        if weight.dim() == 2:
+            weight.data *= 3
+    directory = tmp_path_factory.mktemp("lively")
+    model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import evaluate
 import pytest
@@ -12,7 +13,14 @@ from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation import Bleu, bleu, perplexity, plot_learning_curve, translate_corpus
+from vaswani_transformer.evaluation import (
+    Bleu,
+    bleu,
+    perplexity,
+    plot_learning_curve,
+    translate_corpus,
+    translation,
+)
 
 
 @pytest.fixture
@@ -76,19 +84,49 @@ def test_perplexity_is_that_of_a_loop_over_sentences(saved_model, tokenizer, tok
     assert result["perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
 
 
-def test_translations_come_in_order_whatever_the_batches(saved_model, tokenizer):
-    model = AutoModelForSeq2SeqLM.from_pretrained(saved_model).eval()
+@pytest.fixture
+def corpus_and_translations(lively_model, tokenizer):
+    """A model, sentences, and what it makes of each of them alone."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
     sentences = [english for english, _ in phrasebook("test")[:10]]
-    sentences[3:3] = ["", "  "]
+    sentences[3:3] = ["", "  ", " spaces around  "]
     expected = []
     for sentence in sentences:
         inputs = tokenizer(sentence.strip(), return_tensors="pt")
         output = model.generate(**inputs, max_new_tokens=10)[0]
         expected.append(tokenizer.decode(output, skip_special_tokens=True) if sentence.strip() else "")
+    assert len(set(expected)) >= len(expected) - 2
+    return model, sentences, expected
+
+
+def test_translations_come_in_order_whatever_the_batches(corpus_and_translations, tokenizer):
+    model, sentences, expected = corpus_and_translations
     for tokens in (1, 40, 5000):
         assert translate_corpus(model, tokenizer, sentences, tokens, max_new_tokens=10) == expected
     assert translate_corpus(model, tokenizer, ["", " "]) == ["", ""]
     assert translate_corpus(model, tokenizer, []) == []
+
+
+@pytest.mark.parametrize("processes", [2, 3, 20])
+def test_processes_translate_equal_shares_and_each_sentence_once(
+    corpus_and_translations, tokenizer, monkeypatch, processes
+):
+    model, sentences, expected = corpus_and_translations
+    gathered: list[tuple[int, str]] = []
+    shares = []
+
+    def gather(mine):
+        shares.append(len(mine))
+        gathered.extend(mine)
+        return gathered
+
+    monkeypatch.setattr(translation, "gather_object", gather)
+    for rank in range(processes):
+        state = SimpleNamespace(num_processes=processes, process_index=rank, is_main_process=rank == 0)
+        monkeypatch.setattr(translation, "PartialState", lambda state=state: state)
+        result = translate_corpus(model, tokenizer, sentences, max_new_tokens=10)
+    assert result == expected  # the last to gather has all of them, and none twice
+    assert max(shares) - min(shares) <= 1
 
 
 def test_learning_curve_is_a_picture_of_what_was_logged(tmp_path, monkeypatch):

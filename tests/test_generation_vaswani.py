@@ -489,6 +489,15 @@ def test_other_precisions_find_almost_the_same(talkative_model, kind):
     assert torch.allclose(scores.float(), expected, rtol=0.1)
 
 
+def test_autocast_finds_almost_the_same(talkative_model):
+    options = {"return_dict_in_generate": True, "output_scores": True}
+    expected = talkative_model.generate(as_batch(SOURCES), **options).sequences_scores
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = talkative_model.generate(as_batch(SOURCES), **options).sequences_scores
+    assert torch.allclose(scores, expected, rtol=0.1)
+    assert not torch.equal(scores, expected)
+
+
 @pytest.mark.parametrize("vocabulary", [7, 4096, 5003])
 def test_best_tokens_are_those_of_log_softmax(vocabulary):
     logits = torch.randn(3, vocabulary) * 10

@@ -11,7 +11,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer import VaswaniTranslationPipeline as TranslationPipeline
-from vaswani_transformer.pipeline_vaswani import install_translation_task
+from vaswani_transformer.pipeline_vaswani import install_translation_task, translate_in_batches
 
 
 SENTENCES = ["The old man buys a book today.", "Dogs!", "", "The child sleeps because it is tired.", "   "]
@@ -32,6 +32,12 @@ def translate_by_hand(directory, sentence, **options):
     model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
     output = model.generate(**tokenizer(sentence, return_tensors="pt"), **options)
     return tokenizer.decode(output[0], skip_special_tokens=True)
+
+
+def translate_all(translator, sentences, **options):
+    """The translations of each sentence, in order, by `translate_in_batches`."""
+    batches = translate_in_batches(translator.model, translator.tokenizer, sentences, **options, **SHORT)
+    return [texts for _, texts in sorted(pair for batch in batches for pair in zip(*batch, strict=True))]
 
 
 def test_auto_classes_find_the_package(saved_model):
@@ -62,14 +68,65 @@ def test_lists_come_back_in_order_empty_sentences_empty(translator, saved_model,
     assert results[2] == results[4] == {"translation_text": ""}
 
 
-def test_batch_size_is_honoured(translator, monkeypatch):
-    sizes = []
+@pytest.fixture
+def shapes(translator, monkeypatch):
+    """The shapes of what `generate` is given."""
+    shapes = []
     generate = translator.model.generate
     monkeypatch.setattr(
-        translator.model, "generate", lambda **inputs: sizes.append(len(inputs["input_ids"])) or generate(**inputs)
+        translator.model, "generate", lambda **inputs: shapes.append(inputs["input_ids"].shape) or generate(**inputs)
     )
+    return shapes
+
+
+def test_batch_size_is_honoured_and_blank_sentences_are_not_decoded(translator, shapes):
     translator(SENTENCES, batch_size=2, **SHORT)
-    assert sizes == [2, 2, 1]
+    assert [shape[0] for shape in shapes] == [2, 1]
+    translator._batch_size = 1  # as given to `pipeline(...)`
+    translator(SENTENCES, **SHORT)
+    assert [shape[0] for shape in shapes[2:]] == [1, 1, 1]
+    with pytest.raises(ValueError, match="at least 1"):
+        translator(SENTENCES, batch_size=-1, **SHORT)
+
+
+@pytest.mark.parametrize("tokens", [1, 30, 70, 4096])
+def test_batches_stay_within_the_token_budget_longest_first(translator, shapes, tokens):
+    sentences = ["dog " * count for count in (3, 50, 1, 8, 21, 2, 9, 9, 30, 8)] + [" "]
+    seen = []
+    for indices, translations in translate_in_batches(
+        translator.model, translator.tokenizer, sentences, tokens, max_new_tokens=2
+    ):
+        assert len(indices) == len(translations)
+        seen += indices
+    assert sorted(seen) == list(range(len(sentences)))
+    widths = [width for _, width in shapes]
+    assert widths == sorted(widths, reverse=True)
+    lengths = sorted((len(translator.tokenizer(s).input_ids) for s in sentences[:-1]), reverse=True)
+    for count, width in shapes:
+        assert width == lengths[0]  # no padding beyond the longest
+        assert count == 1 or count * width <= tokens
+        if lengths := lengths[count:]:
+            assert (count + 1) * width > tokens  # one more would not have fitted
+
+
+def test_translations_do_not_depend_on_batches(lively_model):
+    translator = pipeline("translation", model=str(lively_model))
+    sentences = [*SENTENCES, "one\u2028line", "a dog", "The old man sleeps.", "two pictures", "a"]
+    expected = [translate_by_hand(lively_model, sentence, **SHORT) for sentence in sentences]
+    assert len(set(expected)) >= len(expected) - 2
+    for options in ({}, {"batch_size": 1}, {"batch_size": 3}, {"batch_size": 3, "num_workers": 0}):
+        assert [row["translation_text"] for row in translator(sentences, **options, **SHORT)] == expected
+    for tokens in (1, 20, 4096):
+        assert translate_all(translator, sentences, tokens_per_batch=tokens) == [[text] for text in expected]
+
+
+def test_what_the_pipeline_was_made_with_counts_for_lists_too(lively_model):
+    translator = pipeline("translation", model=str(lively_model), max_new_tokens=2, num_return_sequences=2)
+    assert translator([SENTENCES[0]]) == [translator(SENTENCES[0])]
+    forced = pipeline("translation", model=str(lively_model), max_new_tokens=2, prefix_allowed_tokens_fn=lambda *_: [9])
+    assert forced([SENTENCES[0]]) == forced(SENTENCES[0]) != translator(SENTENCES[0])[:1]
+    longer = {"max_new_tokens": 5}
+    assert translator([SENTENCES[0]], **longer) == [translator(SENTENCES[0], **longer)] != translator([SENTENCES[0]])
 
 
 def test_generators_and_datasets_are_streamed(translator):
@@ -105,6 +162,10 @@ def test_several_hypotheses_are_returned_on_request(translator):
     nested = translator(["Dogs!", "Cats!"], num_return_sequences=3, batch_size=2, **SHORT)
     assert nested[0] == hypotheses
     assert [len(row) for row in nested] == [3, 3]
+    assert translator(["", "Dogs!"], num_return_sequences=3, **SHORT) == [[{"translation_text": ""}] * 3, hypotheses]
+    assert translator([" "], num_return_sequences=2, **SHORT) == [translator(" ", num_return_sequences=2, **SHORT)]
+    translator.model.generation_config.num_return_sequences = 2
+    assert translate_all(translator, [" ", "Dogs!"]) == [["", ""], [row["translation_text"] for row in hypotheses[:2]]]
 
 
 def test_length_is_limited_by_the_source_by_default(translator, monkeypatch):
@@ -123,6 +184,8 @@ def test_length_is_limited_by_the_source_by_default(translator, monkeypatch):
 def test_other_things_than_text_are_refused(translator):
     with pytest.raises(TypeError, match="takes strings, not int: 7"):
         translator([7])
+    with pytest.raises(TypeError, match="takes strings, not NoneType: None"):
+        translator(["Dogs!", None])
 
 
 def test_very_long_input_is_translated(translator):
@@ -141,8 +204,18 @@ def test_input_beyond_a_learned_table_is_cut(tokenizer, tmp_path):
         position_encoding="learned",
         max_position_embeddings=10,
     )
-    translator = pipeline("translation", model=VaswaniForConditionalGeneration(config), tokenizer=tokenizer)
+    translator = pipeline("translation", model=VaswaniForConditionalGeneration(config).eval(), tokenizer=tokenizer)
     assert translator("dog " * 200)[0].keys() == {"translation_text"}
+    assert translator(["dog " * 200, "dog " * 9]) == translator("dog " * 200) + translator("dog " * 9)
+
+
+def test_input_is_cut_on_request(translator):
+    translator.tokenizer.model_max_length = 4
+    whole, cut = translator(["dog " * 50], **SHORT), translator(["dog " * 50], truncation=True, **SHORT)
+    assert (
+        cut == translator("dog " * 50, truncation=True, **SHORT) == translator(["dog " * 9], truncation=True, **SHORT)
+    )
+    assert whole == translator("dog " * 50, **SHORT) != cut
 
 
 def test_installing_the_task_again_changes_nothing():

@@ -73,6 +73,7 @@ class LengthPerSentence(StoppingCriteria):
 def best_tokens(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The log-probabilities of the `count` likeliest tokens, best first, and those tokens, from `logits`
     `[rows, vocabulary]`: `[rows, count]` each, or `[rows, vocabulary]` where the vocabulary is smaller."""
+    logits = logits.float()  # also the faster type to compare in, on CPU
     rows, vocabulary = logits.shape
     count = min(count, vocabulary)
     if vocabulary < 4 * count * _GROUP:
@@ -86,8 +87,8 @@ def best_tokens(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.T
         values, order = logits.gather(1, columns).topk(count)
         tokens = columns.gather(1, order)
     # log p = logit - log(sum of exp): the latter from the largest probability, which is never near 0.
-    largest = logits.softmax(-1, dtype=torch.float32).gather(1, tokens[:, :1])
-    return values.float() - values[:, :1].float() + largest.log(), tokens
+    largest = logits.softmax(-1).gather(1, tokens[:, :1])
+    return values - values[:, :1] + largest.log(), tokens
 
 
 @dataclass
@@ -252,7 +253,7 @@ class BeamSearch:
         if self.settings.do_sample:  # the largest of log p + Gumbel noise are a sample without replacement
             keys = totals - torch.empty_like(totals).exponential_().log()
         best = keys.topk(min(self.num_candidates, totals.shape[1])).indices
-        return totals.gather(1, best), best // self.vocabulary, best % self.vocabulary
+        return totals.gather(1, best), best // scores.shape[1], best % scores.shape[1]
 
     def _filled(
         self, scores: torch.Tensor, parents: torch.Tensor, tokens: torch.Tensor

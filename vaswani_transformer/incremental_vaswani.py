@@ -32,7 +32,7 @@ def joined_projection(linears: list[nn.Linear], relu: bool = False) -> Projectio
         return lambda x: F.relu(_side_by_side(modules, x)) if relu else _side_by_side(modules, x)
     weight = _joined([linear.weight for linear in linears])  # [outputs, inputs]
     bias = None if linears[0].bias is None else _joined([linear.bias for linear in linears])
-    if weight.device.type == "cpu" and torch.backends.mkldnn.is_available() and _onednn_multiplies(weight.dtype):
+    if _onednn_multiplies(weight):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
         activation = "relu" if relu else "none"
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, activation, [], "")
@@ -47,10 +47,12 @@ def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
-def _onednn_multiplies(dtype: torch.dtype) -> bool:
-    if dtype == torch.bfloat16:
+def _onednn_multiplies(weight: torch.Tensor) -> bool:
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
+        return False
+    if weight.dtype == torch.bfloat16:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return dtype == torch.float32
+    return weight.dtype == torch.float32
 
 
 class IncrementalAttention:
@@ -103,8 +105,8 @@ class SelfAttentionTree(IncrementalAttention):
         sentences, heads = hidden.shape[0], self.heads
         widths = (heads * self.d_k, heads * self.d_k, heads * self.d_v)
         query, key, value = self.project(hidden).split(widths, dim=-1)
-        self.keys[:sentences].index_copy_(2, nodes, self.split(key, self.d_k))
-        self.values[:sentences].index_copy_(2, nodes, self.split(value, self.d_v))
+        for tree, new in ((self.keys, self.split(key, self.d_k)), (self.values, self.split(value, self.d_v))):
+            tree[:sentences].index_copy_(2, nodes, new.to(tree.dtype))  # autocast computes in another type
         keys, values = self.keys[:sentences, :, :end], self.values[:sentences, :, :end]
         return self.attend(self.split(query, self.d_k), keys, values, mask)
 

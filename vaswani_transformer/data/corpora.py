@@ -70,22 +70,31 @@ def open_binary(path: Path) -> BinaryIO:
 
 
 def read_lines(path: Path) -> Iterator[str]:
+    """Sentences of a UTF-8 file, as `decode_lines` finds them."""
+    with open_binary(path) as file:
+        yield from decode_lines(file, path)
+
+
+def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
     """Sentences of a UTF-8 file, split at line feeds only, as every tool that aligned them counts lines.
+
+    Args:
+        file: Read as it goes.
+        name: What messages call it.
 
     Raises:
         ValueError: A line is not UTF-8, or the file is not the archive its suffix promises.
     """
     number = 0
     try:
-        with open_binary(path) as file:
-            for number, line in enumerate(file, start=1):
-                encoding = "utf-8-sig" if number == 1 else "utf-8"  # Windows marks the beginning of a file
-                yield line.decode(encoding).removesuffix("\n").removesuffix("\r")
+        for number, line in enumerate(file, start=1):
+            encoding = "utf-8-sig" if number == 1 else "utf-8"  # Windows marks the beginning of a file
+            yield line.decode(encoding).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from None
+        raise ValueError(f"{name}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from None
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
         raise ValueError(
-            f"{path}, after line {number}: not a whole {path.suffix} file ({error}); fetch or make it again"
+            f"{name}, after line {number}: not a whole {name.suffix} file ({error}); fetch or make it again"
         ) from None
 
 

@@ -1,0 +1,383 @@
+"""Translate text: a file or standard input in, one line out for each line in, in order; empty lines stay empty.
+
+From file to file, on all GPUs of a machine, and as a filter:
+
+    python recipes/translate.py --model runs/demo --input news.en --output news.de
+    accelerate launch recipes/translate.py --model runs/demo --input news.en.gz --output news.de
+    head news.en | python recipes/translate.py --model runs/demo
+
+Lines end at line feeds. With an output file, the same command goes on after an interruption, with the same or another
+number of processes: what is finished lies in `<output>.shards/`, in files of `--lines_per_shard` lines, until all of it
+is there. Only then does the output file appear. An existing one is replaced only with `--overwrite`: it may have taken
+days to make. Standard output gets each shard when it is done; it cannot be shared by processes, nor gone on with.
+"""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, parse_flag_from_env
+from tqdm.auto import tqdm
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.data.corpora import decode_lines, open_binary
+from vaswani_transformer.pipeline_vaswani import translate_in_batches
+from vaswani_transformer.training.memory import keep_freed_memory
+
+
+@dataclass
+class TranslationArguments:
+    """What to translate, with which model, and how."""
+
+    model: str | None = field(default=None, metadata={"help": "Directory of a saved model, or its name on the Hub."})
+    input: str = field(default="-", metadata={"help": "UTF-8 text (plain, .gz, .xz), or - for standard input."})
+    output: str = field(default="-", metadata={"help": "File to write, or - for standard output."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that exists."})
+    lines_per_shard: int = field(default=2000, metadata={"help": "Lines translated, and written, at a time."})
+    tokens_per_batch: int = field(default=4096, metadata={"help": "Source tokens of a batch, padding included."})
+    num_beams: int | None = field(default=None, metadata={"help": "Beams (6.1); by default the model's own setting."})
+    length_penalty: float | None = field(default=None, metadata={"help": "Alpha of 6.1; by default the model's own."})
+    max_new_tokens: int | None = field(default=None, metadata={"help": "Longest translation; by default the model's."})
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
+        default="auto", metadata={"help": "Precision of the model; 'auto' is what it was saved in."}
+    )
+
+    def __post_init__(self) -> None:
+        if self.model is None:
+            raise ValueError("model: give the directory of a saved model, or its name on the Hub")
+        for name in ("lines_per_shard", "tokens_per_batch", "num_beams", "max_new_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: must be at least 1, is {value}")
+        if self.length_penalty is not None and not math.isfinite(self.length_penalty):
+            raise ValueError(f"length_penalty: must be a number, is {self.length_penalty}")
+
+    @property
+    def generate_kwargs(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in ("num_beams", "length_penalty", "max_new_tokens")}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What there is to do, as the main process found it.
+
+    Attributes:
+        source: The file to read; None if standard input is translated as it comes.
+        lines: How many it has; None if that is not known.
+        missing: The numbers of the shards that are not finished.
+    """
+
+    source: Path | None
+    lines: int | None
+    missing: list[int]
+
+
+class Shards:
+    """The folder `<output>.shards`, which holds what is finished until the output can be written.
+
+    Every file appears in it whole or not at all. `manifest.json` says what the shards are the translation of; as `{}`,
+    that there is nothing to keep.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.output = output.resolve()  # a link stays one, for what it points to is replaced
+        self.folder = self.output.with_name(self.output.name + ".shards")
+        self.manifest = self.folder / "manifest.json"
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"shard-{number:06d}.txt"
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        return json.loads(self.manifest.read_text(encoding="utf-8")) if self.manifest.exists() else {}
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something to go on with."""
+        return bool(self.recorded) and any(self.folder.glob("shard-*.txt"))
+
+    def open(self) -> None:
+        """Make the folder.
+
+        Raises:
+            FileExistsError: There is one of another's making.
+        """
+        self.folder.mkdir(exist_ok=True)
+        if self.manifest.exists():
+            return
+        if any(path.suffix != ".tmp" for path in self.folder.iterdir()):
+            raise FileExistsError(f"output: {self.folder}, needed for what is unfinished, has other files in it")
+        self.write(self.manifest, [b"{}"])
+
+    def begin(self, manifest: dict[str, Any]) -> None:
+        """Record what is translated, or make sure that what is there is part of the same translation.
+
+        Raises:
+            ValueError: It is part of another.
+        """
+        if not self.begun:
+            self.write(self.manifest, [json.dumps(manifest, indent=2).encode()])
+            return
+        before = self.recorded
+        differing = [
+            f"{name} ({before.get(name)} then, {now} now)" for name, now in manifest.items() if before.get(name) != now
+        ]
+        if differing:
+            raise ValueError(
+                f"{self.folder} holds part of another translation, which differs in {', '.join(differing)}; repeat the "
+                f"command that began it to go on with that one, or delete the folder to begin anew"
+            )
+
+    def write(self, path: Path, lines: Iterable[bytes]) -> None:
+        """Write a file that appears, or replaces the one before it, at once and whole, even if the power fails."""
+        # Named after the process, as one that outlived its killed launcher may still be writing.
+        temporary = self.folder / f"{path.name}.{os.getpid()}.tmp"
+        with open(temporary, "wb") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+    def finish(self, count: int) -> None:
+        """Make the output of that many shards, and remove the folder."""
+        self.write(self.output, self._lines(count))
+        self.clear()
+
+    def _lines(self, count: int) -> Iterator[bytes]:
+        for number in range(count):
+            with open(self.path(number), "rb") as file:
+                yield from file
+
+    def clear(self) -> None:
+        """Remove the folder if it is this program's, which its manifest shows, or empty."""
+        if self.manifest.exists():
+            self.write(self.manifest, [b"{}"])  # lest a kill in the midst leave shards that are gone on with
+            for pattern in ("shard-*.txt", "input", "*.tmp", self.manifest.name):
+                for path in self.folder.glob(pattern):
+                    path.unlink(missing_ok=True)
+        with suppress(OSError):  # something else lies in it
+            self.folder.rmdir()
+
+
+def main() -> None:
+    (args,) = RecipeParser((TranslationArguments,)).parse()
+    # Unless told of the CPU, processes without a GPU do not know of one another, and each would do everything.
+    cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    # The first process to be done waits for the last, for as long as it takes; if one fails, the launcher ends all.
+    state = PartialState(cpu=cpu, timeout=timedelta(days=30))
+    try:
+        if args.output == "-":
+            stream(args, agree(plan_stream, args))
+        else:
+            translate_file(args, Shards(Path(args.output)), agree(plan_file, args))
+    except BrokenPipeError:  # whoever read the output has enough of it, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (ValueError, OSError) as error:
+        sys.exit(f"translate.py: {one_line(error)}")
+    state.destroy_process_group()
+
+
+def agree(make_plan: Callable[[TranslationArguments], Plan], args: TranslationArguments) -> Plan:
+    """The plan that the main process makes; if it cannot, that process says why, and all end."""
+    state = PartialState()
+    outcome: list[Plan | str] = [""]
+    if state.is_main_process:
+        try:
+            outcome = [make_plan(args)]
+        except (ValueError, OSError) as error:
+            outcome = [one_line(error)]
+    broadcast_object_list(outcome)
+    if isinstance(outcome[0], str):
+        sys.exit(f"translate.py: {outcome[0]}" if state.is_main_process else 1)
+    return outcome[0]
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def plan_stream(args: TranslationArguments) -> Plan:
+    if PartialState().num_processes > 1:
+        raise ValueError("output: several processes cannot share standard output; give --output FILE")
+    identify_model(args.model)
+    if args.input == "-":
+        return Plan(None, None, [])
+    source = require_input(args.input)
+    return Plan(source, survey(source, args.input)[0], [])
+
+
+def plan_file(args: TranslationArguments) -> Plan:
+    """Check everything that can be checked before the model is loaded, and see what is left to do."""
+    shards = Shards(Path(args.output))
+    source = None if args.input == "-" else require_input(args.input)
+    begun = shards.begun
+    if not begun:
+        shards.clear()
+    require_output(args, source, shards)
+    model = identify_model(args.model)
+    try:
+        shards.open()
+        if source is None:
+            # Always read again, since only what comes in can tell whether it is what came before.
+            source = shards.folder / "input"
+            shards.write(source, sys.stdin.buffer)
+        lines, digest = survey(source, "standard input" if args.input == "-" else args.input)
+        # All that makes the translation what it is. Batches, like processes, do not.
+        settings = ("lines_per_shard", "num_beams", "length_penalty", "max_new_tokens", "dtype")
+        shards.begin(
+            {
+                "model": model,
+                "input": f"{lines} lines, sha256 {digest}",
+                **{name: getattr(args, name) for name in settings},
+            }
+        )
+    except BaseException:
+        if not begun:
+            shards.clear()
+        raise
+    count = -(-lines // args.lines_per_shard)
+    missing = [number for number in range(count) if not shards.path(number).exists()]
+    if begun:
+        print(f"{count - len(missing)} of {count} shards are there already; going on", file=sys.stderr)
+    return Plan(source, lines, missing)
+
+
+def require_input(name: str) -> Path:
+    path = Path(name)
+    if path.is_dir():
+        raise IsADirectoryError(f"input: {path} is a directory; name a file in it")
+    if not path.exists():
+        raise FileNotFoundError(f"input: there is no file {path}")
+    if not path.is_file():
+        raise ValueError(f"input: {path} can be read only once; give it as standard input")
+    return path
+
+
+def require_output(args: TranslationArguments, source: Path | None, shards: Shards) -> None:
+    path = Path(args.output)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"output: there is no directory {path.parent}; make it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"output: {path} is not a file; give one, or - for standard output")
+    if path.exists() and source is not None and path.samefile(source):
+        raise ValueError(f"output: {path} is the input too; name another file")
+    # Where shards are, the check was passed when they were begun, and a kill came before they could be removed.
+    if path.exists() and not args.overwrite and not shards.begun:
+        raise FileExistsError(f"output: {path} exists already; name another file, or replace it with --overwrite")
+
+
+def identify_model(name: str) -> str:
+    """What tells a model from any other: a digest of its files, or its version on the Hub."""
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"model: {name} is no saved model, nor one of the Hub within reach ({error})") from None
+    if not Path(name).is_dir():
+        return f"{name} at {config._commit_hash}"
+    digest = sha256()
+    for pattern in ("config.json", "generation_config.json", "tokenizer*.json", "*.safetensors"):
+        for path in sorted(Path(name).glob(pattern)):
+            digest.update(path.name.encode())
+            with path.open("rb") as file:
+                while chunk := file.read(1 << 20):
+                    digest.update(chunk)
+    return f"sha256 {digest.hexdigest()}"
+
+
+def survey(path: Path, name: str) -> tuple[int, str]:
+    """How many lines a file has, and a digest of them; it is read once ahead, so that a bad line is known at once.
+
+    Raises:
+        ValueError: It is not UTF-8, or not the archive its suffix promises; the message names the line.
+    """
+    count, digest = 0, sha256()
+    with open_binary(path) as file:
+        for count, line in enumerate(decode_lines(file, Path(name)), start=1):  # noqa: B007 - used behind the loop
+            digest.update(line.encode() + b"\n")
+    return count, digest.hexdigest()
+
+
+def read_shards(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Lines, `size` at a time; no more of them are in memory."""
+    while shard := list(islice(lines, size)):
+        yield shard
+
+
+def stream(args: TranslationArguments, plan: Plan) -> None:
+    """Translate to standard output."""
+    tokenizer, model = load(args)
+    with (
+        sys.stdin.buffer if plan.source is None else open_binary(plan.source) as file,
+        tqdm(total=plan.lines, desc="Translating", unit="lines") as bar,
+    ):
+        for lines in read_shards(decode_lines(file, Path("standard input")), args.lines_per_shard):
+            sys.stdout.buffer.writelines(translate(model, tokenizer, lines, args, bar))
+            sys.stdout.buffer.flush()
+
+
+def translate_file(args: TranslationArguments, shards: Shards, plan: Plan) -> None:
+    """Translate this process's share of what is missing, and when all have done so, write the output."""
+    state, size = PartialState(), args.lines_per_shard
+    sizes = {
+        number: min(size, plan.lines - number * size)
+        for number in plan.missing[state.process_index :: state.num_processes]
+    }
+    if sizes:
+        tokenizer, model = load(args)
+        description = f"Translating, process 1 of {state.num_processes}" if state.num_processes > 1 else "Translating"
+        with (
+            open_binary(plan.source) as file,
+            tqdm(total=sum(sizes.values()), desc=description, unit="lines", disable=not state.is_main_process) as bar,
+        ):
+            # No further than the survey went, should the file have grown.
+            lines = islice(decode_lines(file, plan.source), plan.lines)
+            for number, shard in enumerate(read_shards(lines, size)):
+                if number in sizes:
+                    if len(shard) < sizes[number]:
+                        raise ValueError(f"input: {args.input} lost lines while it was translated; begin anew")
+                    shards.write(shards.path(number), translate(model, tokenizer, shard, args, bar))
+    state.wait_for_everyone()
+    if state.is_main_process:
+        shards.finish(math.ceil(plan.lines / size))
+
+
+def load(args: TranslationArguments) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    if PartialState().device.type == "cpu":
+        keep_freed_memory()
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=args.dtype)
+    return tokenizer, model.to(PartialState().device).eval()
+
+
+def translate(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, lines: list[str], args: TranslationArguments, bar: tqdm
+) -> list[bytes]:
+    """The lines to write for these, which are stripped of white space as in training."""
+    translations = [b""] * len(lines)
+    sentences = [line.strip() for line in lines]
+    for indices, hypotheses in translate_in_batches(
+        model, tokenizer, sentences, args.tokens_per_batch, **args.generate_kwargs
+    ):
+        for index, texts in zip(indices, hypotheses, strict=True):
+            # One line to every tool, also to those that see the end of one in U+2028 and the like.
+            translations[index] = " ".join(texts[0].splitlines()).encode() + b"\n"
+        bar.update(len(indices))
+    return translations
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,527 @@
+"""The recipe that translates files: each line once and in order, whatever it holds and whenever it is killed."""
+
+import gzip
+import io
+import itertools
+import json
+import lzma
+import math
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import REPOSITORY
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+RECIPE = REPOSITORY / "recipes" / "translate.py"
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+LINES = [english for english, _ in phrasebook("test")[:9]]
+LINES[2:2] = ["", "  \t "]
+LINES += ["one\u2028line", "one\x85line", "one\rline", "one\tline\x0c"]
+LINES += ["  spaces around  ", "Ünïcödé 漢字 🙂", LINES[0], ""]
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    monkeypatch.syspath_prepend(RECIPE.parent)
+    import translate
+
+    return translate
+
+
+@pytest.fixture(scope="module")
+def oracle(lively_model):
+    """The bytes to expect for some lines: one sentence at a time, through the model and tokenizer themselves."""
+    tokenizer = AutoTokenizer.from_pretrained(lively_model)
+    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+
+    @torch.no_grad()
+    def translate(line: str) -> str:
+        if not line.strip():
+            return ""
+        output = model.generate(**tokenizer(line.strip(), return_tensors="pt"), max_new_tokens=6)
+        text = tokenizer.decode(output[0], skip_special_tokens=True)
+        assert len(text.splitlines()) == 1
+        return text
+
+    translations = {line: translate(line) for line in LINES}
+    assert len(set(translations.values())) >= len(translations) - 3  # else a mix-up might go unseen
+    return lambda lines: "".join(translations[line] + "\n" for line in lines).encode()
+
+
+@pytest.fixture
+def run(recipe, monkeypatch, lively_model):
+    """Run the recipe's `main` in this process."""
+
+    def run(*arguments: object, stdin: bytes | io.BytesIO = b"") -> None:
+        given = [str(argument) for argument in arguments]
+        defaults = {"--model": str(lively_model), "--max_new_tokens": "6", "--lines_per_shard": "4"}
+        for name, value in defaults.items():
+            if name not in given:
+                given += [name, value]
+        source = io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(source))
+        monkeypatch.setattr(sys, "argv", ["translate.py", *given])
+        recipe.main()
+
+    return run
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_bytes("".join(line + "\n" for line in LINES).encode())
+    return path
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out.txt"
+
+
+@pytest.mark.parametrize("tokens_per_batch", [1, 40, 4096])
+def test_each_line_has_its_line_whatever_the_batches(run, source, output, oracle, tokens_per_batch, capsys):
+    run("--input", source, "--output", output, "--tokens_per_batch", tokens_per_batch)
+    assert output.read_bytes() == oracle(LINES)
+    assert sorted(path.name for path in output.parent.iterdir()) == ["in.txt", "out.txt"]
+    shown = capsys.readouterr()
+    assert f"{len(LINES)}/{len(LINES)}" in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
+def test_compressed_files_are_read(run, output, oracle, tmp_path, suffix, opener):
+    path = tmp_path / f"in{suffix}"
+    with opener(path, "wb") as file:
+        file.write("\n".join(LINES[:5]).encode())
+    run("--input", path, "--output", output)
+    assert output.read_bytes() == oracle(LINES[:5])
+
+
+def test_line_ends_of_windows_and_a_last_line_without_one(run, output, oracle, tmp_path):
+    path = tmp_path / "windows.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(LINES[1:6]).encode())
+    run("--input", path, "--output", output)
+    assert output.read_bytes() == oracle(LINES[1:6])
+
+
+def test_no_lines_and_only_empty_lines(run, output, tmp_path, recipe, monkeypatch):
+    path = tmp_path / "empty.txt"
+    path.touch()
+    run("--input", path, "--output", output)
+    assert output.read_bytes() == b""
+    path.write_bytes(b"\n" * 9)
+    run("--input", path, "--output", output, "--overwrite")
+    assert output.read_bytes() == b"\n" * 9
+
+
+def test_standard_input_to_standard_output_and_to_a_file(run, source, output, oracle, capsysbinary):
+    run(stdin=source.read_bytes())
+    shown = capsysbinary.readouterr()
+    assert shown.out == oracle(LINES)
+    assert b"Translating" in shown.err
+    run("--input", source)
+    assert capsysbinary.readouterr().out == oracle(LINES)
+    run("--output", output, stdin=source.read_bytes())
+    assert output.read_bytes() == oracle(LINES)
+    assert sorted(path.name for path in output.parent.iterdir()) == ["in.txt", "out.txt"]
+    assert capsysbinary.readouterr().out == b""
+
+
+def test_standard_input_is_translated_as_it_comes(run, oracle, capsysbinary):
+    """What was written when the second shard's first line is read: all of the first, so no more is in memory."""
+    written = []
+
+    class Pipe(io.BytesIO):
+        def __next__(self):
+            if self.tell() == len("".join(line + "\n" for line in LINES[:4]).encode()):
+                written.append(capsysbinary.readouterr().out)
+            return super().__next__()
+
+    run(stdin=Pipe("".join(line + "\n" for line in LINES).encode()))
+    assert written == [oracle(LINES[:4])]
+    assert capsysbinary.readouterr().out == oracle(LINES[4:])
+
+
+def test_lines_are_read_no_earlier_than_needed(recipe):
+    endless = itertools.count()
+    shards = recipe.read_shards(map(str, endless), 3)
+    assert next(shards) == ["0", "1", "2"]
+    assert next(endless) == 3
+
+
+def test_line_ends_within_a_translation_become_spaces(run, recipe, monkeypatch, source, output):
+    def translate(model, tokenizer, sentences, *args, **kwargs):
+        yield list(range(len(sentences))), [["a\nb\r\nc\u2028d\x85e\x0bf\tg"] for _ in sentences]
+
+    monkeypatch.setattr(recipe, "translate_in_batches", translate)
+    run("--input", source, "--output", output)
+    assert output.read_bytes() == b"a b c d e f\tg\n" * len(LINES)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+class Killer:
+    """Ends the program before or after one of the calls that change the disk; nothing is changed from then on."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.moment, self.countdown, self.dead = 0, None, False
+        for owner, name in ((os, "replace"), (os, "fsync"), (Path, "unlink"), (Path, "rmdir"), (Path, "mkdir")):
+            monkeypatch.setattr(owner, name, self.wrap(getattr(owner, name)))
+
+    def wrap(self, change):
+        def changed(*args, **kwargs):
+            try:
+                self.tick()
+            except Killed:
+                if change.__name__ == "fsync":  # what was written so far may have reached the disk in part
+                    os.ftruncate(args[0], os.fstat(args[0]).st_size // 2)
+                raise
+            result = change(*args, **kwargs)
+            self.tick()
+            return result
+
+        return changed
+
+    def tick(self) -> None:
+        self.moment += 1
+        self.dead = self.dead or self.moment == self.countdown
+        if self.dead:
+            raise Killed
+
+    def arm(self, countdown: int | None) -> None:
+        self.moment, self.countdown, self.dead = 0, countdown, False
+
+
+@pytest.fixture
+def translated(recipe, monkeypatch):
+    """Lines that were translated, by a stand-in for the model that reverses them."""
+    lines = []
+
+    def translate(model, tokenizer, sentences, *args, **kwargs):
+        lines.extend(sentences)
+        yield list(range(len(sentences))), [[sentence[::-1]] for sentence in sentences]
+
+    monkeypatch.setattr(recipe, "load", lambda args: (None, None))
+    monkeypatch.setattr(recipe, "translate_in_batches", translate)
+    return lines
+
+
+@pytest.fixture
+def interrupted(run, output, monkeypatch):
+    """Run up to a moment; whether the program came to its end."""
+    killer = Killer(monkeypatch)
+
+    def interrupted(moment: int | None, *arguments, **keywords) -> bool:
+        killer.arm(moment)
+        try:
+            run("--output", output, *arguments, **keywords)
+        except Killed:
+            return False
+        except SystemExit as stop:
+            if "exists already" not in str(stop):  # killed when all was done
+                raise
+        finally:
+            killer.countdown, killer.dead = None, False
+        return True
+
+    interrupted.killer = killer
+    return interrupted
+
+
+@pytest.mark.parametrize("from_file", [True, False], ids=["file", "stdin"])
+def test_killed_at_any_moment_and_restarted(interrupted, translated, output, from_file, source):
+    text = "".join(f"line {number}\n" for number in range(14)).encode()
+    expected = "".join(f"line {number}"[::-1] + "\n" for number in range(14)).encode()
+    source.write_bytes(text)
+    arguments = ["--input", source] if from_file else []
+    assert interrupted(None, *arguments, stdin=text)
+    assert output.read_bytes() == expected
+    moments = interrupted.killer.moment
+    assert moments > 20
+    for moment in range(1, moments + 1):
+        output.unlink(missing_ok=True)
+        translated.clear()
+        assert not interrupted(moment, *arguments, stdin=text)
+        assert not output.exists() or output.read_bytes() == expected
+        assert interrupted(None, *arguments, stdin=text)
+        assert output.read_bytes() == expected
+        assert not output.with_name("out.txt.shards").exists()
+        # No more than the shard that was being written is translated twice.
+        assert len(translated) <= 14 + 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_killed_ten_times_in_a_run(interrupted, translated, output, source, seed):
+    text = "".join(f"line {number}\n" for number in range(400)).encode()
+    source.write_bytes(text)
+    generator = random.Random(seed)
+    for _ in range(10):
+        assert not interrupted(generator.randint(1, 30), "--input", source)
+        assert not output.exists()
+    assert interrupted(None, "--input", source)
+    assert output.read_bytes() == "".join(f"line {number}"[::-1] + "\n" for number in range(400)).encode()
+    assert len(translated) <= 400 + 10 * 4
+
+
+def test_killed_while_replacing_an_older_output(interrupted, translated, output, source):
+    output.write_bytes(b"older\n")
+    expected = "".join(" ".join(line.strip()[::-1].splitlines()) + "\n" for line in LINES).encode()
+    arguments = ["--input", source, "--overwrite"]
+    assert not interrupted(25, *arguments)
+    assert output.read_bytes() == b"older\n"
+    assert interrupted(None, *arguments)
+    assert output.read_bytes() == expected
+
+
+def command(lively_model: Path, *arguments: object, launcher: list[str] = []) -> list[str]:  # noqa: B006 - not changed
+    given = ["--model", lively_model, "--max_new_tokens", "6", *arguments]
+    return [sys.executable, *launcher, str(RECIPE), *map(str, given)]
+
+
+def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracle):
+    lines = LINES * 40
+    source.write_bytes("".join(line + "\n" for line in lines).encode())
+    arguments = ["--input", source, "--output", output, "--lines_per_shard", 2]
+    process = subprocess.Popen(command(lively_model, *arguments), stderr=subprocess.DEVNULL)
+    folder = output.with_name("out.txt.shards")
+    while process.poll() is None and not list(folder.glob("shard-*.txt")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not output.exists()
+    finished = {path.name: path.read_bytes() for path in folder.glob("shard-*.txt")}
+    for name, content in finished.items():
+        number = int(re.search(r"\d+", name)[0])
+        assert content == oracle(lines[2 * number : 2 * number + 2])
+
+    # They take over what is finished, which is seen by what was put there.
+    mark = "kept\nkept\n"
+    (folder / min(finished)).write_text(mark, encoding="utf-8")
+    restart = command(lively_model, *arguments, launcher=TORCHRUN)
+    result = subprocess.run(restart, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert result.returncode == 0, result.stderr
+    assert f"{len(finished)} of {len(lines) // 2} shards are there already" in result.stderr
+    share = 2 * math.ceil((len(lines) // 2 - len(finished)) / 2)
+    assert "process 1 of 2" in result.stderr
+    assert f" {share}/{share} [" in result.stderr
+    assert output.read_bytes() == mark.encode() + oracle(lines[2:])
+    assert not folder.exists()
+
+
+def test_processes_end_together_with_one_message(lively_model, source):
+    result = subprocess.run(
+        command(lively_model, "--input", source, launcher=TORCHRUN),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.count("translate.py: output: several processes cannot share standard output") == 1
+
+
+@pytest.fixture
+def error(run, recipe, monkeypatch):
+    """The one line that the recipe ends with, before the model is loaded."""
+
+    def error(*arguments: object, **keywords) -> str:
+        monkeypatch.setattr(recipe, "load", lambda args: pytest.fail("the model was loaded"))
+        with pytest.raises(SystemExit) as stop:
+            run(*arguments, **keywords)
+        message = str(stop.value.code)
+        assert message.startswith("translate.py: ")
+        assert len(message.splitlines()) == 1
+        return message
+
+    return error
+
+
+def test_model_that_is_not_there(error, source, output, tmp_path, monkeypatch):
+    message = error("--model", tmp_path / "none", "--input", source, "--output", output)
+    assert f"model: {tmp_path / 'none'} is no saved model, nor one of the Hub within reach" in message
+    assert "model: " in error("--model", tmp_path, "--input", source)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
+
+
+def test_no_model(recipe, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["translate.py"])
+    with pytest.raises(SystemExit, match=r"translate\.py: model: give the directory"):
+        recipe.main()
+
+
+def test_input_that_is_not_there_or_no_file(error, tmp_path, output):
+    assert f"input: there is no file {tmp_path / 'none'}" in error("--input", tmp_path / "none", "--output", output)
+    assert f"input: {tmp_path} is a directory" in error("--input", tmp_path)
+    assert "input: /dev/null can be read only once" in error("--input", "/dev/null", "--output", output)
+
+
+@pytest.mark.parametrize("to_file", [True, False], ids=["file", "stdout"])
+def test_input_that_is_not_utf8_or_damaged(error, tmp_path, output, to_file):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"One.\n" * 9 + b"F\xfcnf.\n")
+    arguments = ["--output", output] if to_file else []
+    assert f"{bad}, line 10: not UTF-8" in error("--input", bad, *arguments)
+    (tmp_path / "bad.gz").write_bytes(gzip.compress(b"One.\n" * 99)[:-9])
+    assert "not a whole .gz file" in error("--input", tmp_path / "bad.gz", *arguments)
+    if to_file:
+        assert "standard input, line 10: not UTF-8" in error(*arguments, stdin=bad.read_bytes())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.gz", "bad.txt"]
+
+
+def test_bad_line_met_on_the_way_leaves_what_was_written(run, oracle, capsysbinary):
+    with pytest.raises(SystemExit, match=r"translate\.py: standard input, line 6: not UTF-8"):
+        run(stdin="".join(line + "\n" for line in LINES[:5]).encode() + b"F\xfcnf.\n")
+    assert capsysbinary.readouterr().out == oracle(LINES[:4])
+
+
+def test_output_that_cannot_be_written(error, source, tmp_path):
+    assert f"output: there is no directory {tmp_path / 'none'}" in error(
+        "--input", source, "--output", tmp_path / "none" / "out.txt"
+    )
+    assert f"output: {tmp_path} is not a file" in error("--input", source, "--output", tmp_path)
+    assert "output: /dev/null is not a file" in error("--input", source, "--output", "/dev/null", "--overwrite")
+    assert f"output: {source} is the input too" in error("--input", source, "--output", source, "--overwrite")
+
+
+def test_finished_output_is_not_replaced_unasked(error, run, source, output, oracle):
+    output.write_bytes(b"older\n")
+    assert f"output: {output} exists already" in error("--input", source, "--output", output)
+    assert output.read_bytes() == b"older\n"
+
+
+def test_output_is_replaced_on_request(run, source, output, oracle):
+    output.write_bytes(b"older\n")
+    run("--input", source, "--output", output, "--overwrite")
+    assert output.read_bytes() == oracle(LINES)
+
+
+def test_what_a_link_points_to_is_replaced(run, source, output, oracle, tmp_path):
+    target = tmp_path / "folder" / "target.txt"
+    target.parent.mkdir()
+    target.write_bytes(b"older\n")
+    output.symlink_to(target)
+    run("--input", source, "--output", output, "--overwrite")
+    assert output.is_symlink()
+    assert target.read_bytes() == oracle(LINES)
+
+
+def test_settings_may_change_while_nothing_is_finished(run, recipe, monkeypatch, source, output, oracle):
+    load = recipe.load
+
+    def failing(args):
+        monkeypatch.setattr(recipe, "load", load)
+        raise OSError("no weights")
+
+    monkeypatch.setattr(recipe, "load", failing)
+    with pytest.raises(SystemExit, match=r"translate\.py: no weights"):
+        run("--input", source, "--output", output, "--lines_per_shard", 3)
+    run("--input", source, "--output", output)
+    assert output.read_bytes() == oracle(LINES)
+
+
+def test_folder_of_another_is_left_alone(error, source, output):
+    folder = output.with_name("out.txt.shards")
+    folder.mkdir()
+    (folder / "shard-000000.txt").write_bytes(b"mine")
+    assert f"{folder}, needed for what is unfinished, has other files in it" in error(
+        "--input", source, "--output", output
+    )
+    assert (folder / "shard-000000.txt").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "difference"),
+    [
+        (["--num_beams", 2], "num_beams (None then, 2 now)"),
+        (["--length_penalty", 1], "length_penalty (None then, 1.0 now)"),
+        (["--max_new_tokens", 7], "max_new_tokens (6 then, 7 now)"),
+        (["--lines_per_shard", 5], "lines_per_shard (4 then, 5 now)"),
+        (["--dtype", "bfloat16"], "dtype (auto then, bfloat16 now)"),
+    ],
+)
+def test_other_settings_do_not_go_on(interrupted, translated, error, source, output, options, difference):
+    assert not interrupted(25, "--input", source)
+    folder = output.with_name("out.txt.shards")
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    message = error("--input", source, "--output", output, *options)
+    assert f"{folder} holds part of another translation, which differs in {difference}; repeat" in message
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
+
+
+def test_another_input_or_model_does_not_go_on(interrupted, translated, error, source, output, lively_model, tmp_path):
+    assert not interrupted(25, "--input", source)
+    assert any(output.with_name("out.txt.shards").glob("shard-*.txt"))
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in lively_model.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    settings = json.loads((other / "generation_config.json").read_text(encoding="utf-8"))
+    (other / "generation_config.json").write_text(json.dumps({**settings, "num_beams": 2}), encoding="utf-8")
+    assert "differs in model (" in error("--input", source, "--output", output, "--model", other)
+    source.write_bytes(source.read_bytes().replace(b"one", b"two"))
+    assert f"differs in input ({len(LINES)} lines, " in error("--input", source, "--output", output)
+
+
+def test_the_same_input_and_model_elsewhere_go_on(interrupted, translated, run, output, source, lively_model, tmp_path):
+    assert not interrupted(25, "--input", source)
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in lively_model.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    copy = tmp_path / "copy.gz"
+    copy.write_bytes(gzip.compress(source.read_bytes()))
+    run("--input", copy, "--output", output, "--model", other, "--tokens_per_batch", 7)
+    assert len(output.read_bytes().split(b"\n")) == len(LINES) + 1
+
+
+@pytest.mark.parametrize("name", ["lines_per_shard", "tokens_per_batch", "num_beams", "max_new_tokens"])
+def test_numbers_below_one(error, name):
+    assert f"{name}: must be at least 1, is 0" in error(f"--{name}", 0)
+
+
+def test_length_penalty_that_is_no_number(error):
+    assert "length_penalty: must be a number, is nan" in error("--length_penalty", "nan")
+
+
+def test_misspelt_option(error):
+    assert "there is no option --beams; did you mean --num_beams?" in error("--beams", 4)
+
+
+def test_input_that_loses_lines_meanwhile(run, recipe, monkeypatch, source, output):
+    load = recipe.load
+
+    def shortened(args):
+        source.write_bytes(b"One.\n" * 6)
+        return load(args)
+
+    monkeypatch.setattr(recipe, "load", shortened)
+    with pytest.raises(SystemExit, match="lost lines while it was translated"):
+        run("--input", source, "--output", output)
+    assert not output.exists()
+
+
+def test_input_that_grows_meanwhile_is_translated_as_it_was(run, recipe, monkeypatch, source, output, oracle):
+    load = recipe.load
+
+    def grown(args):
+        with source.open("ab") as file:
+            file.write(b"More.\n" * 9)
+        return load(args)
+
+    monkeypatch.setattr(recipe, "load", grown)
+    run("--input", source, "--output", output)
+    assert output.read_bytes() == oracle(LINES)
