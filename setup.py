@@ -5,6 +5,8 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 
+EXPORT = ["ctranslate2>=4.8.5,<5"]  # recipes/export.py
+
 setup(
     name="vaswani_transformer",
     version="0.1.0",
@@ -33,5 +35,8 @@ setup(
         "pyarrow>=15.0",
         "tqdm>=4.66",
     ],
-    extras_require={"dev": ["pytest>=8.0", "hypothesis>=6.100", "ruff>=0.12", "mypy>=1.15", "types-PyYAML>=6.0"]},
+    extras_require={
+        "export": EXPORT,
+        "dev": ["pytest>=8.0", "hypothesis>=6.100", "ruff>=0.12", "mypy>=1.15", "types-PyYAML>=6.0", *EXPORT],
+    },
 )

@@ -534,3 +534,9 @@ def test_what_a_cuda_graph_would_replay_is_the_step(talkative_model, monkeypatch
     monkeypatch.setattr(IncrementalDecoder, "__init__", with_graph)
     assert torch.equal(talkative_model.generate(as_batch(SOURCES)), expected)
     assert 1 < Replayed.captures < expected.shape[1] - 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_search_on_a_gpu_equals_that_on_the_cpu(talkative_model):
+    expected = talkative_model.generate(as_batch(SOURCES))
+    assert torch.equal(talkative_model.cuda().generate(as_batch(SOURCES).cuda()).cpu(), expected)

@@ -1,0 +1,116 @@
+"""Export a model to another engine, and compare what the two translate.
+
+To CTranslate2, with 8-bit weights, and with a parity report on a test set:
+
+    python recipes/export.py --model runs/demo --to ctranslate2 --output runs/demo-ctranslate2
+    python recipes/export.py --model runs/demo --to ctranslate2 --output runs/demo-int8 --quantization int8 \
+        --text news.en.gz --references news.de.gz
+
+The output directory then holds the engine's model, the vocabulary, the tokenizer, the settings of the search and, with
+`--text`, `parity.json`. It needs `pip install "vaswani_transformer[export]"`.
+"""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from transformers import AutoTokenizer
+
+from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.data.corpora import read_lines
+
+
+@dataclass
+class ExportArguments:
+    """What to export, where to, and what to check it with."""
+
+    model: str | None = field(default=None, metadata={"help": "Directory of a saved model, or its name on the Hub."})
+    output: str | None = field(default=None, metadata={"help": "Directory to make."})
+    to: Literal["ctranslate2"] = field(default="ctranslate2", metadata={"help": "The engine."})
+    quantization: str | None = field(
+        default=None, metadata={"help": "Type of the weights, such as int8 or float16; float32 by default."}
+    )
+    text: str | None = field(default=None, metadata={"help": "Source sentences to compare both with."})
+    references: str | None = field(default=None, metadata={"help": "Their translations, for BLEU."})
+    force: bool = field(default=False, metadata={"help": "Replace an earlier export."})
+
+    def __post_init__(self) -> None:
+        for name, what in (("model", "a saved model"), ("output", "the directory to make")):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: give {what}")
+        if self.references is not None and self.text is None:
+            raise ValueError("references: they need --text, the sentences that they translate")
+
+
+def main() -> None:
+    (args,) = RecipeParser((ExportArguments,)).parse()
+    try:
+        from vaswani_transformer.export.ctranslate2 import CTranslate2Translator, export_ctranslate2
+        from vaswani_transformer.export.parity import parity_report
+
+        sentences, references = read(args)  # ahead of the export, for a mistake in them would be known only then
+        model = VaswaniForConditionalGeneration.from_pretrained(args.model, dtype=torch.float32).eval()
+        tokenizer = AutoTokenizer.from_pretrained(args.model)
+        output = export_ctranslate2(model, tokenizer, args.output, args.quantization, args.force)
+        report = None
+        if sentences is not None:
+            report = parity_report(model, tokenizer, CTranslate2Translator(output), sentences, references)
+            text = json.dumps(report, indent=2, ensure_ascii=False)
+            (output / "parity.json").write_text(text + "\n", encoding="utf-8")
+    except (ValueError, OSError, ImportError) as error:
+        sys.exit(f"export.py: {error}")
+    show(args, output, report)
+
+
+def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
+    """The sentences and the references, as far as they are given."""
+    sentences, references = (
+        None if name is None else list(read_lines(Path(name))) for name in (args.text, args.references)
+    )
+    if references is not None and len(references) != len(sentences):
+        raise ValueError(
+            f"{args.text} has {len(sentences)} lines but {args.references} has {len(references)}; "
+            f"line n of one must translate line n of the other"
+        )
+    if sentences is not None and not any(sentence.strip() for sentence in sentences):
+        raise ValueError(f"text: there is nothing in {args.text} to translate")
+    return sentences, references
+
+
+def show(args: ExportArguments, output: Path, report: dict[str, Any] | None) -> None:
+    """What was written, and how it compares, for people."""
+    table = Table("", "", title=f"{args.model} for CTranslate2", show_header=False)
+    table.add_row("directory", str(output))
+    table.add_row("weights", args.quantization or "float32")
+    size = sum(path.stat().st_size for path in output.iterdir())
+    table.add_row("size on disk", f"{size / 1e6:.1f} MB")
+    if report is not None:
+        table.add_row(
+            "same hypotheses", f"{report['identical']} of {report['lines']} ({report['identical_share']:.2%})"
+        )
+        for kind, count in report["kinds"].items():
+            table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))
+        for name, bleu in report.get("bleu", {}).items():
+            table.add_row(f"sacreBLEU, {name}", f"{bleu['score']:.2f}")
+    Console().print(table)
+    if report is not None and report["differences"]:
+        show_differences(report["differences"][:5])
+
+
+def show_differences(differences: list[dict[str, Any]]) -> None:
+    table = Table("line", "kind", "ours", "exported", title="The first differences (the rest is in parity.json)")
+    for difference in differences:
+        hypotheses = [Text(f"{difference[name]} ({difference[name + '_score']:.4f})") for name in ("ours", "exported")]
+        table.add_row(str(difference["line"]), difference["kind"].replace("_", " "), *hypotheses)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,385 @@
+"""The exported model against our own: token probabilities, hypotheses, scores; refusals; the parity report."""
+
+import copy
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import REPOSITORY
+from transformers import AutoTokenizer
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+from vaswani_transformer.export import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
+from vaswani_transformer.export import parity  # noqa: E402
+from vaswani_transformer.export.batches import batches_of_one_length  # noqa: E402
+
+
+PAIRS = phrasebook("validation")[:24]
+SOURCES = [english for english, _ in PAIRS]
+CONFIGURATIONS = {
+    "interleaved": {},
+    "halves": {"position_encoding": "sinusoidal_halves"},
+    "learned": {"position_encoding": "learned", "max_position_embeddings": 60},
+    "no biases": {"attention_bias": False},
+    "narrow heads": {"d_k": 3, "d_v": 3},
+    "wide heads": {"d_k": 11, "d_v": 11},
+    "coarse norm": {"layer_norm_eps": 0.3},
+    "own start": {"decoder_start_token_id": 5},
+    "unused rows": {"vocab_size": 411},
+}
+
+
+def lively_model(tokenizer: VaswaniTokenizer, **changes) -> VaswaniForConditionalGeneration:
+    """Every weight is its own, biases and norms too, so that no mix-up goes unseen."""
+    sizes = {"d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}
+    config = VaswaniConfig(**{"vocab_size": len(tokenizer), **sizes, **changes})
+    model = VaswaniForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    return model
+
+
+@pytest.fixture(scope="module")
+def trained(tokenizer) -> VaswaniForConditionalGeneration:
+    """A model that has learned some sentences, so that it knows where to end."""
+    torch.manual_seed(0)
+    config = VaswaniConfig(
+        vocab_size=len(tokenizer), d_model=32, d_ff=64, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0
+    )
+    model = VaswaniForConditionalGeneration(config)
+    inputs = tokenizer([english for english, _ in PAIRS[:16]], return_tensors="pt", padding=True)
+    labels = tokenizer([german for _, german in PAIRS[:16]], return_tensors="pt", padding=True)["input_ids"]
+    labels = labels.masked_fill(labels.eq(0), -100)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(150):
+        model(**inputs, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tokenizer, tmp_path_factory) -> Path:
+    return engine.export_ctranslate2(trained, tokenizer, tmp_path_factory.mktemp("export") / "model")
+
+
+@pytest.mark.parametrize("changes", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_every_token_has_the_same_probability(changes, tokenizer, tmp_path):
+    model = lively_model(tokenizer, **changes)
+    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    translator = engine.CTranslate2Translator(directory)
+    for source, target in PAIRS[:4]:
+        ids, labels = (tokenizer(text)["input_ids"] for text in (source, target))
+        with torch.no_grad():
+            logits = model(torch.tensor([ids]), labels=torch.tensor([labels])).logits[0]
+        expected = logits.log_softmax(-1).gather(1, torch.tensor(labels).unsqueeze(1)).squeeze(1)
+        names = [tokenizer.convert_ids_to_tokens(tokens) for tokens in (ids, labels[:-1])]  # it adds EOS
+        result = translator.engine.score_batch([names[0]], [names[1]])[0]
+        torch.testing.assert_close(torch.tensor(result.log_probs), expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("penalty_type", ["gnmt", "transformers"])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_search_finds_what_ours_finds_with_its_score(trained, tokenizer, tmp_path, alpha, penalty_type):
+    model = copy.deepcopy(trained)
+    model.generation_config.length_penalty = alpha
+    model.generation_config.length_penalty_type = penalty_type
+    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    sources = tokenizer(SOURCES[:16])["input_ids"]
+    found = engine.CTranslate2Translator(directory).search(sources)
+    assert [tokens for tokens, _ in found] == parity.search(model, sources)
+    expected = [
+        parity.normalised_score(model, source, tokens) for source, (tokens, _) in zip(sources, found, strict=True)
+    ]
+    assert [score for _, score in found] == pytest.approx(expected, abs=1e-4)
+    assert len({len(tokens) for tokens, _ in found}) > 3  # they end, at different places
+
+
+def test_the_best_is_chosen_by_the_models_rule(trained, tokenizer, exported):
+    """Not CTranslate2's first, `log P / |Y|^0.6`; nor what goes on behind its end; what has not ended only if none."""
+    translator = engine.CTranslate2Translator(exported)
+    totals = {(9, 1): -1.0, (9,) * 9 + (1,): -2.6, (9, 1, 9, 1): -0.1, (9, 9): -0.2}
+
+    def chosen(*hypotheses: tuple[int, ...]) -> tuple[int, ...]:
+        names = [tokenizer.convert_ids_to_tokens(list(ids)) for ids in hypotheses]
+        return tuple(translator._best(names, [totals[ids] / len(ids) ** 0.6 for ids in hypotheses])[0])
+
+    assert -1.0 / 2**0.6 < -2.6 / 10**0.6
+    assert -1.0 / (7 / 6) ** 0.6 > -2.6 / (15 / 6) ** 0.6
+    assert chosen(*list(totals)[::-1]) == (9, 1)
+    assert chosen((9, 1, 9, 1), (9, 9)) == (9, 9)
+
+
+def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):
+    model = lively_model(tokenizer)
+    with torch.no_grad():  # of the last norm only the bias is left: one token for ever, and not EOS
+        norm = model.model.decoder.layers[-1].feed_forward_residual.norm
+        norm.weight.zero_()
+        norm.bias.copy_(10 * model.lm_head.weight[7])
+    sources = tokenizer(SOURCES[:5])["input_ids"]
+    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    found = [tokens for tokens, _ in engine.CTranslate2Translator(directory).search(sources)]
+    assert [len(tokens) for tokens in found] == [len(source) + 50 for source in sources]
+    assert found == parity.search(model, sources)
+
+
+def test_a_translation_may_be_empty_and_a_source_long(tokenizer, tmp_path):
+    model = lively_model(tokenizer)
+    with torch.no_grad():
+        norm = model.model.decoder.layers[-1].feed_forward_residual.norm
+        norm.bias.copy_(8 * model.lm_head.weight[1])
+    source = torch.randint(3, 400, (1100,)).tolist()
+    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    ((tokens, score),) = engine.CTranslate2Translator(directory).search([source])
+    assert tokens == [1]
+    assert score == pytest.approx(parity.normalised_score(model, source, [1]), abs=1e-4)
+    assert score != pytest.approx(parity.normalised_score(model, source[:1024], [1]), abs=1e-3)
+
+
+def test_texts_come_back_in_order_and_blank_ones_empty(exported, trained, tokenizer):
+    translator = engine.CTranslate2Translator(exported)
+    translations = translator.translate([SOURCES[0], " ", SOURCES[3], "", SOURCES[1]], tokens_per_batch=10)
+    assert translations == [PAIRS[0][1], "", PAIRS[3][1], "", PAIRS[1][1]]  # it has learned them by heart
+    assert translator.translate([]) == []
+
+
+def test_the_tokenizer_of_the_directory_is_the_models(exported, tokenizer):
+    loaded = AutoTokenizer.from_pretrained(exported)
+    assert isinstance(loaded, VaswaniTokenizer)
+    assert loaded(SOURCES)["input_ids"] == tokenizer(SOURCES)["input_ids"]
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int16", "float16", "bfloat16"])
+def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
+    trained, tokenizer, exported, tmp_path, quantization
+):
+    before = copy.deepcopy(trained.state_dict())
+    directory = engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", quantization)
+    for name, weight in trained.state_dict().items():
+        assert torch.equal(weight, before[name]), name
+    # The table of positions, most of so small a model, is not quantized to integers.
+    assert (directory / "model.bin").stat().st_size < (exported / "model.bin").stat().st_size
+    translations = engine.CTranslate2Translator(directory).translate(SOURCES[:16])
+    same = [translation == german for translation, (_, german) in zip(translations, PAIRS, strict=False)]
+    assert sum(same) >= 14
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"d_k": 5}, "^d_k: .* but d_k = 5 and d_v = 6; train"),
+        ({"d_v": 7}, "^d_k: .* but d_k = 6 and d_v = 7; train"),
+        ({"eos_token_id": [1, 3]}, r"^eos_token_id: .* not \[1, 3\]; set one"),
+    ],
+)
+def test_what_it_cannot_express_is_refused(changes, message, tokenizer, tmp_path):
+    model = lively_model(tokenizer, **changes)
+    with pytest.raises(ValueError, match=message):
+        engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_search_settings_quantizations_and_vocabularies_it_does_not_know_are_refused(trained, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=r"quantization: must be one of int8, .*'int4'"):
+        engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", "int4")
+    model = copy.deepcopy(trained)
+    model.generation_config.no_repeat_ngram_size = 3
+    with pytest.raises(ValueError, match="generation_config: no_repeat_ngram_size"):
+        engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    with pytest.raises(ValueError, match="vocab_size: the model has 300 entries, but the tokenizer 400"):
+        engine.export_ctranslate2(lively_model(tokenizer, vocab_size=300), tokenizer, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sentence_past_the_learned_table_is_refused_and_a_translation_ends_there(tokenizer, tmp_path):
+    model = lively_model(tokenizer, position_encoding="learned", max_position_embeddings=20)
+    translator = engine.CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
+    with pytest.raises(ValueError, match="a sentence of 21 tokens exceeds the exported position table of 20"):
+        translator.search([[3] * 5, [3] * 20 + [1]])
+    assert len(translator.search([[3] * 19 + [1]])[0][0]) <= 20
+
+
+def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenizer, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(FileExistsError, match="is no exported model"):
+        engine.export_ctranslate2(trained, tokenizer, tmp_path / "mine", force=True)
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+    engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
+    (tmp_path / "out" / "old").touch()
+    with pytest.raises(FileExistsError, match="--force"):
+        engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
+    engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", force=True)
+    assert not (tmp_path / "out" / "old").exists()
+
+
+@pytest.mark.parametrize("moment", ["writing", "renaming"])
+def test_an_interrupted_export_leaves_what_was_there(moment, trained, exported, tokenizer, tmp_path, monkeypatch):
+    engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    if moment == "writing":
+        monkeypatch.setattr(type(trained.generation_config), "save_pretrained", interrupted)
+    else:
+        replace = Path.replace
+        monkeypatch.setattr(
+            Path,
+            "replace",
+            lambda path, target: interrupted() if path.suffix == ".partial" else replace(path, target),
+        )
+    for name in ("out", "new"):
+        with pytest.raises(KeyboardInterrupt):
+            engine.export_ctranslate2(trained, tokenizer, tmp_path / name, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in exported.iterdir()}
+
+
+def test_a_directory_without_a_model_is_named(tmp_path):
+    with pytest.raises(ValueError, match=f"{tmp_path} holds no model"):
+        engine.CTranslate2Translator(tmp_path)
+
+
+def test_without_ctranslate2_it_is_said_what_to_install(monkeypatch):
+    code = "import sys; sys.modules['ctranslate2'] = None; import vaswani_transformer.export.ctranslate2"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert 'pip install "vaswani_transformer[export]"' in result.stderr.splitlines()[-1]
+
+
+def test_batches_hold_sources_of_one_length_all_of_them_within_the_budget():
+    sources = [[3] * length for length in (2, 5, 2, 9, 5, 2, 2)]
+    batches = list(batches_of_one_length(sources, tokens_per_batch=6))
+    assert sorted(index for batch in batches for index in batch) == list(range(7))
+    assert [[len(sources[index]) for index in batch] for batch in batches] == [[9], [5], [5], [2, 2, 2], [2]]
+
+
+def test_parity_of_the_same_weights_is_complete(trained, tokenizer, exported):
+    references = [german for _, german in PAIRS[:16]]
+    report = parity.parity_report(
+        trained, tokenizer, engine.CTranslate2Translator(exported), [*SOURCES[:16], " "], [*references, ""]
+    )
+    assert (report["lines"], report["identical"], report["identical_share"]) == (16, 16, 1.0)
+    assert report["differences"] == []
+    assert report["bleu"]["ours"] == report["bleu"]["exported"]
+    assert report["bleu"]["ours"]["score"] == pytest.approx(100.0)
+
+
+def test_parity_of_other_weights_shows_every_difference(trained, tokenizer, exported):
+    tampered = copy.deepcopy(trained)
+    with torch.no_grad():
+        tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
+    report = parity.parity_report(tampered, tokenizer, engine.CTranslate2Translator(exported), SOURCES[:16])
+    assert report["identical"] + len(report["differences"]) == 16
+    assert len(report["differences"]) > 8
+    assert sum(report["kinds"].values()) == len(report["differences"])
+    assert report["kinds"]["ours_scores_higher"] > 8  # under the model that searched for them
+    for difference in report["differences"]:
+        number = difference["line"] - 1
+        assert difference["exported"] == PAIRS[number][1]
+        assert difference["source"] == SOURCES[number]
+        labels = torch.tensor([tokenizer(difference["exported"])["input_ids"]])
+        with torch.no_grad():
+            loss = tampered(torch.tensor([tokenizer(difference["source"])["input_ids"]]), labels=labels).loss
+        penalty = ((5 + labels.shape[1]) / 6) ** 0.6
+        assert difference["exported_score"] == pytest.approx(-float(loss) * labels.shape[1] / penalty, abs=1e-3)
+
+
+def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
+    """A token's twin, with the same row of the matrix, is as likely everywhere, and means the same to the decoder."""
+    model = copy.deepcopy(trained)
+    best = parity.search(model, tokenizer(SOURCES[:1])["input_ids"])[0]
+    twin = next(token for token in range(3, 400) if token not in best)
+    with torch.no_grad():
+        model.model.shared.weight[twin] = model.model.shared.weight[best[0]]
+
+    class Fixed:
+        def __init__(self, *tokens: int) -> None:
+            self.tokens = list(tokens)
+
+        def search(self, sources):
+            return [(self.tokens, 0.0)]
+
+    def kinds(ours: list[int], exported: list[int]) -> dict[str, int]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parity, "search", lambda model, sources: [ours])
+            return parity.parity_report(model, tokenizer, Fixed(*exported), SOURCES[:1])["kinds"]
+
+    assert kinds(best, [twin, *best[1:]]) == {"tie": 1, "ours_scores_higher": 0, "exported_scores_higher": 0}
+    shorter = [*best[:-3], *best[-2:]]
+    assert kinds(best, shorter) == {"tie": 0, "ours_scores_higher": 1, "exported_scores_higher": 0}
+    assert kinds(shorter, best) == {"tie": 0, "ours_scores_higher": 0, "exported_scores_higher": 1}
+
+
+def test_parity_refuses_text_that_it_cannot_compare(trained, tokenizer, exported):
+    translator = engine.CTranslate2Translator(exported)
+    with pytest.raises(ValueError, match="text: there is nothing"):
+        parity.parity_report(trained, tokenizer, translator, [" "])
+    with pytest.raises(ValueError, match="references: there are 1 of them for 2"):
+        parity.parity_report(trained, tokenizer, translator, SOURCES[:2], ["a"])
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    """The recipe, to be called with its command line."""
+    path = REPOSITORY / "recipes" / "export.py"
+    spec = importlib.util.spec_from_file_location("export_recipe", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "export_recipe", module)  # where its dataclass looks for its types
+    spec.loader.exec_module(module)
+
+    def run(*arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        module.main()
+
+    return run
+
+
+def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, capsys):
+    trained.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    for side, name in enumerate(("text", "references")):
+        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in PAIRS[:16]), encoding="utf-8")
+    text = ("--text", str(tmp_path / "text"), "--references", str(tmp_path / "references"))
+    arguments = ("--model", str(tmp_path / "model"), "--to", "ctranslate2", "--output", str(tmp_path / "out"))
+    recipe(*arguments, *text)
+    report = json.loads((tmp_path / "out" / "parity.json").read_text(encoding="utf-8"))
+    assert report["identical"] == report["lines"] == 16
+    shown = capsys.readouterr().out
+    for words in ("16 of 16 (100.00%)", f"{report['bleu']['exported']['score']:.2f}", "float32", "MB"):
+        assert words in shown
+    with pytest.raises(SystemExit, match=f"output: {tmp_path / 'out'} exists already"):
+        recipe(*arguments)
+    recipe(*arguments, "--quantization", "int8", "--force")
+    assert not (tmp_path / "out" / "parity.json").exists()
+    assert "int8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "m"), "output: give"),
+        (("--model", "m", "--output", "o", "--references", "r"), "references: they need --text"),
+        (("--model", "m", "--output", "o", "--to", "onnx"), "onnx"),
+        (("--model", "m", "--output", "o", "--text", "nowhere"), "nowhere"),
+        (("--model", "m", "--output", "o", "--text", "{two}", "--references", "{one}"), "has 2 lines but .* has 1"),
+        (("--model", "m", "--output", "o", "--text", "{blank}"), "text: there is nothing in"),
+    ],
+)
+def test_the_recipe_says_what_is_wrong(recipe, arguments, message, tmp_path):
+    names = {}
+    for name, text in (("two", "a\nb\n"), ("one", "a\n"), ("blank", " \n")):
+        names[name] = tmp_path / name
+        names[name].write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit, match=message):
+        recipe(*(argument.format(**names) for argument in arguments))
