@@ -289,7 +289,7 @@ def identify_model(name: str) -> str:
     if not Path(name).is_dir():
         return f"{name} at {config._commit_hash}"
     digest = sha256()
-    for pattern in ("config.json", "generation_config.json", "tokenizer*.json", "*.safetensors"):
+    for pattern in ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors"):
         for path in sorted(Path(name).glob(pattern)):
             digest.update(path.name.encode())
             with path.open("rb") as file:
@@ -324,7 +324,7 @@ def stream(args: TranslationArguments, plan: Plan) -> None:
         sys.stdin.buffer if plan.source is None else open_binary(plan.source) as file,
         tqdm(total=plan.lines, desc="Translating", unit="lines") as bar,
     ):
-        for lines in read_shards(decode_lines(file, Path("standard input")), args.lines_per_shard):
+        for lines in read_shards(decode_lines(file, plan.source or Path("standard input")), args.lines_per_shard):
             sys.stdout.buffer.writelines(translate(model, tokenizer, lines, args, bar))
             sys.stdout.buffer.flush()
 

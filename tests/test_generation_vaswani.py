@@ -9,10 +9,18 @@ import torch
 from test_modeling_vaswani import marian_twin
 from torch import nn
 from torch.nn import functional as F
-from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianMTModel, MaxTimeCriteria, TextStreamer
-from transformers.generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianMTModel, TextStreamer
+from transformers.generation import (
+    EosTokenCriteria,
+    LogitsProcessor,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    MaxTimeCriteria,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, incremental_vaswani
 from vaswani_transformer.generation_vaswani import best_tokens
 from vaswani_transformer.incremental_vaswani import IncrementalDecoder, StepGraph
 
@@ -454,6 +462,61 @@ def test_a_cache_from_elsewhere_is_refused(talkative_model):
         talkative_model.generate(batch, past_key_values=cache, decoder_input_ids=torch.tensor([[0, 5, 6]]))
 
 
+def test_trees_grow_as_they_are_needed(talkative_model, monkeypatch):
+    talkative_model.generation_config.max_new_tokens_over_source = 400
+    expected = talkative_model.generate(as_batch(SOURCES))
+    monkeypatch.setattr(incremental_vaswani, "BLOCK", 2)
+    sizes = []
+    grow = IncrementalDecoder._grow
+    monkeypatch.setattr(IncrementalDecoder, "_grow", lambda decoder: (grow(decoder), sizes.append(decoder.nodes)))
+    assert torch.equal(talkative_model.generate(as_batch(SOURCES)), expected)
+    assert len(sizes) > 1
+    assert sizes[-1] < 4 * 400  # most sentences end long before their limit
+
+
+def test_own_limits_and_ends_among_the_criteria_hold(talkative_model):
+    batch = as_batch(SOURCES)
+    assert talkative_model.generate(batch, stopping_criteria=[MaxLengthCriteria(4)]).shape[1] == 4
+    first = int(talkative_model.generate(batch[:1])[0, 1])
+    ended = talkative_model.generate(batch[:1], stopping_criteria=[EosTokenCriteria(first)], early_stopping=True)
+    assert first in ended[0, 1:].tolist() or EOS in ended[0].tolist()
+    expected = talkative_model.generate(batch[:1], eos_token_id=[EOS, first], early_stopping=True)
+    assert torch.equal(ended, expected)
+
+
+def test_done_processes_go_on_with_the_others_that_share_weights(talkative_model, monkeypatch):
+    batch = as_batch(SOURCES)
+    expected = talkative_model.generate(batch)
+    rounds = iter(range(60))
+    monkeypatch.setattr(
+        type(talkative_model), "_has_unfinished_sequences", lambda *args: next(rounds, None) is not None
+    )
+    forward, calls = type(talkative_model).forward, []
+    monkeypatch.setattr(
+        type(talkative_model), "forward", lambda self, **inputs: calls.append(1) or forward(self, **inputs)
+    )
+    assert torch.equal(talkative_model.generate(batch, synced_gpus=True), expected)
+    assert len(calls) == 60
+
+
+def test_more_hypotheses_than_there_are_come_back_empty():
+    model = lively(3, seed=1)
+    output = model.generate(torch.tensor([[2, 1]]), num_beams=9, num_return_sequences=9, max_new_tokens=1)
+    assert output[3:].tolist() == [[0, 0]] * 6
+
+
+def test_a_source_of_nothing_but_padding_gives_numbers(talkative_model):
+    options = {"attention_mask": torch.tensor([[0, 0], [1, 1]]), "return_dict_in_generate": True, "output_scores": True}
+    output = talkative_model.half().float().generate(torch.tensor([[0, 0], [7, 1]]), **options)
+    assert output.sequences_scores.isfinite().all()
+
+
+def test_weights_in_several_places_are_left_to_the_model(talkative_model, monkeypatch):
+    monkeypatch.setattr(talkative_model, "incremental_decoder", None)
+    talkative_model.lm_head.weight.device_mesh = "as of FSDP"
+    talkative_model.generate(as_batch(SOURCES[:1]))
+
+
 class Doubled(nn.Linear):
     """Stands for adapters and quantised layers: more than its weights."""
 
@@ -512,7 +575,6 @@ def test_what_a_cuda_graph_would_replay_is_the_step(talkative_model, monkeypatch
     """Without a GPU: a stand-in for the graph, which runs again what was captured, on the inputs' fixed places."""
 
     class Replayed(StepGraph):
-        BLOCK = 3
         captures = 0
 
         def _capture(self, decoder, end):
@@ -522,14 +584,12 @@ def test_what_a_cuda_graph_would_replay_is_the_step(talkative_model, monkeypatch
             self.graph = SimpleNamespace(replay=lambda: self.output.copy_(decoder._run(*self.inputs, end, mask)))
 
     expected = talkative_model.generate(as_batch(SOURCES))
+    monkeypatch.setattr(incremental_vaswani, "BLOCK", 3)
     start = IncrementalDecoder.__init__
 
     def with_graph(decoder, *args):
         start(decoder, *args)
         decoder.graph = Replayed()
-        for layer in decoder.layers:
-            layer.self_attention.keys.zero_()
-            layer.self_attention.values.zero_()
 
     monkeypatch.setattr(IncrementalDecoder, "__init__", with_graph)
     assert torch.equal(talkative_model.generate(as_batch(SOURCES)), expected)

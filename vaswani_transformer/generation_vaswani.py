@@ -64,7 +64,7 @@ class LengthPerSentence(StoppingCriteria):
         self.prefix_length = prefix_length
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        # A sentence has one row greedily, num_beams rows in a beam, and more when candidates are weighed.
+        # A sentence has one row, or one for each of its samples.
         rows_per_sentence = input_ids.shape[0] // self.limits.shape[0]
         limits = self.limits.repeat_interleave(rows_per_sentence).to(input_ids.device)  # [rows]
         return input_ids.shape[1] - self.prefix_length >= limits
@@ -110,7 +110,7 @@ class Hypotheses:
     def none(cls, prefixes: torch.Tensor, hypotheses: int, max_length: int, padding: int) -> "Hypotheses":
         """None yet; of each sentence only its prefix stands there, `[sentences, prefix]`."""
         sentences, prefix = prefixes.shape
-        scores = torch.full((sentences, hypotheses), -math.inf, device=prefixes.device)
+        scores = torch.full((sentences, hypotheses), -math.inf, dtype=torch.float32, device=prefixes.device)
         tokens = prefixes.new_full((sentences, hypotheses, max_length), padding)
         tokens[:, :, :prefix] = prefixes.unsqueeze(1)
         return cls(scores, tokens, prefixes.new_full((sentences, hypotheses, max_length - prefix), -1))
@@ -157,7 +157,7 @@ class BeamSearch:
         settings: The generation configuration, as transformers has prepared it.
 
     Raises:
-        ValueError: `length_penalty_type` is unknown.
+        ValueError: `length_penalty_type` is unknown, or `length_penalty` is no number.
     """
 
     def __init__(
@@ -171,32 +171,43 @@ class BeamSearch:
         penalty_type = getattr(settings, "length_penalty_type", "transformers")
         if penalty_type not in ("gnmt", "transformers"):
             raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {penalty_type!r}')
+        if not isinstance(settings.length_penalty, (int, float)):
+            raise ValueError(f"length_penalty: must be a number, is {settings.length_penalty!r}")
         self.vocabulary, self.prefixes, self.processors, self.settings = vocabulary, prefixes, processors, settings
         self.num_beams, self.penalty_type = settings.num_beams, penalty_type
         self.eos = settings._eos_token_tensor
         endings = 0 if self.eos is None else len(self.eos)
         self.num_candidates = max(2, 1 + endings) * self.num_beams  # so that enough live on when many end
-        own = (MaxLengthCriteria, EosTokenCriteria, LengthPerSentence)
-        self.criteria = StoppingCriteriaList([rule for rule in criteria if not isinstance(rule, own)])
+        limits = (MaxLengthCriteria, LengthPerSentence)
+        self.criteria = StoppingCriteriaList(
+            [rule for rule in criteria if not isinstance(rule, limits) and not self._is_own_end(rule)]
+        )
         self.keeps_scores = settings.return_dict_in_generate and settings.output_scores
         self.keeps_logits = settings.return_dict_in_generate and settings.output_logits
         self.step_scores: tuple[torch.Tensor, ...] = ()
         self.step_logits: tuple[torch.Tensor, ...] = ()
         # What sees or shows whole steps must find every sentence in its place.
         self.may_leave = not (processors or self.criteria or self.keeps_scores or self.keeps_logits)
-        self._start([rule.limits for rule in criteria if isinstance(rule, LengthPerSentence)])
+        self._start([rule for rule in criteria if isinstance(rule, limits)])
 
-    def _start(self, limits: list[torch.Tensor]) -> None:
+    def _is_own_end(self, rule: StoppingCriteria) -> bool:
+        """Whether a criterion is the end of sentence that the settings name."""
+        own = self.eos is not None and isinstance(rule, EosTokenCriteria)
+        return own and set(rule.eos_token_id.tolist()) == set(self.eos.tolist())
+
+    def _start(self, limits: list[Any]) -> None:
         """One live hypothesis a sentence, the prefix; nothing finished."""
         (sentences, prefix), device = self.prefixes.shape, self.prefixes.device
         self.limits = torch.full((sentences,), self.settings.max_length - prefix, device=device)
-        for limit in limits:
+        for rule in limits:
+            limit = rule.limits if isinstance(rule, LengthPerSentence) else torch.tensor(rule.max_length - prefix)
             self.limits = torch.minimum(self.limits, limit.to(device))  # [sentences], in generated tokens
         padding = self.settings._pad_token_tensor
+        self.padding = 0 if padding is None else int(padding)
         self.max_length = prefix + int(self.limits.max())
 
         def none() -> Hypotheses:
-            return Hypotheses.none(self.prefixes, self.num_beams, self.max_length, 0 if padding is None else padding)
+            return Hypotheses.none(self.prefixes, self.num_beams, self.max_length, self.padding)
 
         self.live, self.finished, self.results = none(), none(), none()
         self.live.scores[:, 0] = 0.0
@@ -227,7 +238,7 @@ class BeamSearch:
 
     def _choose_best(self, decoder: Any, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The likeliest continuations of each sentence: log-probabilities, the hypotheses that they continue, and
-        tokens, `[sentences, candidates]` each. No other logits are normalised."""
+        tokens, `[sentences, candidates]` each. Of no other tokens are the scores formed."""
         rows = states.flatten(0, 1)  # [sentences * hypotheses, d_model]
         at_once = _LOGITS_ON_CPU if rows.device.type == "cpu" else _LOGITS_ELSEWHERE
         parts = rows.chunk(rows.shape[0] * self.vocabulary // at_once + 1)
@@ -296,7 +307,11 @@ class BeamSearch:
         rank = both.scores.gt(-math.inf).long()  # 2 for finished, 1 for live, 0 for missing ones
         rank[:, : self.num_beams] *= 2
         order = rank.argsort(dim=1, descending=True, stable=True)[:, : self.num_beams]
-        self.results.put(self.sentences[places], both.chosen(order))
+        best = both.chosen(order)
+        nothing = best.scores.isneginf().unsqueeze(-1)  # fewer hypotheses are possible than are asked for
+        best.tokens[:, :, self.prefixes.shape[1] :].masked_fill_(nothing, self.padding)
+        best.rows.masked_fill_(nothing, -1)
+        self.results.put(self.sentences[places], best)
         for place in stopping:
             self.stopped[place] = True
         remaining = self.stopped.count(False)
@@ -322,7 +337,8 @@ class BeamSearch:
         if self.settings.early_stopping is True:
             done = full
         elif self.settings.early_stopping == "never":
-            # More tokens only lower a log-probability; the penalty makes most of it at the one or at the other end.
+            # More tokens only lower a log-probability, unless a logits processor adds to it; the penalty makes most of
+            # it at the one or at the other end.
             length = self.limits if self.settings.length_penalty > 0 else self.generated + 1
             done = finished[:, self.settings.num_return_sequences - 1] >= self._normalised(best_live, length)
         else:
@@ -387,13 +403,18 @@ class WholePrefixDecoder:
             decoder_input_ids=tokens,
             decoder_attention_mask=self.mask,
             use_cache=False,
+            return_dict=True,
             logits_to_keep=1,
             output_attentions=self.attentions,
             output_hidden_states=self.hidden,
         )
-        if self.attentions or self.hidden:
+        if new and (self.attentions or self.hidden):
             self.outputs.append((output, new))
         return output.logits[:, -1].unflatten(0, (-1, self.num_beams))
+
+    def idle(self) -> None:
+        """Run the model for nothing, since other processes, which are not done, wait for this one to take part."""
+        self._run(0)
 
     def project(self, logits: torch.Tensor) -> torch.Tensor:
         return logits
@@ -452,7 +473,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             )
             return next((value for value in places if value is not None), None)
 
-        prefix_length = self._prefix_length(kwargs.get("decoder_input_ids"))
+        prefix_length = self._prefix_length(kwargs.get("decoder_input_ids"), setting("decoder_start_token_id"))
         over_source = setting("max_new_tokens_over_source")
         kwargs.pop("max_new_tokens_over_source", None)
         if over_source is not None and setting("max_new_tokens") is None and setting("max_length") is None:
@@ -467,11 +488,11 @@ class VaswaniGenerationMixin(GenerationMixin):
                 generation_config.max_new_tokens = longest
         return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
 
-    def _prefix_length(self, prefix: torch.Tensor | None) -> int:
+    def _prefix_length(self, prefix: torch.Tensor | None, start: int) -> int:
         """Tokens that the decoder is given, with the start token, which transformers puts there if none has it."""
         if prefix is None:
             return 1
-        has_start = prefix[:, 0].eq(self.config.decoder_start_token_id).any()
+        has_start = prefix[:, 0].eq(start).any()
         return prefix.shape[1] + int(not has_start)
 
     def _limits(self, over_source: int, prefix_length: int, kwargs: dict[str, Any]) -> torch.Tensor:
@@ -507,14 +528,28 @@ class VaswaniGenerationMixin(GenerationMixin):
         given = model_kwargs.get("past_key_values")
         if given is not None and given.get_seq_length() > 0:
             raise ValueError("past_key_values: beam search keeps its own; give the tokens so far as decoder_input_ids")
-        shown = settings.return_dict_in_generate and (settings.output_attentions or settings.output_hidden_states)
-        padded = model_kwargs.get("decoder_attention_mask") is not None
-        if shown or padded or synced_gpus or not settings.use_cache:
+        encoded, mask = model_kwargs["encoder_outputs"][0][::beams], model_kwargs.get("attention_mask")
+        if synced_gpus or not settings.use_cache or not self._can_decode_incrementally(settings, model_kwargs):
             decoder: Any = WholePrefixDecoder(self, model_kwargs, settings)
         else:
-            encoded, mask = model_kwargs["encoder_outputs"][0][::beams], model_kwargs.get("attention_mask")
             mask = None if mask is None else mask[::beams]
             decoder = self.incremental_decoder(encoded, mask, beams, prefixes.shape[1], search.max_length)
         while self._has_unfinished_sequences(search.is_done, synced_gpus, input_ids.device):
-            search.advance(decoder)
+            if search.is_done:
+                decoder.idle()
+            else:
+                search.advance(decoder)
         return search.result(decoder)
+
+    def _can_decode_incrementally(self, settings: GenerationConfig, model_kwargs: dict[str, Any]) -> bool:
+        """Whether `IncrementalDecoder` knows all inputs, shows all that is asked for, and has all weights at hand."""
+        known = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "logits_to_keep"}
+        known |= {"output_attentions", "output_hidden_states", "inputs_embeds", "decoder_input_ids"}
+        if any(value is not None for name, value in model_kwargs.items() if name not in known):
+            return False
+        if settings.return_dict_in_generate and (settings.output_attentions or settings.output_hidden_states):
+            return False
+        device = model_kwargs["encoder_outputs"][0].device
+        weights = [*self.get_decoder().parameters(), *self.get_output_embeddings().parameters()]
+        # Weights may be spread over devices, left on a disk, or split among processes.
+        return all(weight.device == device and not hasattr(weight, "device_mesh") for weight in weights)

@@ -1,8 +1,10 @@
 """The decoder of section 3, one position at a time, for all hypotheses of many sentences: what beam search runs on.
 
 The keys and values of a sentence lie in one tree, a node for each hypothesis and position, and a hypothesis attends to
-its own ancestors in it. So nothing is copied when hypotheses are dropped or branch, the source's keys and values are
+its own ancestors in it. So they are not copied when hypotheses are dropped or branch, the source's keys and values are
 there once for all hypotheses of a sentence, and each product has as many rows as the sentence has hypotheses.
+
+Layers and linear maps are computed from their weights; hooks on whole layers and attentions are not called.
 """
 
 from collections.abc import Callable
@@ -14,6 +16,11 @@ from torch.nn import functional as F
 
 
 Projection = Callable[[torch.Tensor], torch.Tensor]
+
+# Steps that there is room for at first, and by which a CUDA graph looks ahead.
+BLOCK = 32
+
+_STREAMS: dict[torch.device, Any] = {}  # on which CUDA graphs are captured
 
 
 def joined_projection(linears: list[nn.Linear], relu: bool = False) -> Projection:
@@ -84,21 +91,20 @@ class IncrementalAttention:
 
 
 class SelfAttentionTree(IncrementalAttention):
-    """Masked self-attention (3.2.3) whose keys and values lie in a tree that is allocated once.
+    """Masked self-attention (3.2.3) whose keys and values lie in a tree.
 
     Args:
         attention: The model's self-attention.
         encoded: `[sentences, source, d_model]`.
-        nodes: Nodes of each sentence.
+        nodes: Nodes of each sentence that there is room for.
     """
 
     def __init__(self, attention: Any, encoded: torch.Tensor, nodes: int) -> None:
         super().__init__(attention)
         self.project = joined_projection([attention.q_proj, attention.k_proj, attention.v_proj])
-        # A CUDA graph attends to nodes that are not yet written, whose weight of zero makes nothing of a NaN.
-        new = encoded.new_zeros if encoded.is_cuda else encoded.new_empty
-        self.keys = new(encoded.shape[0], self.heads, nodes, self.d_k)
-        self.values = new(encoded.shape[0], self.heads, nodes, self.d_v)
+        # Zero, since a CUDA graph attends to nodes not yet written, and a weight of zero makes nothing of a NaN.
+        self.keys = encoded.new_zeros(encoded.shape[0], self.heads, nodes, self.d_k)
+        self.values = encoded.new_zeros(encoded.shape[0], self.heads, nodes, self.d_v)
 
     def __call__(self, hidden: torch.Tensor, nodes: torch.Tensor, end: int, mask: torch.Tensor) -> torch.Tensor:
         """Write `hidden` `[sentences, rows, d_model]` into `nodes` `[rows]`, and attend to those before `end`."""
@@ -109,6 +115,11 @@ class SelfAttentionTree(IncrementalAttention):
             tree[:sentences].index_copy_(2, nodes, new.to(tree.dtype))  # autocast computes in another type
         keys, values = self.keys[:sentences, :, :end], self.values[:sentences, :, :end]
         return self.attend(self.split(query, self.d_k), keys, values, mask)
+
+    def grow(self, sentences: int, nodes: int) -> None:
+        """Make room for so many more nodes, of the first `sentences` only."""
+        self.keys = F.pad(self.keys[:sentences], (0, 0, 0, nodes))
+        self.values = F.pad(self.values[:sentences], (0, 0, 0, nodes))
 
     def move(self, origin: torch.Tensor, target: torch.Tensor) -> None:
         """Put sentences into the places of others that have left; both `[moved]`."""
@@ -190,13 +201,14 @@ class IncrementalDecoder:
         self.max_length = max_length
         self.project = joined_projection([lm_head])
         # Hypotheses share their prefix, so it takes one node a position; behind it each has its own.
-        self.nodes = prefix_length + num_beams * (max_length - prefix_length)
+        self.nodes = prefix_length + num_beams * min(BLOCK, max_length - prefix_length)
         self.layers = [IncrementalLayer(layer, encoded, self.nodes) for layer in decoder.layers]
         self.lowest = torch.finfo(encoded.dtype).min
         self.mask = encoded.new_full((self.sentences, 1, num_beams, self.nodes), self.lowest)  # 0 at ancestors
         self.source_mask = None
         if source_mask is not None and not bool(source_mask.bool().all()):
             padding = source_mask[:, None, None, :].logical_not()  # [sentences, 1, 1, source]
+            padding &= ~padding.all(-1, keepdim=True)  # of a source that is nothing but padding, no weights are NaN
             self.source_mask = encoded.new_zeros(padding.shape).masked_fill_(padding, self.lowest)
         self.graph = StepGraph() if encoded.is_cuda else None
         self.length = self.end = 0  # positions, and nodes, that the tree has
@@ -221,16 +233,26 @@ class IncrementalDecoder:
             `[sentences, num_beams, d_model]`
         """
         start, end = self.end, self.end + self.num_beams
+        if end > self.nodes:
+            self._grow()
         mask = self.mask[: self.sentences]  # [sentences, 1, num_beams, nodes]
         ancestors = mask[..., :start].gather(2, parents[:, None, :, None].expand(-1, -1, -1, start))
         mask[..., :start] = ancestors
         mask[:, 0, :, start:end].diagonal(dim1=1, dim2=2).zero_()  # every hypothesis sees itself
         nodes = torch.arange(start, end, device=tokens.device)
         self.length, self.end = self.length + 1, end
-        position = self._positions(torch.tensor([self.length - 1], device=tokens.device))
+        position = self._positions(torch.arange(self.length - 1, self.length, device=tokens.device))
         if self.graph is None:
             return self._run(tokens, position, nodes, end, mask[..., :end])
         return self.graph(self, tokens, position, nodes)
+
+    def _grow(self) -> None:
+        """Double the room: most sentences end long before their limit, which would take several times the memory."""
+        more = self.nodes
+        for layer in self.layers:
+            layer.self_attention.grow(self.sentences, more)
+        self.mask = F.pad(self.mask[: self.sentences], (0, more), value=self.lowest)
+        self.nodes += more
 
     def _positions(self, positions: torch.Tensor) -> torch.Tensor:
         """Encodings `[1, rows, d_model]` of `positions` `[rows]`."""
@@ -274,21 +296,21 @@ class StepGraph:
     captured anew when they are used up, or when sentences leave.
     """
 
-    BLOCK = 32
-
     def __init__(self) -> None:
         self.shape: tuple[int, int] | None = None
         self.inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+        self.pool: Any = None  # of memory, for all captures of this search
 
     def __call__(
         self, decoder: IncrementalDecoder, tokens: torch.Tensor, position: torch.Tensor, nodes: torch.Tensor
     ) -> torch.Tensor:
         """The output of a step; see `IncrementalDecoder.step`. It is overwritten by the next step."""
-        block = self.BLOCK * decoder.num_beams
+        block = BLOCK * decoder.num_beams
         end = min(-(-decoder.end // block) * block, decoder.nodes)
         if self.shape != (decoder.sentences, end):
-            self.shape, self.inputs = (decoder.sentences, end), (tokens.clone(), position.clone(), nodes.clone())
+            self.inputs = (tokens.clone(), position.clone(), nodes.clone())
             self._capture(decoder, end)
+            self.shape = (decoder.sentences, end)
         for fixed, given in zip(self.inputs, (tokens, position, nodes), strict=True):
             fixed.copy_(given)
         self.graph.replay()
@@ -296,11 +318,17 @@ class StepGraph:
 
     def _capture(self, decoder: IncrementalDecoder, end: int) -> None:
         mask = decoder.mask[: decoder.sentences, ..., :end]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # the libraries allocate at their first call, which must not be captured
-            decoder._run(*self.inputs, end, mask)
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.output = decoder._run(*self.inputs, end, mask)
+        device = mask.device
+        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        with torch.cuda.device(device):
+            # One stream for a device, as the libraries keep memory for each that they have seen.
+            stream = _STREAMS.setdefault(device, torch.cuda.Stream(device))
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                decoder._run(*self.inputs, end, mask)  # the libraries allocate at first, which must not be captured
+                self.graph = torch.cuda.CUDAGraph()
+                # Other threads, such as those that load data, may use the device meanwhile.
+                self.graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                self.output = decoder._run(*self.inputs, end, mask)
+                self.graph.capture_end()
+            torch.cuda.current_stream().wait_stream(stream)

@@ -3,10 +3,13 @@
     python recipes/benchmarks/decode.py --text ../shared/data/newstest/en-de/newstest2013.en.gz \
         --references ../shared/data/newstest/en-de/newstest2013.de.gz --model runs/multi30k_en_de
 
-Two models: the base model with random weights, each of whose translations is as long as its source (nothing ends a
-sentence but its limit); and the trained one of `--model`, whose sentences end when they end, at most 50 tokens behind
-their source. The peers are `MarianMTModel.generate`, in input order and in batches of similar length, and CTranslate2,
-in batches of similar length; each with 32 sentences a batch and with the batch size that is its best on a sample.
+Two models: the base model with random weights, which are arranged such that a translation is about as long as its
+source; and the trained one of `--model`. The limit is 50 tokens more than the source has: ours for each sentence, the
+peers' for the longest of a batch. Each searches by its own rule: ours until no hypothesis can still win, normalised
+as in section 6.1, the peers until as many hypotheses as beams have finished (CTranslate2) or look worse
+(transformers), normalised by |Y|^alpha. The peers are `MarianMTModel.generate`, in input order and in batches of
+similar length, and CTranslate2, in batches of similar length; each with 32 sentences a batch and with the batch size
+that is its best on a sample.
 
 Writes `decode.md` and `decode.json` beside this script, or into `--output`; speeds are sentences a second, the best of
 `--rounds` rounds, through all systems in turn. On a GPU the peers run in its half-precision types.
@@ -37,9 +40,10 @@ from vaswani_transformer.modeling_vaswani import sinusoidal_positions
 from vaswani_transformer.training.memory import keep_freed_memory
 
 
-BEAMS, ALPHA = 4, 0.6
+BEAMS, ALPHA, OVER_SOURCE = 4, 0.6, 50
+END = 3  # ends translations of the model with random weights; no source has it
 BATCH_SIZES = (16, 32, 64, 128)
-SAMPLE = 128  # sentences on which the best batch size is found
+SAMPLE = 64  # sentences on which the best batch size is found
 
 Batches = list[list[int]]
 Search = Callable[[list[list[int]]], list[list[int]]]
@@ -52,7 +56,8 @@ class Arguments:
     model: str | None = field(default=None, metadata={"help": "Directory of a trained model."})
     output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where decode.md and decode.json go."})
     device: str = field(default="cpu", metadata={"help": '"cpu" or "cuda".'})
-    random_sentences: int = field(default=384, metadata={"help": "Sentences of the text for the base model."})
+    base_sentences: int = field(default=128, metadata={"help": "Sentences for the base model, from all over the text."})
+    sentences: int = field(default=500, metadata={"help": "Sentences for the trained model."})
     rounds: int = field(default=2, metadata={"help": "How often each system translates everything."})
 
 
@@ -84,12 +89,66 @@ def batches(sources: list[list[int]], size: int, is_sorted: bool) -> Batches:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
+def spread(lines: list[str], count: int) -> list[str]:
+    """So many lines, from all over a text."""
+    return lines[:: max(1, len(lines) // count)]
+
+
 def padded(sources: list[list[int]], device: str) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in sources], batch_first=True).to(device)
 
 
 def until_end(row: list[int], end: int) -> list[int]:
     return row[: row.index(end)] if end in row else row
+
+
+@torch.no_grad()
+def model_that_ends(sources: list[list[int]]) -> VaswaniForConditionalGeneration:
+    """The base model with random weights, except that a translation ends at about the length of its source.
+
+    Three dimensions of the residual stream are kept free of all else: one carries the position, as its sinusoid; one
+    the length of the source, as the mean of its positions, by a head of encoder-decoder attention that looks
+    everywhere alike; one a constant. The row of `END` is their combination, fitted to the length still to come.
+    """
+    model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=37000)).eval()
+    shared, d_model = model.model.shared.weight, model.config.d_model
+    position, length, one = kept = [d_model // 2, d_model // 2 + 2, d_model - 1]
+    shared -= shared.mean(1, keepdim=True)
+    shared[:, kept] = 0
+    for name, module in model.model.named_modules():
+        if name.endswith(("out_proj", "fc2")):  # nothing goes into these dimensions, nor into the mean
+            weight: Any = module.weight
+            weight[kept] = 0
+            weight -= weight.mean(0, keepdim=True)
+            weight[kept] = 0
+    cross: Any = model.model.decoder.layers[0].encoder_attn
+    cross.q_proj.weight[: cross.d_k] = 0
+    cross.v_proj.weight[0], cross.out_proj.weight[:, 0] = 0, 0
+    cross.v_proj.weight[0, position], cross.out_proj.weight[length, 0] = 1, 4
+    source = padded(sources, "cpu")
+    real = source.ne(0)
+    target = torch.randint(4, 37000, (len(sources), source.shape[1] + 20))
+    target[:, 0] = 0
+
+    def outputs() -> tuple[torch.Tensor, torch.Tensor]:
+        states = model.model(source, decoder_input_ids=target)
+        return states.encoder_last_hidden_state[real], states.last_hidden_state.flatten(0, 1)  # [tokens, d_model]
+
+    for _ in range(3):  # each normalisation shrinks what is kept; its gain is set so that the constant stays 1
+        for stack, states in zip((model.model.encoder, model.model.decoder), outputs(), strict=True):
+            norms: list[Any] = [module for module in stack.modules() if isinstance(module, torch.nn.LayerNorm)]
+            for norm in norms:
+                norm.weight[kept] *= states[:, one].mean().clamp(min=1e-6) ** (-1 / len(norms))
+    beyond = torch.arange(target.shape[1]) - real.sum(1, keepdim=True) + 1  # [sentences, target]
+    fitted = torch.linalg.lstsq(outputs()[1][:, kept].double(), beyond.double().flatten().unsqueeze(-1)).solution
+    last: Any = model.model.decoder.layers[-1].feed_forward_residual.norm
+    others = torch.ones(d_model).index_fill(0, torch.tensor(kept), 0).bool()
+    last.weight[others] *= 6  # probabilities as peaked as a trained model's
+    likelihood = (outputs()[1][::50] @ shared.T).logsumexp(-1).mean()
+    shared[END] = 0
+    shared[END, kept] = 3 * fitted.squeeze(-1).float()  # behind the source's length, each token ends it more likely
+    shared[END, one] += likelihood
+    return model
 
 
 def as_marian(model: VaswaniForConditionalGeneration) -> MarianMTModel:
@@ -125,7 +184,12 @@ def as_marian(model: VaswaniForConditionalGeneration) -> MarianMTModel:
         for ours, theirs in names.items():
             name = name.replace(ours, theirs)
         weights[name] = weight
-    marian.load_state_dict(weights, strict=False)
+    unmatched = marian.load_state_dict(weights, strict=False)
+    assert not unmatched.unexpected_keys
+    assert all("embed_positions" in key or "bias" in key for key in unmatched.missing_keys), unmatched.missing_keys
+    for module in marian.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = config.layer_norm_eps
     table = sinusoidal_positions(torch.arange(1024), config.d_model, config.position_encoding == "sinusoidal")
     for stack in (marian.model.encoder, marian.model.decoder):
         stack.embed_positions.weight.data = table.clone()
@@ -134,22 +198,19 @@ def as_marian(model: VaswaniForConditionalGeneration) -> MarianMTModel:
 
 
 def peers(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, over_source: int, device: str, folder: Path
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, end: int, device: str, folder: Path
 ) -> Iterator[System]:
     """The systems to compare, each with the weights of `model`."""
     import ctranslate2
 
-    end = model.config.eos_token_id
-
     def ours(precision: torch.dtype) -> Search:
         copy = VaswaniForConditionalGeneration(model.config).eval()
         copy.load_state_dict(model.state_dict())
-        copy.generation_config.max_new_tokens_over_source = over_source
         copy.to(device, precision)
 
         def search(sources: list[list[int]]) -> list[list[int]]:
-            rows = copy.generate(padded(sources, device))[:, 1:].tolist()
-            return [until_end(row, end)[: len(source) + over_source] for row, source in zip(rows, sources, strict=True)]
+            rows = copy.generate(padded(sources, device), eos_token_id=end)[:, 1:].tolist()
+            return [until_end(row, end)[: len(source) + OVER_SOURCE] for row, source in zip(rows, sources, strict=True)]
 
         return search
 
@@ -158,8 +219,8 @@ def peers(
 
         def search(sources: list[list[int]]) -> list[list[int]]:
             ids = padded(sources, device)
-            longest = ids.shape[1] + over_source
-            settings = {"num_beams": BEAMS, "length_penalty": ALPHA, "max_new_tokens": longest}
+            settings = {"num_beams": BEAMS, "length_penalty": ALPHA, "max_new_tokens": ids.shape[1] + OVER_SOURCE}
+            settings["eos_token_id"] = end
             rows = marian.generate(ids, attention_mask=ids.ne(0).long(), **settings)[:, 1:].tolist()
             return [until_end(row, end) for row in rows]
 
@@ -177,7 +238,8 @@ def peers(
                 [[vocabulary[token] for token in source] for source in sources],
                 beam_size=BEAMS,
                 length_penalty=ALPHA,
-                max_decoding_length=max(map(len, sources)) + over_source,
+                max_decoding_length=max(map(len, sources)) + OVER_SOURCE,
+                end_token=vocabulary[end],
             )
             return [[numbers[token] for token in result.hypotheses[0]] for result in results]
 
@@ -199,10 +261,13 @@ def peers(
 
 def with_best_batch(systems: list[System], sources: list[list[int]]) -> list[System]:
     """Each system as it is, and with the batch size that is fastest on a sample if that is another."""
-    sample = sources[:: max(1, len(sources) // SAMPLE)]
+    by_length = sorted(sources, key=len)
+    middle = by_length[max(0, len(sources) // 2 - SAMPLE // 2) :][:SAMPLE]  # as close in length as in the whole
     found = []
     for system in track(systems, description="Finding batch sizes"):
         seconds = {}
+        sample = middle if system.is_sorted else sources[:SAMPLE]
+        system.search(sample[:4])  # the first call does what is done once
         for size in BATCH_SIZES:
             trial = System(system.name, system.search, system.is_sorted, size)
             trial.run(sample)
@@ -215,10 +280,10 @@ def with_best_batch(systems: list[System], sources: list[list[int]]) -> list[Sys
 
 
 def product_limit(model: VaswaniForConditionalGeneration, sources: list[list[int]], ours: System) -> float:
-    """Sentences a second if nothing were done but the matrix products of our search, on 128 rows at a time.
+    """Sentences a second if nothing were done but the products with weights of our search, in float32, 128 rows each.
 
-    Counts the rows that the search feeds to the decoder, and times each product of one layer, and the softmax's, with
-    the weights packed as the search has them.
+    Counts the rows that the search feeds to the decoder, and times the products of all layers one after the other; the
+    decoder's and the softmax's weights are packed, as the search has them.
     """
     rows = 0
     step = IncrementalDecoder.step
@@ -233,43 +298,42 @@ def product_limit(model: VaswaniForConditionalGeneration, sources: list[list[int
         ours.run(sources)
     finally:
         IncrementalDecoder.step = step  # type: ignore[method-assign]
-    encoder: Any = model.model.encoder.layers[0]
-    decoder: Any = model.model.decoder.layers[0]
-    attention, cross = decoder.self_attn, decoder.encoder_attn
-    feed_forward = [[decoder.feed_forward.fc1], [decoder.feed_forward.fc2]]
-    qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
-    of_decoder = [qkv, [attention.out_proj], [cross.q_proj], [cross.out_proj], *feed_forward]
-    own = encoder.self_attn
-    of_encoder = [[own.q_proj], [own.k_proj], [own.v_proj], [own.out_proj], *feed_forward]
-    of_source = [[cross.k_proj], [cross.v_proj]]
-    config = model.config
-    each_row = config.decoder_layers * seconds_per_row(of_decoder) + seconds_per_row([[model.lm_head]])
-    each_source = config.encoder_layers * seconds_per_row(of_encoder) + config.decoder_layers * seconds_per_row(
-        of_source
-    )
+    of_decoder: list[list[Any]] = []
+    of_source: list[Any] = []
+    layer: Any
+    for layer in model.model.decoder.layers:
+        own, cross, inner = layer.self_attn, layer.encoder_attn, layer.feed_forward
+        of_decoder += [[own.q_proj, own.k_proj, own.v_proj], [own.out_proj], [cross.q_proj], [cross.out_proj]]
+        of_decoder += [[inner.fc1], [inner.fc2]]
+        of_source += [cross.k_proj, cross.v_proj]
+    for layer in model.model.encoder.layers:
+        own, inner = layer.self_attn, layer.feed_forward
+        of_source += [own.q_proj, own.k_proj, own.v_proj, own.out_proj, inner.fc1, inner.fc2]
+    of_decoder.append([model.lm_head])
+    packed = [(joined_projection(linears), linears[0].in_features) for linears in of_decoder]
+    each_row = seconds_per_row(packed)
+    each_source = seconds_per_row([(linear, linear.in_features) for linear in of_source])
     return len(sources) / (rows * each_row + sum(map(len, sources)) * each_source)
 
 
 @torch.no_grad()
-def seconds_per_row(products: list[list[torch.nn.Linear]]) -> float:
-    total = 0.0
-    for linears in products:
-        multiply = joined_projection(linears)
-        rows = torch.randn(128, linears[0].in_features, device=linears[0].weight.device)
-        multiply(rows)
-        times = []
-        for _ in range(10):
-            start = time.perf_counter()
-            multiply(rows)
-            times.append(time.perf_counter() - start)
-        total += min(times) / 128
-    return total
+def seconds_per_row(products: list[tuple[Callable[[torch.Tensor], torch.Tensor], int]]) -> float:
+    """Of all products, given with the widths of their input, one after the other, with 128 rows each."""
+    inputs = {width: torch.randn(128, width) for _, width in products}
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        for multiply, width in products:
+            multiply(inputs[width])
+        times.append(time.perf_counter() - start)
+    return min(times) / 128
 
 
-KINDS = {
-    "matrix products": ("linear", "addmm", "mm", "bmm", "baddbmm", "matmul"),
-    "copies": ("copy", "index", "gather", "cat", "clone", "contiguous", "reshape", "repeat", "scatter", "fill", "zero"),
-    "softmax, top-k": ("softmax", "topk", "sort", "amax", "log", "max"),
+KINDS = {  # by words in the names of operations; the first that fits
+    "attention": ("bmm", "scaled_dot_product"),
+    "products with weights": ("linear", "addmm", "mm", "mv"),
+    "copies": ("copy", "index", "gather", "cat", "clone", "repeat", "fill", "zero"),
+    "softmax, top-k": ("softmax", "topk", "sort", "amax", "max"),
 }
 
 
@@ -296,13 +360,13 @@ def compare(
     model: VaswaniForConditionalGeneration,
     tokenizer: VaswaniTokenizer,
     sources: list[list[int]],
-    over_source: int,
+    end: int,
     args: Arguments,
     references: list[str] | None = None,
 ) -> dict[str, Any]:
     """One table: every system on the same sentences."""
     with tempfile.TemporaryDirectory() as folder:
-        systems = list(peers(model, tokenizer, over_source, args.device, Path(folder)))
+        systems = list(peers(model, tokenizer, end, args.device, Path(folder)))
         systems = with_best_batch(systems, sources)
         for _ in range(args.rounds):
             for system in track(systems, description=title):
@@ -319,7 +383,7 @@ def compare(
             if references is not None:
                 hypotheses = tokenizer.batch_decode(system.outputs, skip_special_tokens=True)
                 row["bleu"] = Bleu().compute(predictions=hypotheses, references=references)["score"]
-            if not system.name.startswith("CTranslate2"):
+            if args.device == "cpu" and not system.name.startswith("CTranslate2"):
                 row["time"] = where_time_goes(system, sources)
             rows.append(row)
         limit = product_limit(model, sources, exact) if args.device == "cpu" else None
@@ -333,7 +397,8 @@ def as_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     for row in result["rows"]:
         speed = row["sentences_per_second"]
         cells = [row["system"], str(row["batch"]), f"{speed:.1f}", f"{row['ratio_to_first']:.2f}"]
-        cells.append("-" if limit is None else f"{speed / limit:.0%}")
+        is_exact = limit is not None and "int8" not in row["system"] and "bfloat16" not in row["system"]
+        cells.append(f"{speed / limit:.0%}" if is_exact else "-")
         cells.append(f"{row['same_as_ours']:.1%}")
         cells.append(f"{row['bleu']:.2f}" if "bleu" in row else "-")
         cells += [f"{row['time'][kind]:.0%}" if "time" in row else "-" for kind in (*KINDS, "rest")]
@@ -368,17 +433,16 @@ def main() -> None:
     lines = list(read_lines(Path(args.text)))
     results = []
     tokenizer = VaswaniTokenizer.train(iter(lines), vocab_size=12000, show_progress=False)
-    model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=37000)).eval()
-    model.model.shared.weight.data[model.config.eos_token_id] = 0  # no sentence ends before its limit
-    sources = [
-        ids for ids in tokenizer(lines[:: max(1, len(lines) // args.random_sentences)]).input_ids if len(ids) > 1
-    ]
-    results.append(compare("base model, random weights", model, tokenizer, sources, 0, args))
+    sources = tokenizer(spread(lines, args.base_sentences)).input_ids
+    model = model_that_ends(sources[:64])
+    results.append(compare("base model, random weights", model, tokenizer, sources, END, args))
     if args.model is not None:
         model = AutoModelForSeq2SeqLM.from_pretrained(args.model).eval()
         tokenizer = AutoTokenizer.from_pretrained(args.model)
-        references = None if args.references is None else list(read_lines(Path(args.references)))
-        results.append(compare("trained model", model, tokenizer, tokenizer(lines).input_ids, 50, args, references))
+        references = list(read_lines(Path(args.references))) if args.references else None
+        references = references and spread(references, args.sentences)
+        sources = tokenizer(spread(lines, args.sentences)).input_ids
+        results.append(compare("trained model", model, tokenizer, sources, model.config.eos_token_id, args, references))
     write(results, describe_run(), Path(args.output))
 
 
