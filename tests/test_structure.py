@@ -18,7 +18,7 @@ ALLOWED = {
     "configuration_vaswani": set(),
     "modeling_vaswani": {"configuration_vaswani", "generation_vaswani", "incremental_vaswani"},
     "incremental_vaswani": set(),
-    "generation_vaswani": {"configuration_vaswani"},
+    "generation_vaswani": {"configuration_vaswani", "incremental_vaswani"},
     "tokenization_vaswani": {"configuration_vaswani"},
     "pipeline_vaswani": {"configuration_vaswani"},
     "registration": {"configuration_vaswani", "modeling_vaswani", "pipeline_vaswani", "tokenization_vaswani"},

@@ -18,6 +18,8 @@ from transformers.generation.stopping_criteria import (
     StoppingCriteriaList,
 )
 
+from .incremental_vaswani import WholePrefixDecoder
+
 
 # So many logits are computed at a time: on CPU what stays in its cache, elsewhere what memory has room for.
 _LOGITS_ON_CPU, _LOGITS_ELSEWHERE = 5_000_000, 200_000_000
@@ -361,84 +363,6 @@ class BeamSearch:
             beam_indices=rows[:, :longest],
             **decoder.recorded(),
         )
-
-
-class WholePrefixDecoder:
-    """Decodes by running the model over all tokens again at each step, without a cache; see `IncrementalDecoder`.
-
-    Slow, but it goes through the model's `forward`, so that attentions and hidden states can be seen, and parameters
-    that are spread over processes are gathered.
-
-    Args:
-        model: The model.
-        model_kwargs: For its `forward`, `[sentences * num_beams, ...]` each.
-        settings: The generation configuration.
-    """
-
-    def __init__(self, model: Any, model_kwargs: dict[str, Any], settings: GenerationConfig) -> None:
-        own = ("use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states")
-        self.model, self.num_beams = model, settings.num_beams
-        self.inputs = {name: value for name, value in model_kwargs.items() if name not in (*own, "past_key_values")}
-        self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
-        shown = settings.return_dict_in_generate
-        self.attentions, self.hidden = shown and settings.output_attentions, shown and settings.output_hidden_states
-        self.outputs: list[Any] = []
-
-    def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
-        self.tokens = tokens.unsqueeze(1).expand(-1, self.num_beams, -1)  # [sentences, num_beams, length]
-        return self._run(tokens.shape[1])[:, :1]
-
-    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
-        continued = self.tokens.gather(1, parents.unsqueeze(-1).expand_as(self.tokens))
-        self.tokens = torch.cat((continued, tokens.unsqueeze(-1)), dim=-1)
-        return self._run(1)
-
-    def _run(self, new: int) -> torch.Tensor:
-        """Logits `[sentences, num_beams, vocabulary]` behind the last of the `new` tokens."""
-        tokens = self.tokens.flatten(0, 1)
-        if self.mask is not None:  # [sentences * num_beams, length]
-            self.mask = F.pad(self.mask, (0, tokens.shape[1] - self.mask.shape[1]), value=1)
-        output = self.model(
-            **self.inputs,
-            decoder_input_ids=tokens,
-            decoder_attention_mask=self.mask,
-            use_cache=False,
-            return_dict=True,
-            logits_to_keep=1,
-            output_attentions=self.attentions,
-            output_hidden_states=self.hidden,
-        )
-        if new and (self.attentions or self.hidden):
-            self.outputs.append((output, new))
-        return output.logits[:, -1].unflatten(0, (-1, self.num_beams))
-
-    def idle(self) -> None:
-        """Run the model for nothing, since other processes, which are not done, wait for this one to take part."""
-        self._run(0)
-
-    def project(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits
-
-    def may_leave(self, remaining: int) -> bool:
-        return False
-
-    def recorded(self) -> dict[str, Any]:
-        """What was asked to be seen: for each step a tuple of tensors, one for each layer."""
-
-        def of_steps(name: str) -> tuple[tuple[torch.Tensor, ...], ...]:
-            return tuple(tuple(layer[..., -new:, :] for layer in output[name]) for output, new in self.outputs)
-
-        encoded, seen = self.inputs["encoder_outputs"], {}
-        if self.attentions:
-            seen = {
-                "decoder_attentions": of_steps("decoder_attentions"),
-                "cross_attentions": of_steps("cross_attentions"),
-            }
-            seen["encoder_attentions"] = encoded.get("attentions")
-        if self.hidden:
-            seen["decoder_hidden_states"] = of_steps("decoder_hidden_states")
-            seen["encoder_hidden_states"] = encoded.get("hidden_states")
-        return seen
 
 
 class VaswaniGenerationMixin(GenerationMixin):
