@@ -203,13 +203,14 @@ def peers(
     """The systems to compare, each with the weights of `model`."""
     import ctranslate2
 
-    def ours(precision: torch.dtype) -> Search:
+    def ours(precision: torch.dtype, early_stopping: bool | str = "never") -> Search:
         copy = VaswaniForConditionalGeneration(model.config).eval()
         copy.load_state_dict(model.state_dict())
         copy.to(device, precision)
 
         def search(sources: list[list[int]]) -> list[list[int]]:
-            rows = copy.generate(padded(sources, device), eos_token_id=end)[:, 1:].tolist()
+            settings = {"eos_token_id": end, "early_stopping": early_stopping}
+            rows = copy.generate(padded(sources, device), **settings)[:, 1:].tolist()
             return [until_end(row, end)[: len(source) + OVER_SOURCE] for row, source in zip(rows, sources, strict=True)]
 
         return search
@@ -257,6 +258,7 @@ def peers(
         yield System("CTranslate2 float16, sorted", engine("float16", "float16"), True)
         yield System("ours, float16, sorted", ours(torch.float16), True)
     yield System("ours, bfloat16, sorted", ours(half), True)
+    yield System(f"ours, {str(precision)[6:]}, sorted, stopping as CTranslate2", ours(precision, True), True)
 
 
 def with_best_batch(systems: list[System], sources: list[list[int]]) -> list[System]:
@@ -407,6 +409,7 @@ def as_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def write(results: list[dict[str, Any]], run: dict[str, Any], output: Path) -> None:
+    """Write the tables so far, and show the last."""
     (output / "decode.json").write_text(json.dumps({"run": run, "results": results}, indent=2) + "\n", encoding="utf-8")
     lines = ["# Speed of beam search", "", f"`{run['command']}`, commit `{run['commit']}`, {run['hardware']}.", ""]
     for result in results:
@@ -418,10 +421,10 @@ def write(results: list[dict[str, Any]], run: dict[str, Any], output: Path) -> N
         lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(cells) + " |" for cells in body]
         lines.append("")
-        table = Table(*head, title=result["title"])
-        for cells in body:
-            table.add_row(*cells)
-        Console(width=200).print(table)
+    table = Table(*head, title=result["title"])
+    for cells in body:
+        table.add_row(*cells)
+    Console(width=200).print(table)
     (output / "decode.md").write_text("\n".join(lines), encoding="utf-8")
 
 
@@ -436,6 +439,7 @@ def main() -> None:
     sources = tokenizer(spread(lines, args.base_sentences)).input_ids
     model = model_that_ends(sources[:64])
     results.append(compare("base model, random weights", model, tokenizer, sources, END, args))
+    write(results, describe_run(), Path(args.output))
     if args.model is not None:
         model = AutoModelForSeq2SeqLM.from_pretrained(args.model).eval()
         tokenizer = AutoTokenizer.from_pretrained(args.model)
@@ -443,7 +447,7 @@ def main() -> None:
         references = references and spread(references, args.sentences)
         sources = tokenizer(spread(lines, args.sentences)).input_ids
         results.append(compare("trained model", model, tokenizer, sources, model.config.eos_token_id, args, references))
-    write(results, describe_run(), Path(args.output))
+        write(results, describe_run(), Path(args.output))
 
 
 if __name__ == "__main__":
