@@ -307,7 +307,7 @@ def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
         def __init__(self, *tokens: int) -> None:
             self.tokens = list(tokens)
 
-        def search(self, sources):
+        def search(self, sources, by_own_rule=False):
             return [(self.tokens, 0.0)]
 
     def kinds(ours: list[int], exported: list[int]) -> dict[str, int]:

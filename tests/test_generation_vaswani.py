@@ -121,9 +121,8 @@ def beam_search_by_definition(
             ((score + step, (*tokens, token)) for (score, tokens), row in zip(live, steps, strict=True)
              for token, step in enumerate(row)), reverse=True
         )[: 2 * num_beams]  # fmt: skip
-        finished += [
-            (score / penalty(length, alpha, kind), tokens) for score, tokens in candidates if tokens[-1] == EOS
-        ]
+        counted = candidates if rule == "never" else candidates[:num_beams]
+        finished += [(score / penalty(length, alpha, kind), tokens) for score, tokens in counted if tokens[-1] == EOS]
         finished = sorted(finished, reverse=True)[:num_beams]
         live = [candidate for candidate in candidates if candidate[1][-1] != EOS][:num_beams]
         full = len(finished) == num_beams
@@ -319,10 +318,10 @@ def test_paper_decoding_is_the_default():
     assert defaults.max_new_tokens_over_source == 50
 
 
-def test_beam_search_with_transformers_rules_equals_marian(talkative_model):
+@pytest.mark.parametrize("rule", [True, False])
+def test_beam_search_with_transformers_rules_equals_marian(talkative_model, rule):
     marian: MarianMTModel = marian_twin(talkative_model)
-    # There, an ending that is not among the best num_beams is dropped; in so wide a beam it does not matter.
-    options = {"num_beams": 30, "length_penalty": 0.3, "early_stopping": False, "max_new_tokens": 40}
+    options = {"num_beams": 4, "length_penalty": 0.3, "early_stopping": rule, "max_new_tokens": 40}
     # Marian never generates its padding token, which the model under test may.
     options |= {"bad_words_ids": [[0]], "return_dict_in_generate": True, "output_scores": True}
     batch = as_batch(SOURCES)

@@ -145,9 +145,11 @@ class BeamSearch:
     At each step the best `2 * num_beams` continuations of a sentence are found. Those that end join its finished
     hypotheses; the best `num_beams` of the others live on. A sentence stops as `early_stopping` says:
 
-    - "never": when no live hypothesis can still become one of the `num_return_sequences` best, whatever follows;
+    - "never", as the authors' code: when no live hypothesis can still become one of the `num_return_sequences` best;
     - False: when `num_beams` have finished, and the best live one, normalised as if it ended here, is worse than all;
     - True: when `num_beams` have finished;
+
+    the latter two as in transformers, where an ending counts only if it is among the best `num_beams` continuations;
 
     and always at its limit of tokens. Live hypotheses are returned only where too few have finished.
 
@@ -231,7 +233,10 @@ class BeamSearch:
         scores, parents, tokens = self._filled(*choose(decoder, states))
         candidates = self._continued(scores, parents, tokens)
         ended = self._ended(candidates, tokens)
-        finished = replace(candidates, scores=self._normalised(scores).masked_fill(~ended, -math.inf))
+        counts = ended.clone()
+        if self.settings.early_stopping != "never":  # transformers drops endings that are not among the best num_beams
+            counts[:, self.num_beams :] = False
+        finished = replace(candidates, scores=self._normalised(scores).masked_fill(~counts, -math.inf))
         self.finished = self.finished.together_with(finished).best(self.num_beams)
         best = scores.masked_fill(ended, -math.inf).topk(self.num_beams)
         self.live = replace(candidates.chosen(best.indices), scores=best.values)

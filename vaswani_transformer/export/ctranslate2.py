@@ -245,8 +245,15 @@ class CTranslate2Translator:
             translations[index] = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return translations
 
-    def search(self, sources: Sequence[Sequence[int]], tokens_per_batch: int = 4096) -> list[tuple[list[int], float]]:
+    def search(
+        self, sources: Sequence[Sequence[int]], tokens_per_batch: int = 4096, by_own_rule: bool = False
+    ) -> list[tuple[list[int], float]]:
         """The best hypothesis of each source, given as token ids with EOS, and its normalised score.
+
+        Args:
+            sources: Token ids of each source, with EOS.
+            tokens_per_batch: Source tokens of a batch.
+            by_own_rule: Stop when as many hypotheses as beams have finished, without patience.
 
         Raises:
             ValueError: A source is longer than the position table.
@@ -259,18 +266,20 @@ class CTranslate2Translator:
         best: list[tuple[list[int], float]] = [([], 0.0)] * len(sources)
         for indices in batches_of_one_length(sources, tokens_per_batch):
             tokens = [self.tokenizer.convert_ids_to_tokens(sources[index]) for index in indices]
-            results = self.engine.translate_batch(tokens, **self._options(len(tokens[0])))
+            results = self.engine.translate_batch(
+                tokens, **self._options(len(tokens[0]), 1.0 if by_own_rule else self.patience)
+            )
             for index, result in zip(indices, results, strict=True):
                 best[index] = self._best(result.hypotheses, result.scores)
         return best
 
-    def _options(self, length: int) -> dict[str, Any]:
+    def _options(self, length: int, patience: float) -> dict[str, Any]:
         """For a batch of sources of this length."""
         settings = self.settings
-        finished = max(1, round(settings.num_beams * self.patience)) if settings.num_beams > 1 else 1
+        finished = max(1, round(settings.num_beams * patience)) if settings.num_beams > 1 else 1
         return {
             "beam_size": settings.num_beams,
-            "patience": self.patience,
+            "patience": patience,
             "num_hypotheses": finished,
             "length_penalty": self._alpha,
             "max_decoding_length": self._limit(length),

@@ -13,14 +13,19 @@ from ..modeling_vaswani import VaswaniForConditionalGeneration
 from .batches import batches_of_one_length
 
 
+KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
+
 # Scores no further apart are the same but for rounding.
 TIE = 1e-3
 
 
 class Engine(Protocol):
-    """Anything that searches as `CTranslate2Translator.search` does."""
+    """Anything that searches as `CTranslate2Translator.search` does; by its own rule, as ours with
+    `early_stopping=True`."""
 
-    def search(self, sources: Sequence[Sequence[int]]) -> list[tuple[list[int], float]]: ...
+    def search(
+        self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False
+    ) -> list[tuple[list[int], float]]: ...
 
 
 def parity_report(
@@ -42,8 +47,9 @@ def parity_report(
     Returns:
         "lines" compared, "identical" ones, "identical_share", "tie_tolerance", "kinds" (how many differences there are
         of each) and "differences": for each its line, counted from 1, both hypotheses with their normalised scores,
-        and its kind. Both scores are those that our model gives. The kinds are "tie", "ours_scores_higher" and
-        "exported_scores_higher". With references also "bleu", ours and the exported model's.
+        and its kind. Both scores are those that our model gives. The kinds are "tie"; "rule", where both find the same
+        when ours searches by the engine's rule; "ours_scores_higher" and "exported_scores_higher". With references also
+        "bleu", ours and the exported model's.
 
     Raises:
         ValueError: There is nothing to translate, or not one reference for each sentence.
@@ -62,13 +68,15 @@ def parity_report(
         for line, source, mine, other in zip(lines, sources, ours, exported, strict=True)
         if mine != other
     ]
+    differing = [source for source, mine, other in zip(sources, ours, exported, strict=True) if mine != other]
+    _mark_differences_of_rule(model, engine, differing, differences)
     kinds = [difference["kind"] for difference in differences]
     report: dict[str, Any] = {
         "lines": len(lines),
         "identical": len(lines) - len(differences),
         "identical_share": 1 - len(differences) / len(lines),
         "tie_tolerance": TIE,
-        "kinds": {kind: kinds.count(kind) for kind in ("tie", "ours_scores_higher", "exported_scores_higher")},
+        "kinds": {kind: kinds.count(kind) for kind in KINDS},
         "differences": differences,
     }
     if references is not None:
@@ -82,13 +90,30 @@ def parity_report(
     return report
 
 
-def search(model: VaswaniForConditionalGeneration, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Our model's best hypotheses, as token ids with EOS."""
+def _mark_differences_of_rule(
+    model: VaswaniForConditionalGeneration,
+    engine: Engine,
+    sources: Sequence[Sequence[int]],
+    differences: list[dict[str, Any]],
+) -> None:
+    """Search the sources of differences again, by the engine's rule, which ours knows too."""
+    if not differences:
+        return
+    exported = [tokens for tokens, _ in engine.search(sources, by_own_rule=True)]
+    for difference, mine, other in zip(differences, search(model, sources, early_stopping=True), exported, strict=True):
+        if difference["kind"] != "tie" and mine == other:
+            difference["kind"] = "rule"
+
+
+def search(
+    model: VaswaniForConditionalGeneration, sources: Sequence[Sequence[int]], **settings: Any
+) -> list[list[int]]:
+    """Our model's best hypotheses, as token ids with EOS; `settings` are for `generate`."""
     best: list[list[int]] = [[]] * len(sources)
     with tqdm(total=len(sources), desc="Translating with our model", unit="sentences") as bar:
         for indices in batches_of_one_length(sources):
             batch = torch.tensor([sources[index] for index in indices], device=model.device)  # [batch, source]
-            outputs = model.generate(batch)[:, 1:].tolist()  # without the start token
+            outputs = model.generate(batch, **settings)[:, 1:].tolist()  # without the start token
             for index, tokens in zip(indices, outputs, strict=True):
                 eos = model.config.eos_token_id
                 best[index] = tokens[: tokens.index(eos) + 1] if eos in tokens else tokens
