@@ -516,6 +516,14 @@ def test_weights_in_several_places_are_left_to_the_model(talkative_model, monkey
     talkative_model.generate(as_batch(SOURCES[:1]))
 
 
+def test_labels_that_a_trainer_passes_along_change_nothing(talkative_model, monkeypatch):
+    batch = as_batch(SOURCES)
+    expected = talkative_model.generate(batch)
+    assert torch.equal(talkative_model.generate(batch, labels=batch, use_cache=False), expected)
+    monkeypatch.setattr(incremental_vaswani.WholePrefixDecoder, "prefill", None)  # the slow way is not taken
+    assert torch.equal(talkative_model.generate(batch, labels=batch), expected)
+
+
 class Doubled(nn.Linear):
     """Stands for adapters and quantised layers: more than its weights."""
 

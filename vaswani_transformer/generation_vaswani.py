@@ -473,7 +473,7 @@ class VaswaniGenerationMixin(GenerationMixin):
     def _can_decode_incrementally(self, settings: GenerationConfig, model_kwargs: dict[str, Any]) -> bool:
         """Whether `IncrementalDecoder` knows all inputs, shows all that is asked for, and has all weights at hand."""
         known = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "logits_to_keep"}
-        known |= {"output_attentions", "output_hidden_states", "inputs_embeds", "decoder_input_ids"}
+        known |= {"output_attentions", "output_hidden_states", "inputs_embeds", "decoder_input_ids", "labels"}
         if any(value is not None for name, value in model_kwargs.items() if name not in known):
             return False
         if settings.return_dict_in_generate and (settings.output_attentions or settings.output_hidden_states):

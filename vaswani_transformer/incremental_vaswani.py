@@ -351,7 +351,9 @@ class WholePrefixDecoder:
     def __init__(self, model: Any, model_kwargs: dict[str, Any], settings: GenerationConfig) -> None:
         own = ("use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states")
         self.model, self.num_beams = model, settings.num_beams
-        self.inputs = {name: value for name, value in model_kwargs.items() if name not in (*own, "past_key_values")}
+        self.inputs = {
+            name: value for name, value in model_kwargs.items() if name not in (*own, "past_key_values", "labels")
+        }
         self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
         shown = settings.return_dict_in_generate
         self.attentions, self.hidden = shown and settings.output_attentions, shown and settings.output_hidden_states
