@@ -7,11 +7,13 @@ On one device, on a machine's 8 GPUs, and with any setting of the configuration 
         --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
 
-An interrupted run goes on with `--resume`. The output directory then holds the averaged model, its tokenizer, its model
-card, `all_results.json`, `translations.test.txt` and `learning_curve.png`.
+An interrupted run goes on with `--resume`; with `--push_to_hub --hub_model_id user/name` the result goes to the Hub.
+The output directory then holds the averaged model, its tokenizer, its model card, `all_results.json`,
+`translations.test.txt` and `learning_curve.png`.
 """
 
 import json
+import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -24,7 +26,8 @@ from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProgressCallback, set_seed
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProgressCallback, TrainerState, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 
 from vaswani_transformer import (
@@ -38,8 +41,15 @@ from vaswani_transformer import (
 )
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
-from vaswani_transformer.evaluation import Bleu, perplexity, plot_learning_curve, translate_corpus
-from vaswani_transformer.hub import describe_run, write_model_card
+from vaswani_transformer.evaluation import (
+    Bleu,
+    perplexity,
+    plot_learning_curve,
+    sustained_rate,
+    training_cost,
+    translate_corpus,
+)
+from vaswani_transformer.hub import describe_run, prepare_repository, push_or_explain, write_model_card
 from vaswani_transformer.training import TrainingProgress, keep_freed_memory
 
 
@@ -67,6 +77,10 @@ class DataArguments:
     tokenizer_model: Literal["bpe", "wordpiece"] = field(default="bpe", metadata={"help": "Kind of vocabulary."})
     vocab_size: int = field(default=37000, metadata={"help": "Entries of the shared vocabulary."})
     num_proc: int | None = field(default=None, metadata={"help": "Processes that encode the corpus."})
+    license: str | None = field(default=None, metadata={"help": "License of the model, for its card, as 'cc-by-4.0'."})
+    datasets: list[str] | None = field(
+        default=None, metadata={"help": "Hub ids of the corpora, for the card; by default those that were loaded."}
+    )
 
 
 @dataclass
@@ -98,8 +112,13 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     learning_rate_factor: float = field(default=1.0, metadata={"help": "Multiplies the learning rate of 5.3."})
     average_last: int = field(default=5, metadata={"help": "Checkpoints averaged at the end (6.1)."})
     save_minutes: float | None = field(default=None, metadata={"help": "Minutes between checkpoints (6.1: 10)."})
+    hub_strategy: str = field(default="end", metadata={"help": "What is pushed when; 'end', the finished model only."})
 
     def __post_init__(self) -> None:
+        token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
+        if token is not None:
+            # From there it reaches the Hub's client, and not training_args.bin, which is pushed.
+            os.environ["HF_TOKEN"], self.hub_token = token, None
         if not torch.accelerator.is_available():
             self.use_cpu = True  # lest bf16 be refused for want of a GPU
             self.dataloader_pin_memory = False
@@ -127,6 +146,8 @@ def main() -> None:
         schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
         averaging = CheckpointAveraging(args.average_last, args.save_minutes)
         averaging.check(args)
+        if args.push_to_hub:
+            args.hub_model_id = repository(args)
         set_seed(args.seed)
         with args.main_process_first(local=False, desc="preparing the data"):
             corpora = load_corpora(data_args)
@@ -147,15 +168,15 @@ def main() -> None:
         sys.exit(f"train_wmt.py: {' '.join(str(error).split())}")
 
     results: dict[str, Any] = {
-        "run": describe_run(),
-        "data": {**vars(data_args), "cleaning": cleaning},
-        "model": {"parameters": trainer.model.num_parameters(), **config.to_dict()},
+        "run": {**describe_run(), "repository": args.hub_model_id if args.push_to_hub else None},
+        "data": {**vars(data_args), "datasets": data_args.datasets or hub_datasets(data_args), "cleaning": cleaning},
+        "model": {"parameters": trainer.model.num_parameters(), **hyperparameters(config)},
         "settings": {name: getattr(args, name) for name in REPORTED_SETTINGS},
     }
     show_plan(trainer, cleaning)
     results["training"] = train(trainer, averaging, checkpoint)
     config.use_cache = True  # the trainer has switched it off, but whoever loads the model wants it
-    trainer.save_model()
+    trainer.save_model(_internal_call=True)  # else it is pushed, before it is scored
     PartialState().wait_for_everyone()
 
     translations: dict[str, list[str]] = {}
@@ -171,6 +192,17 @@ def main() -> None:
     if trainer.is_world_process_zero():
         write_results(Path(args.output_dir), results, translations, trainer.state.log_history)
         show_results(results)
+    if args.push_to_hub:
+        try:
+            push_or_explain(trainer.push_to_hub, args.hub_model_id, args.output_dir)
+        except OSError as error:
+            sys.exit(f"train_wmt.py: {error}")
+
+
+def repository(args: RecipeTrainingArguments) -> str:
+    """Full name of the repository to push to, which the main process creates."""
+    name = args.hub_model_id or Path(args.output_dir).resolve().name
+    return prepare_repository(name, args.hub_private_repo) if PartialState().is_main_process else name
 
 
 def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
@@ -210,6 +242,13 @@ def load_corpora(data_args: DataArguments) -> dict[str, Dataset]:
     }
 
 
+def hub_datasets(data_args: DataArguments) -> list[str]:
+    """Those of the corpora, which have been loaded, that are datasets of the Hub."""
+    given = [source for source in (data_args.train, data_args.validation, data_args.test) if source]
+    names = dict.fromkeys(source[0] for source in given if len(source) == 1)
+    return [name for name in names if name != "phrasebook" and not Path(name).exists()]
+
+
 def load_tokenizer(
     data_args: DataArguments, corpus: Dataset, output_dir: str, checkpoint: str | None
 ) -> PreTrainedTokenizerBase:
@@ -232,6 +271,11 @@ def configure_model(model_args: ModelArguments) -> VaswaniConfig:
     """The row of Table 3 with what was changed of it; the vocabulary's size is the tokenizer's to say."""
     overrides = {name: value for name, value in vars(model_args).items() if value is not None}
     return VaswaniConfig.from_variant(overrides.pop("variant"), **overrides)
+
+
+def hyperparameters(config: VaswaniConfig) -> dict[str, Any]:
+    """The configuration without the addresses of its code."""
+    return {name: value for name, value in config.to_dict().items() if name not in ("auto_map", "custom_pipelines")}
 
 
 def fit_to_data(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase, encoded: dict[str, Dataset]) -> None:
@@ -275,8 +319,10 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: s
         keep_freed_memory()
     started = time.monotonic()
     trainer.train(resume_from_checkpoint=checkpoint)
+    seconds = time.monotonic() - started
     return {
-        "seconds": time.monotonic() - started,
+        "seconds": seconds,
+        "cost": cost(trainer, seconds, checkpoint),
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "target_tokens": trainer.total_target_tokens,
@@ -285,6 +331,18 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: s
         "averaged": [directory.name for directory in averaging.averaged],
         "resumed_from": None if checkpoint is None else Path(checkpoint).name,
     }
+
+
+def cost(trainer: VaswaniTrainer, seconds: float, checkpoint: str | None) -> dict[str, Any]:
+    """What was computed since the checkpoint, counted and by the accounting of Table 2. All processes measure at once,
+    since they share what the machine can do."""
+    dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
+    before = 0.0
+    if checkpoint is not None:
+        before = TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME))).total_flos
+    rate = sustained_rate(trainer.args.device, dtype)
+    found = training_cost(seconds, trainer.args.world_size, rate, trainer.state.total_flos - before)
+    return {**found, "dtype": str(dtype).removeprefix("torch.")}
 
 
 def score(

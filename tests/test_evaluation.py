@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -63,6 +64,33 @@ def test_bleu_loads_by_path_without_network_and_takes_several_references(hypothe
     assert one_by_one == Bleu().compute(predictions=hypotheses, references=references)
     with pytest.raises(ValueError, match="same number"):
         metric.compute(predictions=["a", "b"], references=[["a"], ["a", "b"]])
+
+
+# What the Hub's Space of a metric does with its file and the table that a visitor fills in, without the package.
+_METRIC_SPACE = """
+import sys
+
+sys.modules["vaswani_transformer"] = None
+import evaluate
+from evaluate.utils.gradio import infer_gradio_input_types, parse_gradio_data
+from pandas import DataFrame
+
+module = evaluate.load("./bleu")
+kinds = infer_gradio_input_types(module.features[0].values())
+table = DataFrame({"predictions": ['"Ein Hund bellt laut."', ""], "references": ['"Ein Hund bellt sehr laut."', ""]})
+print(module.compute(**parse_gradio_data(table, kinds)))
+print(module.name, all([module.description, module.citation, module.inputs_description, module.info.reference_urls]))
+"""
+
+
+def test_bleu_alone_in_a_folder_is_a_metric(tmp_path):
+    (tmp_path / "bleu").mkdir()
+    shutil.copy(bleu.__file__, tmp_path / "bleu" / "bleu.py")
+    command = [sys.executable, "-c", _METRIC_SPACE]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = Bleu().compute(predictions=["Ein Hund bellt laut."], references=["Ein Hund bellt sehr laut."])
+    assert done.stdout.splitlines() == [str(expected), "bleu True"]
 
 
 @torch.no_grad()

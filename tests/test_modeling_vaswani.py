@@ -123,16 +123,17 @@ def test_plain_padding_mask_in_encoder_decoder_attention_is_the_sources(config):
         torch.testing.assert_close(attention(target, legal, encoder_hidden_states=source)[0], expected)
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
-def test_positions_equal_the_formula_in_float64_up_to_10000(interleaved):
+@pytest.mark.parametrize("layout", ["sinusoidal", "sinusoidal_halves", "sinusoidal_marian"])
+def test_positions_equal_the_formula_in_float64_up_to_10000(layout):
     d_model, positions = 16, [0, 1, 2, 63, 64, 777, 5000, 9999, 10000]
-    encoded = sinusoidal_positions(torch.tensor(positions), d_model, interleaved)
+    encoded = sinusoidal_positions(torch.tensor(positions), d_model, layout)
     for row, position in zip(encoded, positions, strict=True):
         for i in range(d_model // 2):
-            if interleaved:
-                angle, sine, cosine = position / 10000 ** (2 * i / d_model), 2 * i, 2 * i + 1
-            else:
-                angle, sine, cosine = position / 10000 ** (i / (d_model / 2 - 1)), i, d_model // 2 + i
+            angle, sine, cosine = position / 10000 ** (2 * i / d_model), i, d_model // 2 + i
+            if layout == "sinusoidal":
+                sine, cosine = 2 * i, 2 * i + 1
+            elif layout == "sinusoidal_halves":
+                angle = position / 10000 ** (i / (d_model / 2 - 1))
             assert float(row[sine]) == pytest.approx(math.sin(angle), abs=1e-7)
             assert float(row[cosine]) == pytest.approx(math.cos(angle), abs=1e-7)
 

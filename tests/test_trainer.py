@@ -23,7 +23,8 @@ from distributed_step import (
     make_rows,
     make_trainer,
 )
-from transformers import DataCollatorForSeq2Seq
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import DataCollatorForSeq2Seq, TrainerState
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.training import VaswaniTrainer, VaswaniTrainingArguments, keep_freed_memory
@@ -421,3 +422,28 @@ def test_elsewhere_than_on_glibc_memory_is_left_alone(monkeypatch: pytest.Monkey
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     monkeypatch.setattr(ctypes, "CDLL", None)
     assert keep_freed_memory() is False
+
+
+# Operations.
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_counts_the_operations_of_training(tmp_path: Path, tokenizer: VaswaniTokenizer, accumulation: int) -> None:
+    model = make_model()
+    model.set_attn_implementation("eager")  # PyTorch's counter does not know CPU's fused attention
+    trainer = make_trainer(model, tokenizer, tmp_path, gradient_accumulation_steps=accumulation)
+    with FlopCounterMode(display=False) as counter:
+        trainer.train()
+    assert sum(map(len, trainer.batches.values())) == EPOCHS * STEPS_AN_EPOCH * accumulation
+    assert trainer.state.total_flos == counter.get_total_flops() > 0
+
+
+def test_operations_are_kept_in_checkpoints(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    settings = {"save_strategy": "steps", "save_steps": RESUME_FROM, "logging_steps": 3}
+    whole = make_trainer(make_model(), tokenizer, tmp_path, **settings)
+    whole.train()
+    checkpoint = tmp_path / f"checkpoint-{RESUME_FROM}"
+    before = TrainerState.load_from_json(str(checkpoint / "trainer_state.json")).total_flos
+    resumed = make_trainer(make_model(), tokenizer, tmp_path, **settings)
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+    assert 0 < before < resumed.state.total_flos == whole.state.total_flos

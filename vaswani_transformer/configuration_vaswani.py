@@ -1,9 +1,13 @@
 """The hyper-parameters of the model: section 3 of the paper, and Table 3's variations of them."""
 
+import copy
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
+
+from .pipeline_vaswani import install_translation_task
 
 
 # Table 3, row by row: what differs from the base model. Label smoothing (rows D) belongs to the training target, but
@@ -31,8 +35,29 @@ PAPER_VARIANTS: dict[str, dict[str, Any]] = {
     "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
 }
 
-_POSITIVE = ("vocab_size", "d_model", "d_ff", "num_heads", "d_k", "d_v", "encoder_layers", "decoder_layers")
+_LAYERS = ("encoder_layers", "decoder_layers")
+_POSITIVE = (*_LAYERS, "vocab_size", "target_vocab_size", "d_model", "d_ff", "decoder_d_ff", "num_heads", "d_k", "d_v")
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+
+
+# Where a directory or Hub repository has the code that it is saved with.
+_AUTO_MAP = {
+    "AutoConfig": "configuration_vaswani.VaswaniConfig",
+    "AutoModel": "modeling_vaswani.VaswaniModel",
+    "AutoModelForSeq2SeqLM": "modeling_vaswani.VaswaniForConditionalGeneration",
+}
+_CUSTOM_PIPELINES = {
+    "translation": {
+        "impl": "pipeline_vaswani.VaswaniTranslationPipeline",
+        "pt": ["AutoModelForSeq2SeqLM"],
+        "type": "text",
+    }
+}
+
+# Whether this file runs as code of a repository. Its user has no package to install the task, and loads this first.
+_IS_REMOTE_CODE = __name__.startswith("transformers_modules.")
+if _IS_REMOTE_CODE:
+    install_translation_task()
 
 
 @strict
@@ -55,8 +80,22 @@ class VaswaniConfig(PreTrainedConfig):
         layer_norm_eps: Added to the variance; the authors' code has 1e-6.
         attention_bias: Whether the four projections of attention have biases, as the authors' code of June 2017 did.
         position_encoding: "sinusoidal" is the formula of 3.5, sines and cosines interleaved; "sinusoidal_halves" is
-            the layout of the authors' code, all sines before all cosines; "learned" is row E of Table 3.
+            the layout of the authors' code, all sines before all cosines; "learned" is row E of Table 3;
+            "sinusoidal_marian" is Marian's, the paper's frequencies in the authors' layout.
         max_position_embeddings: Rows of a learned position table. Sinusoids have no such limit.
+        tie_word_embeddings: Whether the embeddings of source and target and the softmax share one matrix (3.4).
+
+    The other fields are for models that were trained elsewhere, see `vaswani_transformer.convert`; their defaults are
+    the paper's.
+
+    Args:
+        activation: Between the two feed-forward layers (3.3), by its name in transformers.
+        decoder_d_ff: Width of the inner feed-forward layer of the decoder; `None` means `d_ff`.
+        target_vocab_size: Size of the target's own vocabulary; `None` means that it is the source's. If given, only
+            the target's embedding and the softmax share a matrix.
+        position_offset: Position of the first token, 0 in the paper; fairseq counts from the padding's id + 1.
+        logits_bias: Whether the softmax has a bias.
+        zero_padding_embedding: Whether padding, which is also where the decoder starts, embeds as zero.
 
     Raises:
         ValueError: A value cannot work. The message starts with the field's name.
@@ -65,10 +104,11 @@ class VaswaniConfig(PreTrainedConfig):
     model_type = "vaswani"
     keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {
+        "activation_function": "activation",
         "hidden_size": "d_model",
         "intermediate_size": "d_ff",
         "encoder_ffn_dim": "d_ff",
-        "decoder_ffn_dim": "d_ff",
+        "decoder_ffn_dim": "decoder_d_ff",
         "num_attention_heads": "num_heads",
         "encoder_attention_heads": "num_heads",
         "decoder_attention_heads": "num_heads",
@@ -90,8 +130,14 @@ class VaswaniConfig(PreTrainedConfig):
     label_smoothing: float | int = 0.1
     layer_norm_eps: float = 1e-6
     attention_bias: bool = True
-    position_encoding: Literal["sinusoidal", "sinusoidal_halves", "learned"] = "sinusoidal"
+    position_encoding: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_marian", "learned"] = "sinusoidal"
     max_position_embeddings: int = 1024
+    activation: str = "relu"
+    decoder_d_ff: int | None = None
+    target_vocab_size: int | None = None
+    position_offset: int = 0
+    logits_bias: bool = False
+    zero_padding_embedding: bool = True
     use_cache: bool = True
     is_encoder_decoder: bool = True
     tie_word_embeddings: bool = True
@@ -115,12 +161,27 @@ class VaswaniConfig(PreTrainedConfig):
             raise ValueError(f"variant: there is no {name!r} in Table 3; choose from {', '.join(PAPER_VARIANTS)}")
         return cls(**{**PAPER_VARIANTS[name], **overrides})
 
+    @property
+    def output_vocab_size(self) -> int:
+        """Rows of the softmax."""
+        return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
+
     def __post_init__(self, **kwargs: Any) -> None:
+        if self.decoder_d_ff is None:
+            self.decoder_d_ff = self.d_ff
         for field in ("d_k", "d_v"):
             if getattr(self, field) is None:
                 setattr(self, field, self._width_of_a_head(field))
         self._check_fields()
+        # Saved with every model, but read only by code of a repository: it would demand trust of the package's users.
+        kwargs.pop("custom_pipelines", None)
+        if _IS_REMOTE_CODE:
+            self.custom_pipelines = copy.deepcopy(_CUSTOM_PIPELINES)
         super().__post_init__(**kwargs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, and where the code is that `save_pretrained` puts beside them."""
+        return {**super().to_dict(), "auto_map": dict(_AUTO_MAP), "custom_pipelines": copy.deepcopy(_CUSTOM_PIPELINES)}
 
     def _width_of_a_head(self, field: str) -> int:
         if self.num_heads < 1 or self.d_model % self.num_heads:
@@ -132,7 +193,7 @@ class VaswaniConfig(PreTrainedConfig):
 
     def _check_fields(self) -> None:
         for field in _POSITIVE:
-            if getattr(self, field) < 1:
+            if getattr(self, field) is not None and getattr(self, field) < 1:
                 raise ValueError(f"{field}: must be at least 1, is {getattr(self, field)}")
         for field in _PROBABILITIES:
             if not 0 <= getattr(self, field) < 1:
@@ -143,8 +204,18 @@ class VaswaniConfig(PreTrainedConfig):
             raise ValueError(f"max_position_embeddings: must be at least 1, is {self.max_position_embeddings}")
         if self.position_encoding != "learned" and self.d_model % 2:
             raise ValueError(f"d_model: sinusoids come in pairs, so it must be even, is {self.d_model}")
+        if self.position_offset < 0:
+            raise ValueError(f"position_offset: must be at least 0, is {self.position_offset}")
+        if self.activation not in ACT2FN:
+            raise ValueError(f"activation: transformers knows no {self.activation!r}; choose from {', '.join(ACT2FN)}")
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
         for field in ("pad_token_id", "decoder_start_token_id", "eos_token_id"):
+            vocabulary = self.output_vocab_size
+            if field == "pad_token_id":
+                vocabulary = min(vocabulary, self.vocab_size)
             tokens = getattr(self, field)
             for token in tokens if isinstance(tokens, list) else [tokens]:
-                if token is None or not 0 <= token < self.vocab_size:
-                    raise ValueError(f"{field}: must be a row of the vocabulary of {self.vocab_size}, is {token}")
+                if token is None or not 0 <= token < vocabulary:
+                    raise ValueError(f"{field}: must be a row of the vocabulary of {vocabulary}, is {token}")

@@ -453,7 +453,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         have a row for each of the `num_beams` hypotheses of a sentence."""
         settings, beams = generation_config, generation_config.num_beams
         prefixes = input_ids[::beams]
-        search = BeamSearch(self.config.vocab_size, prefixes, logits_processor, stopping_criteria, settings)
+        search = BeamSearch(self.config.output_vocab_size, prefixes, logits_processor, stopping_criteria, settings)
         given = model_kwargs.get("past_key_values")
         if given is not None and given.get_seq_length() > 0:
             raise ValueError("past_key_values: beam search keeps its own; give the tokens so far as decoder_input_ids")

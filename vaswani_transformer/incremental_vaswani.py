@@ -25,8 +25,8 @@ BLOCK = 32
 _STREAMS: dict[torch.device, Any] = {}  # on which CUDA graphs are captured
 
 
-def joined_projection(linears: list[nn.Linear], relu: bool = False) -> Projection:
-    """One product for several linear layers of the same input, whose outputs stand side by side.
+def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = None) -> Projection:
+    """One product for several linear layers of the same input, whose outputs stand side by side, and an activation.
 
     On CPU the weights are repacked once for oneDNN, which then multiplies few rows up to five times as fast. Layers
     that are more than plain `nn.Linear`, such as adapters or quantised ones, are called as they are.
@@ -38,18 +38,19 @@ def joined_projection(linears: list[nn.Linear], relu: bool = False) -> Projectio
 
     if not all(is_plain(linear) for linear in linears):
         modules = list(linears)
-        return lambda x: F.relu(_side_by_side(modules, x)) if relu else _side_by_side(modules, x)
+        return _activated(lambda x: torch.cat([module(x) for module in modules], dim=-1), activation)
     weight = _joined([linear.weight for linear in linears])  # [outputs, inputs]
     bias = None if linears[0].bias is None else _joined([linear.bias for linear in linears])
     if _onednn_multiplies(weight):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
-        activation = "relu" if relu else "none"
-        return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, activation, [], "")
-    return lambda x: F.relu(F.linear(x, weight, bias)) if relu else F.linear(x, weight, bias)
+        if isinstance(activation, nn.ReLU):
+            return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "relu", [], "")
+        return _activated(lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""), activation)
+    return _activated(lambda x: F.linear(x, weight, bias), activation)
 
 
-def _side_by_side(modules: list[nn.Linear], x: torch.Tensor) -> torch.Tensor:
-    return torch.cat([module(x) for module in modules], dim=-1)
+def _activated(product: Projection, activation: nn.Module | None) -> Projection:
+    return product if activation is None else lambda x: activation(product(x))
 
 
 def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -160,7 +161,7 @@ class IncrementalLayer:
         self.layer = layer
         self.self_attention = SelfAttentionTree(layer.self_attn, encoded, nodes)
         self.source_attention = SourceAttention(layer.encoder_attn, encoded)
-        self.inner = joined_projection([layer.feed_forward.fc1], relu=True)
+        self.inner = joined_projection([layer.feed_forward.fc1], layer.feed_forward.activation)
         self.outer = joined_projection([layer.feed_forward.fc2])
 
     def __call__(

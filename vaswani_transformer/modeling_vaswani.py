@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers import initialization as init
+from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -134,16 +135,17 @@ class VaswaniAttention(nn.Module):
 
 
 class VaswaniFeedForward(nn.Module):
-    """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2`."""
+    """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2`, max(0, .) being "relu"."""
 
-    def __init__(self, config: VaswaniConfig) -> None:
+    def __init__(self, config: VaswaniConfig, d_ff: int) -> None:
         super().__init__()
         self.activation_dropout = config.activation_dropout
-        self.fc1 = nn.Linear(config.d_model, config.d_ff)
-        self.fc2 = nn.Linear(config.d_ff, config.d_model)
+        self.activation = ACT2FN[config.activation]
+        self.fc1 = nn.Linear(config.d_model, d_ff)
+        self.fc2 = nn.Linear(d_ff, config.d_model)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        inner = F.relu(self.fc1(hidden_states))  # [batch, length, d_ff]
+        inner = self.activation(self.fc1(hidden_states))  # [batch, length, d_ff]
         inner = F.dropout(inner, p=self.activation_dropout, training=self.training)
         return self.fc2(inner)  # [batch, length, d_model]
 
@@ -151,23 +153,30 @@ class VaswaniFeedForward(nn.Module):
 class VaswaniEmbedding(nn.Embedding):
     """Embeddings times sqrt(d_model) (3.4). Padding, which is also where the decoder starts, embeds as zero."""
 
+    def __init__(self, config: VaswaniConfig, vocab_size: int) -> None:
+        super().__init__(vocab_size, config.d_model, config.pad_token_id)
+        self.zero_padding = config.zero_padding_embedding
+
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         embedded = super().forward(input_ids) * math.sqrt(self.embedding_dim)  # [batch, length, d_model]
+        if not self.zero_padding:
+            return embedded
         # The padding row itself is not zero: the softmax shares it, and trains it.
         return embedded.masked_fill(input_ids.eq(self.padding_idx).unsqueeze(-1), 0.0)
 
 
 def sinusoidal_positions(
-    positions: torch.Tensor, d_model: int, interleaved: bool = True, dtype: torch.dtype = torch.float32
+    positions: torch.Tensor, d_model: int, layout: str = "sinusoidal", dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
     """Positional encoding (3.5), computed where it is needed, so that no length is too long and nothing is saved.
 
     Args:
         positions: Integers of any shape.
         d_model: Even width of the encoding.
-        interleaved: True: `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`, `PE(pos, 2i+1) = cos(...)`, the paper's
-            formula. False: the authors' code, sines in the first half, cosines in the second, the timescales a
-            geometric progression from 1 to 10000, both included.
+        layout: "sinusoidal": `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`, `PE(pos, 2i+1) = cos(...)`, the paper's
+            formula. "sinusoidal_halves": the authors' code, sines in the first half, cosines in the second, the
+            timescales a geometric progression from 1 to 10000, both included. "sinusoidal_marian": such halves, with
+            the formula's timescales.
         dtype: Type of the result; the angles are computed in float64, for float32 is off by 5e-4 at position 10,000.
 
     Returns:
@@ -177,9 +186,10 @@ def sinusoidal_positions(
     precision = torch.float32 if positions.device.type == "mps" else torch.float64
     half = d_model // 2
     exponent = torch.arange(half, dtype=precision, device=positions.device)
-    exponent = exponent / (half if interleaved else max(half - 1, 1))  # [d_model / 2], from 0 to (almost) 1
+    largest = max(half - 1, 1) if layout == "sinusoidal_halves" else half
+    exponent = exponent / largest  # [d_model / 2], from 0 to (almost) 1
     angles = positions.unsqueeze(-1).to(precision) * torch.exp(-math.log(10000.0) * exponent)
-    if interleaved:
+    if layout == "sinusoidal":
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
     return torch.cat((angles.sin(), angles.cos()), dim=-1).to(dtype)
 
@@ -195,9 +205,9 @@ class VaswaniPositionalEncoding(nn.Module):
 
     def forward(self, positions: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
         """Encode integer `positions` as `[*positions.shape, d_model]`; `length` is the longest possible so far."""
-        if self.config.position_encoding != "learned":
-            interleaved = self.config.position_encoding == "sinusoidal"
-            return sinusoidal_positions(positions, self.config.d_model, interleaved, dtype)
+        layout = self.config.position_encoding
+        if layout != "learned":
+            return sinusoidal_positions(positions + self.config.position_offset, self.config.d_model, layout, dtype)
         if length > self.config.max_position_embeddings:
             raise ValueError(
                 f"a sequence of {length} tokens exceeds the learned position table of "
@@ -241,7 +251,7 @@ class VaswaniEncoderLayer(GradientCheckpointingLayer):
         super().__init__()
         self.self_attn = VaswaniAttention(config, layer_idx)
         self.self_attn_residual = VaswaniResidual(config)
-        self.feed_forward = VaswaniFeedForward(config)
+        self.feed_forward = VaswaniFeedForward(config, config.d_ff)
         self.feed_forward_residual = VaswaniResidual(config)
 
     def forward(
@@ -261,7 +271,7 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         self.self_attn_residual = VaswaniResidual(config)
         self.encoder_attn = VaswaniAttention(config, layer_idx, is_cross=True)
         self.encoder_attn_residual = VaswaniResidual(config)
-        self.feed_forward = VaswaniFeedForward(config)
+        self.feed_forward = VaswaniFeedForward(config, config.decoder_d_ff)
         self.feed_forward_residual = VaswaniResidual(config)
 
     def forward(
@@ -296,6 +306,16 @@ class VaswaniPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
 
+    @property
+    def _shares_embeddings(self) -> bool:
+        """Whether source and target have one vocabulary, and one matrix for it."""
+        return self.config.tie_word_embeddings and self.config.target_vocab_size is None
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        if not self._shares_embeddings:
+            raise ValueError("resize_token_embeddings: source and target have embeddings of their own; train anew")
+        return super().resize_token_embeddings(*args, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """The authors' code: Glorot-uniform weights, that is, within sqrt(6 / (fan_in + fan_out)), zero biases, and
@@ -319,7 +339,7 @@ class VaswaniEncoder(VaswaniPreTrainedModel):
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = VaswaniEmbedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_tokens = VaswaniEmbedding(config, config.vocab_size)
         self.embed_positions = VaswaniPositionalEncoding(config)
         self.layers = nn.ModuleList([VaswaniEncoderLayer(config, i) for i in range(config.encoder_layers)])
         self.gradient_checkpointing = False
@@ -364,7 +384,7 @@ class VaswaniDecoder(VaswaniPreTrainedModel):
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = VaswaniEmbedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.embed_tokens = VaswaniEmbedding(config, config.output_vocab_size)
         self.embed_positions = VaswaniPositionalEncoding(config)
         self.layers = nn.ModuleList([VaswaniDecoderLayer(config, i) for i in range(config.decoder_layers)])
         self.gradient_checkpointing = False
@@ -424,23 +444,25 @@ class VaswaniDecoder(VaswaniPreTrainedModel):
 class VaswaniModel(VaswaniPreTrainedModel):
     """Encoder and decoder (Figure 1), without the softmax."""
 
-    _tied_weights_keys = {
-        "encoder.embed_tokens.weight": "shared.weight",
-        "decoder.embed_tokens.weight": "shared.weight",
-    }
-
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config)
-        self.shared = VaswaniEmbedding(config.vocab_size, config.d_model, config.pad_token_id)
+        if self._shares_embeddings:
+            self.shared = VaswaniEmbedding(config, config.vocab_size)
+            self._tied_weights_keys = {
+                "encoder.embed_tokens.weight": "shared.weight",
+                "decoder.embed_tokens.weight": "shared.weight",
+            }
         self.encoder = VaswaniEncoder(config)
         self.decoder = VaswaniDecoder(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.shared
+        return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: VaswaniEmbedding) -> None:
-        self.shared = self.encoder.embed_tokens = self.decoder.embed_tokens = value
+        self.encoder.embed_tokens = value
+        if self._shares_embeddings:
+            self.shared = self.decoder.embed_tokens = value
 
     @can_return_tuple
     def forward(
@@ -492,16 +514,14 @@ class VaswaniModel(VaswaniPreTrainedModel):
 class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationMixin):
     """The whole model: encoder, decoder, and the softmax that shares the embedding matrix (3.4)."""
 
-    _tied_weights_keys = {
-        "lm_head.weight": "model.shared.weight",
-        "model.encoder.embed_tokens.weight": "model.shared.weight",
-        "model.decoder.embed_tokens.weight": "model.shared.weight",
-    }
-
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config)
         self.model = VaswaniModel(config)
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.d_model, config.output_vocab_size, bias=config.logits_bias)
+        self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+        if self._shares_embeddings:
+            names = ("lm_head", "model.encoder.embed_tokens", "model.decoder.embed_tokens")
+            self._tied_weights_keys = {f"{name}.weight": "model.shared.weight" for name in names}
         self.generation_config = paper_generation_config(config)
         self.post_init()
 

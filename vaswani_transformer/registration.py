@@ -1,7 +1,8 @@
 """What importing the package does to transformers, all of it.
 
-Every entry here has the same reason: a user who has imported the package finds its model through transformers' own
-entry points, `AutoConfig`, `AutoModelForSeq2SeqLM`, `AutoTokenizer` and `pipeline("translation")`.
+A user who has imported the package finds its model through transformers' own entry points, `AutoConfig`,
+`AutoModelForSeq2SeqLM`, `AutoTokenizer` and `pipeline("translation")`; and what this user saves or pushes brings its
+code along, for those who have transformers only.
 """
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
@@ -19,3 +20,8 @@ def register() -> None:
     AutoModelForSeq2SeqLM.register(VaswaniConfig, VaswaniForConditionalGeneration, exist_ok=True)
     AutoTokenizer.register(VaswaniConfig, fast_tokenizer_class=VaswaniTokenizer, exist_ok=True)
     install_translation_task()
+    # From here on `save_pretrained` copies the files with these classes, and what they import, beside the weights.
+    VaswaniConfig.register_for_auto_class("AutoConfig")
+    VaswaniModel.register_for_auto_class("AutoModel")
+    VaswaniForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+    VaswaniTokenizer.register_for_auto_class("AutoTokenizer")

@@ -190,7 +190,7 @@ def as_marian(model: VaswaniForConditionalGeneration) -> MarianMTModel:
     for module in marian.modules():
         if isinstance(module, torch.nn.LayerNorm):
             module.eps = config.layer_norm_eps
-    table = sinusoidal_positions(torch.arange(1024), config.d_model, config.position_encoding == "sinusoidal")
+    table = sinusoidal_positions(torch.arange(1024), config.d_model, config.position_encoding)
     for stack in (marian.model.encoder, marian.model.decoder):
         stack.embed_positions.weight.data = table.clone()
         stack.embed_tokens.weight.data[config.pad_token_id] = 0  # Marian has no other way to start from zero

@@ -1,8 +1,45 @@
-"""BLEU by sacreBLEU as an `evaluate.Metric` without network: `Bleu()`, or `evaluate.load` with this file's path."""
+"""BLEU by sacreBLEU as an `evaluate.Metric` without network: `Bleu()`, or `evaluate.load` with this file's path.
+
+It needs nothing else of the package: a folder or a Space of the Hub that is named `bleu` and holds it is a metric too.
+"""
 
 import datasets
 import evaluate
 import sacrebleu
+
+
+_CITATION = """\
+@inproceedings{post2018,
+    title = "A Call for Clarity in Reporting {BLEU} Scores",
+    author = "Post, Matt",
+    booktitle = "Proceedings of the Third Conference on Machine Translation: Research Papers",
+    year = "2018",
+    pages = "186--191",
+    doi = "10.18653/v1/W18-6319",
+}
+@inproceedings{papineni2002,
+    title = "{BLEU}: a Method for Automatic Evaluation of Machine Translation",
+    author = "Papineni, Kishore and Roukos, Salim and Ward, Todd and Zhu, Wei-Jing",
+    booktitle = "Proceedings of the 40th Annual Meeting of the Association for Computational Linguistics",
+    year = "2002",
+    pages = "311--318",
+    doi = "10.3115/1073083.1073135",
+}"""
+
+_DESCRIPTION = """\
+Corpus BLEU as sacreBLEU computes it: the geometric mean of the precisions of 1-grams to 4-grams, times a penalty for
+brevity, with the signature without which two scores cannot be compared."""
+
+_INPUTS = """\
+Args:
+    predictions: Translations, not tokenized.
+    references: One reference, or a list of them, for each prediction; all have the same number.
+    tokenize: Name of sacreBLEU's tokenizer, "13a" by default.
+    lowercase: Whether case is ignored.
+
+Returns:
+    "score" from 0 to 100, "precisions" in percent, "brevity_penalty", "hypothesis_length" and "reference_length" in
+    tokens, and "signature"."""
 
 
 class Bleu(evaluate.Metric):
@@ -11,16 +48,17 @@ class Bleu(evaluate.Metric):
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
         return evaluate.MetricInfo(
-            description="Corpus BLEU by sacreBLEU, with its signature.",
-            citation="",
-            inputs_description=(
-                "predictions: detokenized sentences; references: one sentence, or a list of them, for each prediction; "
-                'tokenize: sacreBLEU\'s tokenizer, "13a" by default; lowercase: ignore case.'
-            ),
+            description=_DESCRIPTION,
+            citation=_CITATION,
+            inputs_description=_INPUTS,
             features=[
                 datasets.Features({"predictions": text, "references": text}),
                 datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),
             ],
+            homepage="https://github.com/mjpost/sacrebleu",
+            license="Apache-2.0",
+            codebase_urls=["https://github.com/mjpost/sacrebleu"],
+            reference_urls=["https://aclanthology.org/W18-6319", "https://aclanthology.org/P02-1040"],
         )
 
     def _compute(self, predictions, references, tokenize="13a", lowercase=False):

@@ -94,12 +94,28 @@ def export_ctranslate2(
     return output
 
 
+_EXPRESSIBLE = {
+    "activation": "relu",
+    "tie_word_embeddings": True,
+    "target_vocab_size": None,
+    "logits_bias": False,
+    "position_offset": 0,
+    "zero_padding_embedding": True,
+}
+
+
 def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> None:
     if config.d_k != config.d_v:
         raise ValueError(
             f"d_k: CTranslate2 has one width for the queries, keys and values of a head, "
             f"but d_k = {config.d_k} and d_v = {config.d_v}; train a model with equal ones to export it"
         )
+    for field, value in _EXPRESSIBLE.items():
+        if getattr(config, field) != value:
+            raise ValueError(
+                f"{field}: only {value!r} is exported, not {getattr(config, field)!r}; for a model that was converted, "
+                f"give the original to CTranslate2's own converters"
+            )
     if isinstance(config.eos_token_id, list):
         raise ValueError(f"eos_token_id: CTranslate2 has one end of sentence, not {config.eos_token_id}; set one")
     if others := set(settings.to_diff_dict()) - _SETTINGS:
@@ -172,7 +188,7 @@ def _positions(stack: Any) -> torch.Tensor:
     config = stack.config
     if config.position_encoding == "learned":
         return _copy(stack.embed_positions.table.weight)
-    return sinusoidal_positions(torch.arange(_SINUSOIDS), config.d_model, config.position_encoding == "sinusoidal")
+    return sinusoidal_positions(torch.arange(_SINUSOIDS), config.d_model, config.position_encoding)
 
 
 def _fill_attention(spec: Any, attention: Any, norm: nn.LayerNorm) -> None:

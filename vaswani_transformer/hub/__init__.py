@@ -2,6 +2,7 @@
 
 from .model_card import write_model_card
 from .provenance import describe_run
+from .push import prepare_repository, push_or_explain
 
 
-__all__ = ["describe_run", "write_model_card"]
+__all__ = ["describe_run", "prepare_repository", "push_or_explain", "write_model_card"]

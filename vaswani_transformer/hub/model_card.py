@@ -30,34 +30,40 @@ _PAPER_SETTINGS = {
 def write_model_card(path: str | Path, results: dict[str, Any], picture: str | None = "learning_curve.png") -> None:
     """Write the card of a run as Markdown with the metadata that the Hub reads.
 
+    What the results lack, the card does not mention.
+
     Args:
         path: The file to write, README.md in the model's directory.
         results: What `recipes/train_wmt.py` writes as `all_results.json`.
         picture: Name of the learning curve beside the card.
     """
     source, target = results["data"]["source_language"], results["data"]["target_language"]
-    name = f"vaswani-{source}-{target}"
-    data = ModelCardData(
-        language=[source, target],
-        library_name="transformers",
-        pipeline_tag="translation",
-        tags=["vaswani", "translation"],
-        metrics=["sacrebleu"] if _scored(results) else None,
-        model_name=name,
-        eval_results=_eval_results(results, source, target) or None,
-    )
+    data = _metadata(results, source, target)
     sections = [
-        f"---\n{data.to_yaml()}\n---\n\n# {name}",
-        f'The Transformer of "Attention Is All You Need", trained from scratch to translate from `{source}` to '
-        f"`{target}`.",
+        f"---\n{data.to_yaml()}\n---\n\n# {data.model_name}",
+        'The Transformer of ["Attention Is All You Need"](https://arxiv.org/abs/1706.03762), trained from scratch to '
+        f"translate from `{source}` to `{target}`.",
         _scores(results),
         _use(results, source, target),
         _training(results),
         f"![Learning curve]({picture})" if picture else "",
-        "## Limits\n\nThe model has seen the training corpus named above and nothing else. Text of another kind, "
-        "longer sentences, and words that are rare there will be translated badly; no person has checked its output.",
+        _limits(results, source, target),
     ]
     ModelCard("\n\n".join(section for section in sections if section) + "\n").save(path)
+
+
+def _metadata(results: dict[str, Any], source: str, target: str) -> ModelCardData:
+    return ModelCardData(
+        language=[source, target],
+        license=results["data"].get("license"),
+        library_name="transformers",
+        pipeline_tag="translation",
+        tags=["vaswani", "translation"],
+        datasets=results["data"].get("datasets") or None,
+        metrics=["sacrebleu"] if _scored(results) else None,
+        model_name=(results["run"].get("repository") or f"vaswani-{source}-{target}").split("/")[-1],
+        eval_results=_eval_results(results, source, target) or None,
+    )
 
 
 def _corpus(files: list[str]) -> str:
@@ -72,14 +78,17 @@ def _scored(results: dict[str, Any]) -> list[str]:
 def _eval_results(results: dict[str, Any], source: str, target: str) -> list[EvalResult]:
     if "test" not in results:
         return []
-    name = _corpus(results["data"]["test"])
-    bleu = results["test"]["bleu"]
+    data, bleu = results["data"], results["test"]["bleu"]
+    name = _corpus(data["test"])
+    from_hub = data["test"][0] in (data.get("datasets") or [])
     return [
         EvalResult(
             task_type="translation",
             task_name=f"Translation {source}-{target}",
             dataset_type=name,
             dataset_name=name,
+            dataset_config=data.get("dataset_config") if from_hub else None,
+            dataset_split="test" if from_hub else None,
             metric_type="sacrebleu",
             metric_name=f"sacreBLEU {bleu['signature']}",
             metric_value=round(bleu["score"], 2),
@@ -90,9 +99,10 @@ def _eval_results(results: dict[str, Any], source: str, target: str) -> list[Eva
 def _scores(results: dict[str, Any]) -> str:
     if not _scored(results):
         return ""
+    model = "averaged model" if results["training"]["averaged"] else "last step"
     titles = {
-        "validation": "validation, averaged model",
-        "test": "test, averaged model",
+        "validation": f"validation, {model}",
+        "test": f"test, {model}",
         "test_last_checkpoint": "test, last checkpoint",
     }
     rows = ["## Results", "", "| set, model | sentences | sacreBLEU | perplexity per sub-word |", "|---|---|---|---|"]
@@ -108,40 +118,86 @@ def _scores(results: dict[str, Any]) -> str:
 
 def _use(results: dict[str, Any], source: str, target: str) -> str:
     example = results["examples"][0]["source"] if results.get("examples") else "..."
-    return f"""## Use
+    repository = results["run"].get("repository")
+    model = f'model="{repository or "path/to/this/directory"}"'
+    ours = _snippet("import vaswani_transformer\n", f'"translation_{source}_to_{target}", {model}', example)
+    if not repository:
+        return f"## Use\n\n{ours}"
+    remote = _snippet("", f'"translation", {model}, trust_remote_code=True', example)
+    return "\n\n".join(
+        [
+            "## Use",
+            "With transformers and PyTorch alone; transformers then runs the code in this repository:",
+            remote,
+            "With the package `vaswani_transformer` installed, whose code runs instead:",
+            ours,
+        ]
+    )
 
-```python
-import vaswani_transformer
-from transformers import pipeline
 
-translator = pipeline("translation_{source}_to_{target}", model="path/to/this/directory")
+def _snippet(first_lines: str, arguments: str, example: str) -> str:
+    return f"""```python
+{first_lines}from transformers import pipeline
+
+translator = pipeline({arguments})
 translator({example!r})
 ```"""
 
 
 def _training(results: dict[str, Any]) -> str:
     training, data, run = results["training"], results["data"], results["run"]
-    settings = {**results["model"], **results["settings"], "steps": training["steps"]}
-    rows = [f"| {field} | {settings[field]:,g} | {paper} |" for field, paper in _PAPER_SETTINGS.items()]
     dropped = ", ".join(f"{count} {reason}" for reason, count in data["cleaning"].items() if reason != "kept")
-    return "\n".join(
-        [
-            "## Training",
-            "",
-            f"- Corpus: {_corpus(data['train'])}; {data['cleaning']['kept']:,} pairs kept; dropped: {dropped}.",
-            f"- Command: `{run['command']}`",
-            f"- Commit: `{run['commit']}`, {run['date']}",
-            f"- Hardware: {run['hardware']}, {training['processes']} process(es)",
-            f"- Time: {training['seconds'] / 60:.1f} minutes of training, {training['steps']} steps, "
-            f"{training['epochs']:.1f} epochs, {training['target_tokens']:,} target tokens"
-            + (f"; minutes and tokens since {training['resumed_from']}" if training["resumed_from"] else ""),
-            f"- Padding: {training['padding_share']:.1%} of all tokens",
-            f"- Parameters: {results['model']['parameters']:,}",
-            f"- Averaged: {', '.join(training['averaged'])}",
-            f"- Versions: {', '.join(f'{name} {version}' for name, version in run['versions'].items())}",
-            "",
-            "| setting | this run | the paper |",
-            "|---|---|---|",
-            *rows,
-        ]
+    since = training["resumed_from"]
+    facts = [
+        f"Corpus: {_corpus(data['train'])}; {data['cleaning']['kept']:,} pairs kept; dropped: {dropped}.",
+        f"Command: `{run['command']}`",
+        f"Commit: `{run['commit']}`, {run['date']}",
+        f"Hardware: {run['hardware']}, {training['processes']} process(es)",
+        f"Time: {training['seconds'] / 60:.1f} minutes of training, {training['steps']} steps, "
+        f"{training['epochs']:.1f} epochs, {training['target_tokens']:,} target tokens"
+        + (f"; minutes and tokens since {since}" if since else ""),
+        *(_cost(training["cost"], since) if "cost" in training else []),
+        f"Padding: {training['padding_share']:.1%} of all tokens",
+        f"Parameters: {results['model']['parameters']:,}",
+        *([f"Averaged: {', '.join(training['averaged'])}"] if training["averaged"] else []),
+        f"Versions: {', '.join(f'{name} {version}' for name, version in run['versions'].items())}",
+    ]
+    return "\n".join(["## Training", "", *(f"- {fact}" for fact in facts), "", *_settings(results)])
+
+
+def _cost(cost: dict[str, Any], since: str | None) -> list[str]:
+    """What `evaluation.training_cost` found, beside Table 2."""
+    dtype = f" in {cost['dtype']}" if "dtype" in cost else ""
+    return [
+        f"Cost: {_scientific(cost['by_the_papers_accounting'])} FLOPs by the paper's accounting, time x devices x rate "
+        f"(the paper: base 3.3e18, big 2.3e19); {_scientific(cost['counted'])} FLOPs, {cost['utilisation']:.1%} of "
+        "that, counted from the matrix products" + (f"; both since {since}" if since else ""),
+        f"Rate: {_scientific(cost['rate'])} FLOPs a second on each device, measured by large matrix products{dtype}",
+    ]
+
+
+def _scientific(number: float) -> str:
+    mantissa, exponent = f"{number:.2e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _settings(results: dict[str, Any]) -> list[str]:
+    """The settings of the run beside the paper's, as the lines of a table."""
+    values = {**results["model"], **results["settings"], "steps": results["training"]["steps"]}
+    reported = [field for field in _PAPER_SETTINGS if field in values]
+    rows = [f"| {field} | {_grouped(values[field])} | {_PAPER_SETTINGS[field]} |" for field in reported]
+    return ["| setting | this run | the paper |", "|---|---|---|", *rows]
+
+
+def _grouped(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:,g}"
+
+
+def _limits(results: dict[str, Any], source: str, target: str) -> str:
+    longest = results["data"].get("max_length")
+    longer = f"sentences of more than {longest} sub-words, which training left out" if longest else "longer sentences"
+    return (
+        f"## Limits\n\nThe model translates from `{source}` to `{target}` only. It has seen the training corpus named "
+        f"above and nothing else, and has learned its errors and its biases too. Text of another kind, {longer}, and "
+        "words that are rare there will be translated badly; no person has checked its output."
     )

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
+from huggingface_hub import ModelCard
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -124,6 +126,23 @@ class VaswaniTrainer(Seq2SeqTrainer):
             # A tensor, since counting must not wait for the device; of integers, since a run has billions of tokens.
             self._target_tokens = self._target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> float:
+        """Those of training on a micro-batch; their sum over all processes and steps is `state.total_flos`."""
+        from ..evaluation.flops import training_flops  # not above: its package imports much that a model does not need
+
+        sentences, source_length = inputs["input_ids"].shape
+        return training_flops(self.model.config, sentences, source_length, inputs["labels"].shape[1])
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write transformers' card, with the task that the Hub is to know; a card that is there already stays."""
+        path = Path(self.args.output_dir, "README.md")
+        if not self.is_world_process_zero() or path.exists():
+            return
+        super().create_model_card(*args, **kwargs)
+        card = ModelCard.load(path)
+        card.data.pipeline_tag = "translation"
+        card.save(path)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and self.batch_sampler is not None:

@@ -1,0 +1,80 @@
+"""Operations against PyTorch's own counter, the rate by a clock that runs as operations are done, the cost against
+Table 2."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.evaluation import flops, sustained_rate, training_cost, training_flops
+
+
+SMALL = {"vocab_size": 37, "d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"d_k": 5, "d_v": 7},
+        {"num_heads": 1, "d_k": 9, "encoder_layers": 3, "decoder_layers": 1},
+        {"attention_bias": False, "position_encoding": "learned"},
+        {"decoder_d_ff": 56, "target_vocab_size": 41},
+        {"tie_word_embeddings": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("sentences", "source_length", "target_length"), [(3, 6, 4), (1, 2, 11), (5, 1, 1)])
+def test_counts_what_pytorch_counts(changes, sentences, source_length, target_length):
+    config = VaswaniConfig(**{**SMALL, **changes}, attn_implementation="eager")
+    model = VaswaniForConditionalGeneration(config).train()
+    source = torch.randint(3, 37, (sentences, source_length))
+    labels = torch.randint(3, 37, (sentences, target_length))
+    source[1:, 4:] = 0
+    labels[1:, 2:] = -100
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=source, labels=labels).loss.backward()
+    assert counter.get_total_flops() > 0
+    assert training_flops(config, sentences, source_length, target_length) == counter.get_total_flops()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float, list[float]], None]]:
+    """Gives the machine a rate: time then passes only by the operations that PyTorch counts, and interruptions."""
+
+    def set_rate(rate: float, interruptions: list[float]) -> None:
+        waits = iter(interruptions)
+        passed = 0.0
+
+        def perf_counter() -> float:
+            nonlocal passed
+            passed += next(waits, 0.0)
+            return passed + counter.get_total_flops() / rate
+
+        monkeypatch.setattr(flops, "time", SimpleNamespace(perf_counter=perf_counter))
+
+    with FlopCounterMode(display=False) as counter:
+        yield set_rate
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rate", [1e8, 1e10])
+def test_rate_is_operations_a_second(clock, rate, dtype):
+    clock(rate, [])
+    assert sustained_rate("cpu", dtype) == pytest.approx(rate, rel=1e-9)
+
+
+def test_rate_is_that_of_the_quickest_product(clock):
+    # What delays one reading of the clock after another: the second product of those that count is not interrupted.
+    clock(1e11, [9.0, 9.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.0, 0.0, 0.1, 0.1, 0.1])
+    assert sustained_rate(torch.device("cpu")) == pytest.approx(1e11, rel=1e-9)
+
+
+@pytest.mark.parametrize(("days", "table_2"), [(0.5, "3.3e+18"), (3.5, "2.3e+19")], ids=["base", "big"])
+def test_cost_by_the_papers_accounting_is_that_of_table_2(days, table_2):
+    cost = training_cost(days * 86400, devices=8, rate=9.5e12, counted=1e18)  # P100s, footnote 5
+    assert f"{cost['by_the_papers_accounting']:.1e}" == table_2
+    assert cost["utilisation"] * cost["by_the_papers_accounting"] == pytest.approx(cost["counted"])
+    assert (cost["rate"], cost["counted"]) == (9.5e12, 1e18)

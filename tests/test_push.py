@@ -1,0 +1,232 @@
+"""A push from a real training run, read back in fresh processes, with and without this package."""
+
+import json
+import math
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import REPOSITORY
+from hub_server import HubServer, Repository
+from huggingface_hub import ModelCard
+
+
+RUN = (
+    "--config recipes/configs/demo.yaml --vocab_size 600 --encoder_layers 1 --decoder_layers 1 --d_model 32 --d_ff 32 "
+)
+RUN += "--max_steps 4 --save_steps 2 --warmup_steps 4 --logging_steps 2 --push_to_hub --hub_model_id user/en-de"
+
+# What a user types; without the package the import of it fails, as it does where it is not installed.
+TRANSLATE = """
+import sys
+arguments = sys.argv[1:]
+if "package" in arguments:
+    import vaswani_transformer
+else:
+    sys.modules["vaswani_transformer"] = None
+import json
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+name = arguments[0]
+trust = {"trust_remote_code": True} if "trust" in arguments else {}
+text = ["The old man reads a book.", "", "Dogs!"]
+tokenizer = AutoTokenizer.from_pretrained(name, **trust)
+model = AutoModelForSeq2SeqLM.from_pretrained(name, **trust)
+inputs = tokenizer(text[0], return_tensors="pt")
+translator = pipeline("translation_en_to_de", model=name, **trust)
+known = "translation" if name.startswith("/") else None
+results = {
+    "generate": tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True),
+    "translations": [row["translation_text"] for row in translator(text)],
+    # The Hub knows the task of a repository.
+    "no task": [row["translation_text"] for row in pipeline(known, name, **trust)(text)],
+    "objects": [row["translation_text"] for row in pipeline("translation", model=model, tokenizer=tokenizer)(text)],
+    "model": type(AutoModel.from_pretrained(name, **trust)).__name__,
+    "module": type(model).__module__,
+}
+if "save" in arguments:
+    translator.save_pretrained(arguments[1])
+print(json.dumps(results))
+"""
+
+
+def run(command: list[str], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *command], env=environment, cwd=folder, capture_output=True, text=True)
+
+
+def train(folder: Path, environment: dict[str, str], *changes: str) -> subprocess.CompletedProcess:
+    command = [str(REPOSITORY / word) if word.startswith("recipes/") else word for word in RUN.split()]
+    recipe = str(REPOSITORY / "recipes" / "train_wmt.py")
+    return run([recipe, *command, "--output_dir", str(folder / "out"), *changes], environment, folder)
+
+
+def translate(name: str, environment: dict[str, str], folder: Path, *options: str) -> dict:
+    result = run(["-c", TRANSLATE, name, *options], environment, folder)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[HubServer]:
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def pushed(hub, tmp_path_factory) -> SimpleNamespace:
+    """A model that a real run has trained, scored and pushed, as the package itself translates from it by name."""
+    folder = tmp_path_factory.mktemp("pushed")
+    result = train(folder, hub.environment(folder / "home"), "--license", "cc-by-4.0")
+    assert result.returncode == 0, result.stderr[-3000:]
+    fresh = hub.environment(folder / "another home")
+    return SimpleNamespace(
+        out=folder / "out",
+        folder=folder,
+        environment=fresh,
+        expected=translate("user/en-de", fresh, folder, "package"),
+    )
+
+
+def test_a_run_pushes_the_model_its_code_and_its_card_and_nothing_else_of_the_run(hub, pushed):
+    files = hub.repositories["user/en-de"].files
+    weights = {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+    code = {f"{name}_vaswani.py" for name in ("configuration", "modeling", "generation", "incremental", "pipeline")}
+    assert weights | code | {"tokenization_vaswani.py", "README.md", "all_results.json"} <= files.keys()
+    for name, content in files.items():
+        assert not name.startswith("checkpoint-")
+        assert b"hf_right" not in content, f"{name} contains the token"
+        if name != ".gitattributes":
+            assert (pushed.out / name).read_bytes() == content
+
+
+def test_the_card_of_a_run_has_its_results_and_passes_the_hub(hub, pushed, tmp_path):
+    results = json.loads((pushed.out / "all_results.json").read_text(encoding="utf-8"))
+    card = ModelCard.load(pushed.out / "README.md")
+    check = "import sys; from huggingface_hub import ModelCard; ModelCard.load(sys.argv[1]).validate()"
+    validation = run(["-c", check, str(pushed.out / "README.md")], hub.environment(tmp_path), tmp_path)
+    assert validation.returncode == 0, validation.stderr
+    (metric,) = card.data.eval_results
+    assert metric.metric_value == round(results["test"]["bleu"]["score"], 2)
+    assert results["test"]["bleu"]["signature"] in card.content
+    assert (card.data.license, card.data.pipeline_tag) == ("cc-by-4.0", "translation")
+    assert 'model="user/en-de", trust_remote_code=True' in card.content
+    cost = results["training"]["cost"]
+    assert cost["counted"] > 0
+    for number in ("counted", "by_the_papers_accounting"):
+        assert f"{cost[number]:.2e}".partition("e")[0] in card.content
+
+
+def test_translates_in_a_process_without_the_package(pushed):
+    results = translate("user/en-de", pushed.environment, pushed.folder, "trust")
+    assert results["module"].startswith("transformers_modules.")
+    assert {**results, "module": ""} == {**pushed.expected, "module": ""}
+
+
+def test_translates_with_the_package_and_trust(pushed):
+    results = translate("user/en-de", pushed.environment, pushed.folder, "package", "trust")
+    assert {**results, "module": ""} == {**pushed.expected, "module": ""}
+
+
+def test_the_package_runs_its_own_code_and_no_others(pushed):
+    assert pushed.expected["module"] == "vaswani_transformer.modeling_vaswani"
+    assert pushed.expected["translations"] == pushed.expected["no task"] == pushed.expected["objects"]
+    assert pushed.expected["translations"][0] == pushed.expected["generate"]
+    assert pushed.expected["translations"][1] == ""
+
+
+def test_without_package_and_trust_transformers_asks_for_trust(pushed):
+    result = run(["-c", TRANSLATE, "user/en-de"], pushed.environment, pushed.folder)
+    assert result.returncode != 0
+    assert "trust_remote_code=True" in result.stderr
+
+
+def test_what_a_process_without_the_package_saves_is_whole_without_network(pushed, tmp_path):
+    """A directory saved by remote code has the code again, and loads offline."""
+    copy = tmp_path / "copy"
+    translate("user/en-de", pushed.environment, pushed.folder, str(copy), "trust", "save")
+    offline = {**pushed.environment, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    results = translate(str(copy), offline, tmp_path, "trust")
+    assert {**results, "module": ""} == {**pushed.expected, "module": ""}
+
+
+def test_models_tokenizers_and_trainers_push_by_transformers_own_methods(hub, pushed):
+    script = f"""
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from vaswani_transformer import VaswaniTrainer, VaswaniTrainingArguments
+model = AutoModelForSeq2SeqLM.from_pretrained({str(pushed.out)!r})
+tokenizer = AutoTokenizer.from_pretrained({str(pushed.out)!r})
+model.push_to_hub("user/parts")
+tokenizer.push_to_hub("user/parts")
+arguments = VaswaniTrainingArguments("trained", hub_model_id="user/trained", use_cpu=True)
+VaswaniTrainer(model, arguments, processing_class=tokenizer).push_to_hub(private=True)
+"""
+    result = run(["-c", script], pushed.environment, pushed.folder)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert hub.repositories["user/trained"].info("main")["pipeline_tag"] == "translation"
+    assert hub.repositories["user/trained"].private
+    both = translate("user/parts", pushed.environment, pushed.folder, "trust", "no task given")
+    assert both["translations"] == pushed.expected["translations"]
+
+
+def test_what_cannot_be_pushed_is_refused_before_training(hub, tmp_path):
+    result = train(tmp_path, hub.environment(tmp_path / "home", "hf_wrong"))
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith(
+        "train_wmt.py: hub_model_id: cannot write to user/en-de on the Hub"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("repository", ["user/en-de", "closed/new", "user/closed", "not a name"])
+def test_a_repository_must_be_writable(hub, tmp_path, repository):
+    """Also one that exists already, which `create_repo` alone does not ask."""
+    hub.repositories["user/closed"] = Repository("user/closed")
+    hub.repositories["user/closed"].commit({}, "initial commit")
+    hub.read_only = {"closed", "user/closed"}
+    script = f"from vaswani_transformer.hub import prepare_repository; prepare_repository({repository!r})"
+    token = None if repository == "user/en-de" else "hf_right"
+    result = run(["-c", script], hub.environment(tmp_path, token), tmp_path)
+    hub.read_only = set()
+    assert f"ValueError: hub_model_id: cannot write to {repository} on the Hub" in result.stderr.splitlines()[-1]
+    assert "hf auth login" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("trouble", ["drop_uploads", "fail_commits"])
+def test_an_interrupted_push_leaves_the_model_whole_and_says_how_to_go_on(hub, pushed, tmp_path, trouble):
+    setattr(hub, trouble, math.inf)
+    environment = hub.environment(tmp_path / "home")
+    repository, directory = f"user/{trouble}", tmp_path / "out"
+    shutil.copytree(pushed.out, directory)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    script = f"""
+import time
+time.sleep = lambda seconds: None  # between the client's attempts
+from transformers import AutoModelForSeq2SeqLM
+from vaswani_transformer import VaswaniTrainer, VaswaniTrainingArguments
+from vaswani_transformer.hub import prepare_repository, push_or_explain
+prepare_repository({repository!r})
+trainer = VaswaniTrainer(
+    AutoModelForSeq2SeqLM.from_pretrained("out"),
+    VaswaniTrainingArguments("out", hub_model_id={repository!r}, use_cpu=True),
+    data_collator=list,
+)
+push_or_explain(trainer.push_to_hub, {repository!r}, "out")
+"""
+    result = run(["-c", script], environment, tmp_path)
+    setattr(hub, trouble, 0)
+    last = result.stderr.splitlines()[-1]
+    assert f"OSError: out is complete, but has not been pushed to {repository}" in last
+    assert "model.safetensors" not in hub.repositories[repository].files
+    changed = {path.name for path, content in before.items() if path.read_bytes() != content}
+    assert changed <= {"training_args.bin", "config.json"}
+    words = shlex.split(last.partition("`hf ")[2].partition("`")[0])
+    again = run(["-c", "from huggingface_hub.cli.hf import main; main()", *words], environment, tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert hub.repositories[repository].files["model.safetensors"] == before[directory / "model.safetensors"]
+    assert not any(name.startswith("checkpoint-") for name in hub.repositories[repository].files)
