@@ -2,7 +2,12 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 SOURCES := vaswani_transformer recipes tests setup.py
 
-.PHONY: demo test check format
+# Older transformers that the package supports; `make test` runs on the newest.
+MATRIX := 5.15.0 5.17.0
+TESTS := tests
+CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani modeling_vaswani pipeline_vaswani push))
+
+.PHONY: demo test test-matrix test-core test-transformers check format
 
 demo: .venv/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
@@ -10,6 +15,17 @@ demo: .venv/installed  ## train on the embedded corpus, score, translate
 
 test: .venv/installed
 	$(BIN)/python -m pytest
+
+test-matrix: $(MATRIX:%=.venv/transformers-%)  ## all tests on older transformers
+	for version in $(MATRIX); do \
+		PYTHONPATH=$(CURDIR)/.venv/transformers-$$version $(BIN)/python -m pytest $(TESTS) || exit 1; \
+	done
+
+test-core: TESTS := $(CORE)
+test-core: test-matrix  ## of them the core: import, save, load, generate, pipeline, push
+
+test-transformers: .venv/transformers-source/PKG-INFO  ## transformers' own tests of models, on this package's
+	$(BIN)/python -m pytest -o addopts= -q -rs --disable-warnings --show-capture=no tests/transformers_suite.py
 
 check: .venv/installed
 	$(BIN)/ruff check $(SOURCES)
@@ -24,3 +40,12 @@ format: .venv/installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
+
+.venv/transformers-%: .venv/installed
+	$(BIN)/pip install --quiet --target $@ transformers==$*
+
+.venv/transformers-source/PKG-INFO: .venv/installed
+	rm -rf $(@D) && mkdir $(@D)
+	$(BIN)/pip freeze | grep ^transformers== | \
+		xargs $(BIN)/pip download --quiet --no-deps --no-binary transformers --dest $(@D)
+	tar -xzm --strip-components 1 -C $(@D) -f $(@D)/transformers-*.tar.gz

@@ -6,6 +6,7 @@ from setuptools import find_packages, setup
 
 
 EXPORT = ["ctranslate2>=4.8.5,<5"]  # recipes/export.py
+CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
 
 setup(
     name="vaswani_transformer",
@@ -25,7 +26,7 @@ setup(
         "evaluate>=0.4.6",
         "accelerate>=1.10",
         "safetensors>=0.5",
-        "huggingface_hub>=1.0",
+        "huggingface_hub>=1.33",
         "sacrebleu>=2.4",
         "matplotlib>=3.8",
         "rich>=13.0",
@@ -37,6 +38,16 @@ setup(
     ],
     extras_require={
         "export": EXPORT,
-        "dev": ["pytest>=8.0", "hypothesis>=6.100", "ruff>=0.12", "mypy>=1.15", "types-PyYAML>=6.0", *EXPORT],
+        "convert": CONVERT,
+        "dev": [
+            "pytest>=8.0",
+            "hypothesis>=6.100",
+            "parameterized>=0.9",  # by the tests of transformers
+            "ruff>=0.12",
+            "mypy>=1.15",
+            "types-PyYAML>=6.0",
+            *EXPORT,
+            *CONVERT,
+        ],
     },
 )

@@ -270,9 +270,19 @@ def test_command_is_the_launchers(tmp_path):
     script.write_text("from vaswani_transformer.hub import describe_run; print(describe_run()['command'])")
     launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1"]
     for launcher in ([], launch):
-        command = [*launcher, str(script), "--name", "two words"]
+        command = [
+            *launcher,
+            str(script),
+            "--name",
+            "two words",
+            "--hub_token",
+            "secret",
+            "--hub_token=secret",
+            "--last",
+        ]
         result = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
-        assert result.stdout.splitlines()[-1] == shlex.join(["python", *command])
+        shown = [*command[:-4], "--hub_token", "...", "--hub_token=...", "--last"]
+        assert result.stdout.splitlines()[-1] == shlex.join(["python", *shown])
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "model_cards").glob("*.md")), ids=lambda path: path.stem)

@@ -81,7 +81,8 @@ def hub() -> Iterator[HubServer]:
 def pushed(hub, tmp_path_factory) -> SimpleNamespace:
     """A model that a real run has trained, scored and pushed, as the package itself translates from it by name."""
     folder = tmp_path_factory.mktemp("pushed")
-    result = train(folder, hub.environment(folder / "home"), "--license", "cc-by-4.0")
+    environment = hub.environment(folder / "home", token=None)
+    result = train(folder, environment, "--license", "cc-by-4.0", "--hub_token", "hf_right")
     assert result.returncode == 0, result.stderr[-3000:]
     fresh = hub.environment(folder / "another home")
     return SimpleNamespace(

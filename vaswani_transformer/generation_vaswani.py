@@ -18,7 +18,7 @@ from transformers.generation.stopping_criteria import (
     StoppingCriteriaList,
 )
 
-from .incremental_vaswani import WholePrefixDecoder
+from .incremental_vaswani import ForwardDecoder
 
 
 # So many logits are computed at a time: on CPU what stays in its cache, elsewhere what memory has room for.
@@ -42,6 +42,7 @@ def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
         early_stopping="never",  # stop only when no live beam can still win, as the authors' code does
         max_new_tokens_over_source=50,
         pad_token_id=config.pad_token_id,
+        bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,
         decoder_start_token_id=config.decoder_start_token_id,
     )
@@ -459,7 +460,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             raise ValueError("past_key_values: beam search keeps its own; give the tokens so far as decoder_input_ids")
         encoded, mask = model_kwargs["encoder_outputs"][0][::beams], model_kwargs.get("attention_mask")
         if synced_gpus or not settings.use_cache or not self._can_decode_incrementally(settings, model_kwargs):
-            decoder: Any = WholePrefixDecoder(self, model_kwargs, settings)
+            decoder: Any = ForwardDecoder(self, model_kwargs, settings)
         else:
             mask = None if mask is None else mask[::beams]
             decoder = self.incremental_decoder(encoded, mask, beams, prefixes.shape[1], search.max_length)

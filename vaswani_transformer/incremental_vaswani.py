@@ -5,7 +5,7 @@ its own ancestors in it. So they are not copied when hypotheses are dropped or b
 there once for all hypotheses of a sentence, and each product has as many rows as the sentence has hypotheses.
 
 Layers and linear maps are computed from their weights; hooks on whole layers and attentions are not called. Where the
-model itself has to be called, `WholePrefixDecoder` does so.
+model itself has to be called, `ForwardDecoder` does so.
 """
 
 from collections.abc import Callable
@@ -337,11 +337,11 @@ class StepGraph:
             torch.cuda.current_stream().wait_stream(stream)
 
 
-class WholePrefixDecoder:
-    """Decodes by running the model over all tokens again at each step, without a cache; see `IncrementalDecoder`.
+class ForwardDecoder:
+    """Decodes through the model's `forward`; see `IncrementalDecoder`.
 
-    Slow, but it goes through the model's `forward`, so that attentions and hidden states can be seen, and parameters
-    that are spread over processes are gathered.
+    Slower, but attentions and hidden states can be seen, and parameters that are spread over processes are gathered.
+    With `use_cache=False` it runs over all tokens again at each step, else it reorders the cache of `generate`.
 
     Args:
         model: The model.
@@ -356,6 +356,7 @@ class WholePrefixDecoder:
             name: value for name, value in model_kwargs.items() if name not in (*own, "past_key_values", "labels")
         }
         self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
+        self.cache = model_kwargs.get("past_key_values") if settings.use_cache else None
         shown = settings.return_dict_in_generate
         self.attentions, self.hidden = shown and settings.output_attentions, shown and settings.output_hidden_states
         self.outputs: list[Any] = []
@@ -367,6 +368,9 @@ class WholePrefixDecoder:
     def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
         continued = self.tokens.gather(1, parents.unsqueeze(-1).expand_as(self.tokens))
         self.tokens = torch.cat((continued, tokens.unsqueeze(-1)), dim=-1)
+        if self.cache is not None:
+            sentences = torch.arange(len(parents), device=parents.device).unsqueeze(-1)
+            self.cache.reorder_cache((parents + self.num_beams * sentences).flatten())
         return self._run(1)
 
     def _run(self, new: int) -> torch.Tensor:
@@ -374,18 +378,20 @@ class WholePrefixDecoder:
         tokens = self.tokens.flatten(0, 1)
         if self.mask is not None:  # [sentences * num_beams, length]
             self.mask = F.pad(self.mask, (0, tokens.shape[1] - self.mask.shape[1]), value=1)
+        cache = self.cache if new else None  # idling leaves it alone
         output = self.model(
             **self.inputs,
-            decoder_input_ids=tokens,
+            decoder_input_ids=tokens if cache is None else tokens[:, -new:],
             decoder_attention_mask=self.mask,
-            use_cache=False,
+            past_key_values=cache,
+            use_cache=cache is not None,
             return_dict=True,
             logits_to_keep=1,
             output_attentions=self.attentions,
             output_hidden_states=self.hidden,
         )
         if new and (self.attentions or self.hidden):
-            self.outputs.append((output, new))
+            self.outputs.append(output)
         return output.logits[:, -1].unflatten(0, (-1, self.num_beams))
 
     def idle(self) -> None:
@@ -402,11 +408,11 @@ class WholePrefixDecoder:
         """What was asked to be seen: for each step a tuple of tensors, one for each layer."""
 
         def of_steps(name: str) -> tuple[tuple[torch.Tensor, ...], ...]:
-            return tuple(tuple(layer[..., -new:, :] for layer in output[name]) for output, new in self.outputs)
+            return tuple(output[name] for output in self.outputs)
 
-        encoded, seen = self.inputs["encoder_outputs"], {}
+        encoded, seen = self.inputs["encoder_outputs"], {"past_key_values": self.cache}
         if self.attentions:
-            seen = {
+            seen |= {
                 "decoder_attentions": of_steps("decoder_attentions"),
                 "cross_attentions": of_steps("cross_attentions"),
             }

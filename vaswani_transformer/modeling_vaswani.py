@@ -21,7 +21,8 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import can_return_tuple
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -311,10 +312,13 @@ class VaswaniPreTrainedModel(PreTrainedModel):
         """Whether source and target have one vocabulary, and one matrix for it."""
         return self.config.tie_word_embeddings and self.config.target_vocab_size is None
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        if self.config.target_vocab_size is not None:
+            raise ValueError("resize_token_embeddings: source and target have vocabularies of their own; train anew")
         if not self._shares_embeddings:
-            raise ValueError("resize_token_embeddings: source and target have embeddings of their own; train anew")
-        return super().resize_token_embeddings(*args, **kwargs)
+            decoder = self.get_decoder()
+            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, *args, **kwargs)
+        return super()._resize_token_embeddings(*args, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -476,7 +480,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Encode the source, decode the target; `last_hidden_state` is `[batch, target, d_model]`.
 
@@ -550,7 +554,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Logits `[batch, target, vocabulary]` and, with `labels`, their negative log-likelihood.
 

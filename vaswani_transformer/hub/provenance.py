@@ -18,7 +18,7 @@ def describe_run() -> dict[str, Any]:
     """The command of this process, the package's commit, the machine, and the versions of what computes."""
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu")
     return {
-        "command": shlex.join(_command()),
+        "command": shlex.join(_without_secrets(_command())),
         "commit": _commit(),
         "date": date.today().isoformat(),
         "hardware": _hardware(),
@@ -36,6 +36,17 @@ def _command() -> list[str]:
     if words[1].startswith("-"):
         return ["python", *words[1:]]
     return [Path(words[1]).name, *words[2:]]
+
+
+def _without_secrets(command: list[str]) -> list[str]:
+    """The command with "..." for what stands behind or in options such as `--hub_token`, as it will be published."""
+    shown, secret = [], False
+    for word in command:
+        option, equals, _ = word.partition("=")
+        is_token = option.startswith("--") and option.endswith("token")
+        shown.append("..." if secret else f"{option}=..." if is_token and equals else word)
+        secret = is_token and not equals
+    return shown
 
 
 def _commit() -> str:
