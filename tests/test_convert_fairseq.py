@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import io
 import json
 import os
 import re
@@ -17,12 +16,20 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from test_convert import PAIRS, TEXTS, Code, batch, recipe, same_logits, same_search, teach, untrained  # noqa: F401
+from test_convert import PAIRS, TEXTS, Code, batch, load_recipe, same_logits, same_search, same_shift, teach, untrained
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, FSMTForConditionalGeneration, FSMTTokenizer, pipeline
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    FSMTForConditionalGeneration,
+    FSMTTokenizer,
+    GenerationConfig,
+    pipeline,
+)
+from transformers.activations import ACT2FN
 
 from vaswani_transformer.convert.fairseq import convert_fairseq, read_checkpoint
-from vaswani_transformer.convert.fairseq_tokenizer import fairseq_tokenizer, read_codes, read_dictionary
+from vaswani_transformer.convert.fairseq_tokenizer import fairseq_tokenizer
 
 
 sacremoses = pytest.importorskip("sacremoses")
@@ -69,7 +76,7 @@ def weights_of(model: FSMTForConditionalGeneration) -> dict[str, torch.Tensor]:
 
 
 def weights_of_2018(model: FSMTForConditionalGeneration) -> dict[str, torch.Tensor]:
-    """By the older names: projections of one input together, numbered norms, and no own matrix of the softmax if shared."""
+    """By the older names: projections of one input together, numbered norms, no matrix for a softmax that shares it."""
     weights = weights_of(model)
     norms = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_attn", "final")}
     for name in list(weights):
@@ -135,7 +142,7 @@ def save_checkpoint(path: Path, model: FSMTForConditionalGeneration, form: str, 
 
 @pytest.fixture(scope="module", params=["own matrices", "own vocabularies", "one vocabulary", "learned positions"])
 def model(request) -> FSMTForConditionalGeneration:
-    """One that has learned somewhat to repeat its sources."""
+    """One that has learned to repeat some sources, its `sources`."""
     torch.manual_seed(0)
     changes = {"src_vocab_size": 49, "tie_word_embeddings": True} if request.param == "one vocabulary" else {}
     model = untrained("fsmt", **changes)
@@ -144,7 +151,8 @@ def model(request) -> FSMTForConditionalGeneration:
     if request.param == "learned positions":
         for stack in (model.model.encoder, model.model.decoder):
             stack.embed_positions.weight.data = torch.randn(LEARNED, model.config.d_model)
-    teach(model, batch(model))
+    model.sources = batch(model)
+    teach(model, model.sources, steps=60)
     return model
 
 
@@ -153,4 +161,318 @@ def test_logits_are_the_same_in_every_format(model, form, tmp_path):
     checkpoint = read_checkpoint(save_checkpoint(tmp_path / "checkpoint_best.pt", model, form))
     assert checkpoint.languages == ("en", "de")
     assert checkpoint.vocab_sizes == (model.config.src_vocab_size, model.config.tgt_vocab_size)
-    same_logits(model, convert_fairseq(checkpoint), batch(model))
+    same_logits(model, convert_fairseq(checkpoint), model.sources)
+
+
+def test_it_searches_as_fairseq_does_by_default(model, tmp_path):
+    converted = convert_fairseq(read_checkpoint(save_checkpoint(tmp_path / "checkpoint_best.pt", model, "cfg")))
+    limit = converted.generation_config.max_new_tokens
+    assert limit == 201  # EOS is not counted there
+    source = copy.deepcopy(model)
+    source.generation_config = GenerationConfig(
+        num_beams=5,
+        length_penalty=1.0,
+        early_stopping=True,
+        max_new_tokens=limit,
+        pad_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+    )
+    lengths = same_search(source, converted, model.sources)
+    assert len(set(lengths)) > 3
+    assert max(lengths) < limit
+
+
+def test_a_translation_is_no_longer_than_the_models_positions(model, tmp_path):
+    path = save_checkpoint(tmp_path / "checkpoint_best.pt", model, "args", max_target_positions=30)
+    assert convert_fairseq(read_checkpoint(path)).generation_config.max_new_tokens == 30
+
+
+def test_activations_have_other_names_there(model, tmp_path):
+    source = copy.deepcopy(model)
+    for theirs, function in (("gelu_accurate", "gelu_new"), ("gelu", "gelu"), ("swish", "silu")):
+        path = save_checkpoint(tmp_path / f"{theirs}.pt", model, "cfg", activation_fn=theirs)
+        for layer in (*source.model.encoder.layers, *source.model.decoder.layers):
+            layer.activation_fn = ACT2FN[function]
+        same_logits(source, convert_fairseq(read_checkpoint(path)), model.sources)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_it_can_be_trained_on_as_before(form, tmp_path):
+    rates = {"dropout": 0.3, "attention_dropout": 0.2}
+    inner = {"relu_dropout" if form == "2018" else "activation_dropout": 0.15}  # the older name
+    source = untrained("fsmt")
+    converted = convert_fairseq(
+        read_checkpoint(save_checkpoint(tmp_path / "checkpoint_best.pt", source, form, **rates, **inner))
+    )
+    assert {name: getattr(converted.config, name) for name in rates} == rates
+    assert converted.config.activation_dropout == 0.15
+    same_shift(source, converted)
+
+
+@pytest.mark.parametrize("form", ["2018", "cfg"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder_attention_heads": 2}, "^encoder_attention_heads: 2 of the encoder and 4 of the decoder"),
+        ({"decoder_attention_heads": None}, "^encoder_attention_heads, .* does not tell them"),
+        ({"encoder_normalize_before": True}, r"^encoder_normalize_before: .*pre-norm"),
+        ({"decoder_normalize_before": True}, r"^decoder_normalize_before: .*pre-norm"),
+        ({"layernorm_embedding": True}, "^layernorm_embedding: "),
+        ({"no_scale_embedding": True}, "^no_scale_embedding: "),
+        ({"no_token_positional_embeddings": True}, "^no_token_positional_embeddings: "),
+        ({"cross_self_attention": True}, "^cross_self_attention: "),
+        ({"activation_fn": "sine"}, "^activation: .*'sine'"),
+    ],
+)
+def test_options_that_cannot_be_expressed_are_refused(changes, message, form, tmp_path):
+    path = save_checkpoint(tmp_path / "checkpoint_best.pt", untrained("fsmt"), form, **changes)
+    with pytest.raises(ValueError, match=message):
+        convert_fairseq(read_checkpoint(path))
+
+
+def saved_with(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """A checkpoint in which something has been changed."""
+    model = untrained("fsmt")
+    torch.save(change({"args": argparse.Namespace(**options(model)), "model": weights_of(model)}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder.layer_norm.weight": (24,)}, "^weights: encoder.layer_norm.weight cannot be expressed"),
+        ({"decoder.project_in_dim.weight": (24, 8)}, "^weights: decoder.project_in_dim.weight cannot"),
+        ({"decoder.embed_tokens.weight": (49, 8)}, r"is \[49, 8\], but must be \[49, 24\]"),
+        ({"encoder.embed_positions.weight": (32, 24)}, "^embed_positions: .* have 30 and None positions"),
+        ({"decoder.embed_positions.weight": (32, 24)}, "^embed_positions: .* have None and 30 positions"),
+        ({"decoder.layers.1.fc1.bias": None}, "cannot be filled"),
+    ],
+)
+def test_weights_that_cannot_be_expressed_are_refused(changes, message, tmp_path):
+    def change(saved: dict[str, Any]) -> dict[str, Any]:
+        for name, shape in changes.items():
+            saved["model"].pop(name, None)
+            if shape is not None:
+                saved["model"][name] = torch.ones(shape)
+        return saved
+
+    path = saved_with(tmp_path / "checkpoint_best.pt", change)
+    with pytest.raises(ValueError, match=message):
+        convert_fairseq(read_checkpoint(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda saved: saved["model"], "has its weights under 'model'"),
+        (lambda saved: [saved], "has its weights under 'model'"),
+        (lambda saved: {**saved, "model": {"encoder.embed_tokens.weight": np.ones(3)}}, "its weights under 'model'"),
+        (lambda saved: {**saved, "args": "--arch transformer"}, "neither under 'args' nor under 'cfg'"),
+        (lambda saved: {"model": saved["model"], "args": None}, "neither under 'args' nor under 'cfg'"),
+        (lambda saved: {"model": saved["model"], "cfg": {"task": {}}}, "neither under 'args' nor under 'cfg'"),
+        (lambda saved: {**saved, "model": {"encoder.fc1.weight": torch.ones(2)}}, "has no encoder.embed_tokens.weight"),
+    ],
+)
+def test_what_is_no_checkpoint_of_a_transformer_is_refused_by_name(change, message, tmp_path):
+    path = saved_with(tmp_path / "checkpoint_best.pt", change)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: .*{message}"):
+        read_checkpoint(path)
+
+
+def test_a_damaged_file_is_refused_by_name(model, tmp_path):
+    path = save_checkpoint(tmp_path / "checkpoint_best.pt", model, "args")
+    whole = path.read_bytes()
+    for content in (b"", b"no checkpoint\n", whole[: len(whole) // 2], whole[: len(whole) // 2] + b"?" * 100):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: is no file of torch.save, or is damaged"):
+            read_checkpoint(path)
+    with pytest.raises(OSError, match="nowhere"):
+        read_checkpoint(tmp_path / "nowhere.pt")
+
+
+def test_languages_that_are_not_told_are_asked_for(model, tmp_path):
+    path = save_checkpoint(tmp_path / "checkpoint_best.pt", model, "args", target_lang=None)
+    with pytest.raises(ValueError, match=r"^source_lang, target_lang: the checkpoint does not"):
+        _ = read_checkpoint(path).languages
+
+
+class System(Code):
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+class Evaluation(Code):
+    def __reduce__(self):
+        return eval, (f"open({str(self.path)!r}, 'w')",)
+
+
+class Array(Code):
+    """Under a name that is let through, but only for an object that does nothing."""
+
+    def __reduce__(self):
+        return np.ndarray, ((System(self.path),),)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("place", ["args", "model", "extra_state"])
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(Code, "pathlib.Path.touch|getattr"), (System, "posix.system"), (Evaluation, "eval"), (Array, "posix.system")],
+)
+def test_code_in_a_checkpoint_is_refused_and_not_run(code, name, place, zipped, tmp_path):
+    trap = code(tmp_path / "ran")
+    saved = {"args": argparse.Namespace(**options(untrained("fsmt"))), "model": weights_of(untrained("fsmt"))}
+    if place == "args":
+        saved["args"].user_dir = trap
+    elif place == "model":
+        saved["model"]["encoder.version"] = trap
+    else:
+        saved["extra_state"] = {"best": trap}
+    path = tmp_path / "checkpoint_best.pt"
+    torch.save(saved, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: holds .*({name}).* refused; where you trust"):
+        read_checkpoint(path)
+    assert not (tmp_path / "ran").exists()
+    torch.load(path, weights_only=False)
+    assert (tmp_path / "ran").exists()  # it would have
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    return load_recipe(monkeypatch)
+
+
+def words_of(text: str, language: str) -> list[str]:
+    return sacremoses.MosesTokenizer(lang=language).tokenize(text, aggressive_dash_splits=True, escape=True)
+
+
+@pytest.fixture(scope="module")
+def byte_pairs() -> Tokenizer:
+    """A byte-pair vocabulary of the embedded corpus, learned and applied by another library."""
+    learned = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
+    learned.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(vocab_size=220, end_of_word_suffix="</w>", show_progress=False)
+    corpus = (
+        " ".join(words_of(text, language)) for pair in PAIRS for text, language in zip(pair, ("en", "de"), strict=True)
+    )
+    learned.train_from_iterator(corpus, trainer)
+    return learned
+
+
+def pieces(byte_pairs: Tokenizer, text: str, language: str) -> list[str]:
+    """As fastBPE and subword-nmt write them: `@@` behind what goes on."""
+    found = byte_pairs.encode(" ".join(words_of(text, language))).tokens
+    return [piece[: -len("</w>")] if piece.endswith("</w>") else f"{piece}@@" for piece in found]
+
+
+@pytest.fixture(scope="module")
+def dictionaries(byte_pairs, tmp_path_factory) -> Path:
+    """A folder as `fairseq-preprocess` leaves it, and the codes, as of subword-nmt."""
+    folder = tmp_path_factory.mktemp("data-bin")
+    for side, language in enumerate(("en", "de")):
+        counts = Counter(piece for pair in PAIRS for piece in pieces(byte_pairs, pair[side], language))
+        lines = [f"{piece} {count}\n" for piece, count in counts.most_common()]
+        lines += [f"madeupword{number:04d} 0\n" for number in range(-(len(lines) + 4) % 8)]
+        (folder / f"dict.{language}.txt").write_text("".join(lines), encoding="utf-8")
+    merges = [" ".join(pair) for pair in json.loads(byte_pairs.to_str())["model"]["merges"]]
+    (folder / "bpecodes").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+    return folder
+
+
+def sizes(folder: Path) -> tuple[int, int]:
+    """Entries of the dictionaries, with the four that stand in no file."""
+    source, target = (len((folder / f"dict.{language}.txt").read_text().splitlines()) + 4 for language in ("en", "de"))
+    return source, target
+
+
+@pytest.mark.parametrize("codes", ["subword-nmt", "fastBPE"])
+def test_text_has_the_ids_of_fairseqs_dictionary_and_comes_back(codes, byte_pairs, dictionaries, tmp_path):
+    for path in dictionaries.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    if codes == "fastBPE":
+        merges = (tmp_path / "bpecodes").read_text(encoding="utf-8").splitlines()[1:]
+        (tmp_path / "bpecodes").unlink()
+        (tmp_path / "code").write_text("".join(f"{merge} 7\n" for merge in merges), encoding="utf-8")
+    tokenizer = fairseq_tokenizer(tmp_path, ("en", "de"), sizes(tmp_path))
+    lines = {
+        language: [line.rsplit(" ", 1)[0] for line in (tmp_path / f"dict.{language}.txt").open(encoding="utf-8")]
+        for language in ("en", "de")
+    }
+    for english, german in PAIRS[:60]:
+        expected = [lines["en"].index(piece) + 4 for piece in pieces(byte_pairs, english, "en")]
+        assert tokenizer(english)["input_ids"] == [*expected, 2]
+        ids = [lines["de"].index(piece) + 4 for piece in pieces(byte_pairs, german, "de")]
+        assert tokenizer.decode([2, *ids, 2, 1], skip_special_tokens=True) == german
+    assert tokenizer("\u4e16")["input_ids"] == [3, 2]
+    assert not tokenizer.do_lower_case
+
+
+def test_a_dictionary_without_capitals_was_made_of_lower_case(dictionaries, tmp_path):
+    (tmp_path / "bpecodes").write_text("#version: 0.2\na b</w>\n", encoding="utf-8")
+    for language in ("en", "de"):
+        (tmp_path / f"dict.{language}.txt").write_text("ab 3\nthe 2\nc@@ 1\n", encoding="utf-8")
+    tokenizer = fairseq_tokenizer(tmp_path, ("en", "de"), (7, 7))
+    assert tokenizer("AB")["input_ids"] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"dict.de.txt": None}, r"^dictionaries: .* has no dict\.de\.txt; name"),
+        ({"dict.en.txt": None, "bpecodes": None}, r"has no dict\.en\.txt, no bpecodes or code; name"),
+        ({"dict.en.txt": "a 1\nb c\n"}, r"dict\.en\.txt, line 2: must be `token count`, is 'b c'"),
+        ({"dict.en.txt": "a 1\n\n"}, r"dict\.en\.txt, line 2: must be `token count`"),
+        ({"dict.de.txt": "a@@ 1\nb 1\na@@ 2\n"}, r"dict\.de\.txt, line 3: 'a@@' is there already"),
+        ({"dict.de.txt": "a 1\nb 1\n"}, r"dict\.de\.txt: with special tokens there are 6 entries, but the model has 7"),
+        ({"bpecodes": "a b\nb c\n"}, "bpecodes: must be codes of subword-nmt"),
+        ({"bpecodes": "#version: 0.1\na b\n"}, "bpecodes: must be codes of subword-nmt"),
+        ({"bpecodes": "#version: 0.2\na b 3\n"}, "bpecodes: must be codes of subword-nmt"),
+        ({"bpecodes": ""}, "bpecodes: must be codes of subword-nmt"),
+    ],
+)
+def test_files_of_a_vocabulary_that_are_wrong_are_named(files, message, tmp_path):
+    good = {"dict.en.txt": "a 2\nb@@ 1\n", "dict.de.txt": "a 2\nb 2\nc 1\n", "bpecodes": "a b 7\n"}
+    for name, text in {**good, **files}.items():
+        if text is not None:
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        fairseq_tokenizer(tmp_path, ("en", "de"), (6, 7))
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_the_recipe_makes_a_directory_that_translates_as_fsmt_does(recipe, dictionaries, apart, tmp_path, capsys):
+    source_size, target_size = sizes(dictionaries)
+    source = untrained("fsmt", src_vocab_size=source_size, tgt_vocab_size=target_size)
+    tokenizer = fairseq_tokenizer(dictionaries, ("en", "de"), (source_size, target_size))
+    ids = tokenizer(TEXTS, return_tensors="pt", padding=True)["input_ids"]
+    teach(source, ids.clamp(max=target_size - 1), steps=60)
+    checkpoint = save_checkpoint(tmp_path / "checkpoint_best.pt", source, "args")
+    arguments = ["--from", "fairseq", "--model", checkpoint, "--output", tmp_path / "out"]
+    if apart:
+        arguments += ["--dictionaries", dictionaries]
+    else:
+        for path in dictionaries.iterdir():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    recipe(*arguments)
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert type(loaded) is FSMTTokenizer
+    assert loaded.model_max_length == 512
+    assert loaded(TEXTS)["input_ids"] == tokenizer(TEXTS)["input_ids"]
+    search = {"num_beams": 5, "early_stopping": True, "max_new_tokens": 201, "max_length": None, "bad_words_ids": None}
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    expected = tokenizer.batch_decode(source.generate(**inputs, **search), skip_special_tokens=True)
+    assert len(set(expected)) > 3
+    translator = pipeline("translation", model=str(tmp_path / "out"))
+    assert [translation["translation_text"] for translation in translator(TEXTS)] == expected
+    same_logits(source, AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out"), ids.clamp(max=target_size - 1))
+    assert "5 beams" in capsys.readouterr().out
+
+
+def test_the_recipe_says_what_is_wrong_with_a_checkpoint_and_leaves_nothing(recipe, tmp_path):
+    trap = saved_with(tmp_path / "trap.pt", lambda saved: {**saved, "extra_state": System(tmp_path / "ran")})
+    good = saved_with(tmp_path / "good.pt", dict)
+    for model, message in ((trap, "trap.pt: holds posix.system"), (good, "dictionaries: "), ("nowhere.pt", "nowhere")):
+        with pytest.raises(SystemExit, match=message):
+            recipe("--from", "fairseq", "--model", model, "--output", tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"trap.pt", "good.pt"}

@@ -588,7 +588,7 @@ def test_what_a_cuda_graph_would_replay_is_the_step(talkative_model, monkeypatch
             Replayed.captures += 1
             mask = decoder.mask[: decoder.sentences, ..., :end]
             self.output = torch.empty(decoder.sentences, decoder.num_beams, 16)
-            self.graph = SimpleNamespace(replay=lambda: self.output.copy_(decoder._run(*self.inputs, end, mask)))
+            self.graph = SimpleNamespace(replay=lambda: self.output.copy_(decoder._run(*self.inputs, slice(end), mask)))
 
     expected = talkative_model.generate(as_batch(SOURCES))
     monkeypatch.setattr(incremental_vaswani, "BLOCK", 3)

@@ -4,10 +4,12 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
+from hub_server import HubServer, Repository
 
 
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "model_cards").glob("*.md"))]
@@ -33,12 +35,14 @@ CHANGES = {
             "save_steps": "1",
             "eval_strategy": "no",
             "bf16": "false",
+            "push_to_hub": "false",
             "output_dir": "out",
         },
         "out/model.safetensors",
     ),
     "translate.py": ({}, "news.de"),
     "export.py": ({}, "runs/demo_ct2/model.bin"),
+    "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),
 }
 
 
@@ -71,10 +75,34 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def hub(saved_model) -> Iterator[HubServer]:
+    """A Hub with the repository that the documents name."""
+    with HubServer() as server:
+        server.repositories["user/en-de"] = repository = Repository("user/en-de")
+        repository.commit({path.name: path.read_bytes() for path in saved_model.iterdir()}, "a model")
+        yield server
+
+
 @pytest.mark.parametrize("snippet", blocks("python"))
-def test_python_snippet_runs(snippet, workspace):
-    result = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, check=False)
+def test_python_snippet_runs(snippet, workspace, hub):
+    environment = hub.environment(workspace / "home")
+    if "import vaswani_transformer" not in snippet and "from vaswani_transformer" not in snippet:
+        snippet = f"import sys; sys.modules['vaswani_transformer'] = None\n{snippet}"  # as where it is not installed
+    result = subprocess.run(
+        [sys.executable, "-c", snippet], env=environment, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
+
+
+def save_marian(directory: Path) -> None:
+    """An untrained model in the place of OPUS-MT's."""
+    test_convert = pytest.importorskip("test_convert")
+    tokenizer = test_convert.marian_tokenizer(directory, separate_vocabs=False)
+    pad = tokenizer.pad_token_id
+    sizes = {"vocab_size": len(tokenizer), "pad_token_id": pad, "decoder_start_token_id": pad}
+    test_convert.untrained("marian", **sizes).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
 
 
 @pytest.mark.parametrize("command", commands())
@@ -90,6 +118,8 @@ def test_command_runs(command, workspace):
     for word in words[:script]:
         assert "/" not in word or (REPOSITORY / word).exists()
     arguments = [str(REPOSITORY / word) if word.startswith("recipes/") else word for word in words[script:]]
+    if words[script] == "recipes/convert.py":
+        save_marian(workspace / "opus-mt")
     changes, product = CHANGES[Path(words[script]).name]
     overrides = [word for name, value in changes.items() for word in (f"--{name}", value)]
     launcher = [sys.executable]

@@ -35,8 +35,8 @@ PAPER_VARIANTS: dict[str, dict[str, Any]] = {
     "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
 }
 
-_LAYERS = ("encoder_layers", "decoder_layers")
-_POSITIVE = (*_LAYERS, "vocab_size", "target_vocab_size", "d_model", "d_ff", "decoder_d_ff", "num_heads", "d_k", "d_v")
+_SIZES = ("vocab_size", "target_vocab_size", "d_model", "d_ff", "decoder_d_ff", "num_heads", "d_k", "d_v")
+_POSITIVE = (*_SIZES, "encoder_layers", "decoder_layers", "attention_neighborhood")
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
@@ -83,6 +83,8 @@ class VaswaniConfig(PreTrainedConfig):
             the layout of the authors' code, all sines before all cosines; "learned" is row E of Table 3;
             "sinusoidal_marian" is Marian's, the paper's frequencies in the authors' layout.
         max_position_embeddings: Rows of a learned position table. Sinusoids have no such limit.
+        attention_neighborhood: r of section 4: self-attention, of encoder and decoder, sees only `r // 2` positions to
+            each side; `None`, as in the paper's experiments, means all.
         tie_word_embeddings: Whether the embeddings of source and target and the softmax share one matrix (3.4).
 
     The other fields are for models that were trained elsewhere, see `vaswani_transformer.convert`; their defaults are
@@ -132,6 +134,7 @@ class VaswaniConfig(PreTrainedConfig):
     attention_bias: bool = True
     position_encoding: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_marian", "learned"] = "sinusoidal"
     max_position_embeddings: int = 1024
+    attention_neighborhood: int | None = None
     activation: str = "relu"
     decoder_d_ff: int | None = None
     target_vocab_size: int | None = None

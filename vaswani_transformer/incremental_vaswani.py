@@ -109,14 +109,14 @@ class SelfAttentionTree(IncrementalAttention):
         self.keys = encoded.new_zeros(encoded.shape[0], self.heads, nodes, self.d_k)
         self.values = encoded.new_zeros(encoded.shape[0], self.heads, nodes, self.d_v)
 
-    def __call__(self, hidden: torch.Tensor, nodes: torch.Tensor, end: int, mask: torch.Tensor) -> torch.Tensor:
-        """Write `hidden` `[sentences, rows, d_model]` into `nodes` `[rows]`, and attend to those before `end`."""
+    def __call__(self, hidden: torch.Tensor, nodes: torch.Tensor, seen: slice, mask: torch.Tensor) -> torch.Tensor:
+        """Write `hidden` `[sentences, rows, d_model]` into `nodes` `[rows]`, and attend to those that are `seen`."""
         sentences, heads = hidden.shape[0], self.heads
         widths = (heads * self.d_k, heads * self.d_k, heads * self.d_v)
         query, key, value = self.project(hidden).split(widths, dim=-1)
         for tree, new in ((self.keys, self.split(key, self.d_k)), (self.values, self.split(value, self.d_v))):
             tree[:sentences].index_copy_(2, nodes, new.to(tree.dtype))  # autocast computes in another type
-        keys, values = self.keys[:sentences, :, :end], self.values[:sentences, :, :end]
+        keys, values = self.keys[:sentences, :, seen], self.values[:sentences, :, seen]
         return self.attend(self.split(query, self.d_k), keys, values, mask)
 
     def grow(self, sentences: int, nodes: int) -> None:
@@ -165,10 +165,15 @@ class IncrementalLayer:
         self.outer = joined_projection([layer.feed_forward.fc2])
 
     def __call__(
-        self, hidden: torch.Tensor, nodes: torch.Tensor, end: int, mask: torch.Tensor, source_mask: torch.Tensor | None
+        self,
+        hidden: torch.Tensor,
+        nodes: torch.Tensor,
+        seen: slice,
+        mask: torch.Tensor,
+        source_mask: torch.Tensor | None,
     ) -> torch.Tensor:
         layer = self.layer
-        hidden = layer.self_attn_residual(hidden, self.self_attention(hidden, nodes, end, mask))
+        hidden = layer.self_attn_residual(hidden, self.self_attention(hidden, nodes, seen, mask))
         hidden = layer.encoder_attn_residual(hidden, self.source_attention(hidden, source_mask))
         return layer.feed_forward_residual(hidden, self.outer(self.inner(hidden)))  # [sentences, rows, d_model]
 
@@ -201,7 +206,9 @@ class IncrementalDecoder:
         self.decoder = decoder
         self.num_beams = num_beams
         self.sentences = encoded.shape[0]
-        self.max_length = max_length
+        self.max_length, self.prefix_length = max_length, prefix_length
+        neighborhood = decoder.config.attention_neighborhood
+        self.reach = None if neighborhood is None else neighborhood // 2
         self.project = joined_projection([lm_head])
         # Hypotheses share their prefix, so it takes one node a position; behind it each has its own.
         self.nodes = prefix_length + num_beams * min(BLOCK, max_length - prefix_length)
@@ -221,9 +228,11 @@ class IncrementalDecoder:
         length = tokens.shape[1]
         nodes = torch.arange(length, device=tokens.device)
         causal = self.mask.new_full((length, length), self.lowest).triu_(1)
+        if self.reach is not None:
+            causal += self.mask.new_full((length, length), self.lowest).tril_(-self.reach - 1)
         self.mask[..., :length] = 0
         self.length = self.end = length
-        return self._run(tokens, self._positions(nodes), nodes, length, causal)[:, -1:]
+        return self._run(tokens, self._positions(nodes), nodes, slice(length), causal)[:, -1:]
 
     def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
         """Feed each hypothesis's last token.
@@ -242,12 +251,20 @@ class IncrementalDecoder:
         ancestors = mask[..., :start].gather(2, parents[:, None, :, None].expand(-1, -1, -1, start))
         mask[..., :start] = ancestors
         mask[:, 0, :, start:end].diagonal(dim1=1, dim2=2).zero_()  # every hypothesis sees itself
+        first = self._first_seen()
+        mask[..., :first] = self.lowest
         nodes = torch.arange(start, end, device=tokens.device)
         self.length, self.end = self.length + 1, end
         position = self._positions(torch.arange(self.length - 1, self.length, device=tokens.device))
         if self.graph is None:
-            return self._run(tokens, position, nodes, end, mask[..., :end])
+            return self._run(tokens, position, nodes, slice(first, end), mask[..., first:end])
         return self.graph(self, tokens, position, nodes)
+
+    def _first_seen(self) -> int:
+        """The first node that the next position sees: all behind the start, or those of its neighbourhood (4)."""
+        position = 0 if self.reach is None else max(self.length - self.reach, 0)
+        prefix = min(position, self.prefix_length)
+        return prefix + self.num_beams * (position - prefix)
 
     def _grow(self) -> None:
         """Double the room: most sentences end long before their limit, which would take several times the memory."""
@@ -262,12 +279,12 @@ class IncrementalDecoder:
         return self.decoder.embed_positions(positions.unsqueeze(0), self.mask.dtype, self.length)
 
     def _run(
-        self, tokens: torch.Tensor, positions: torch.Tensor, nodes: torch.Tensor, end: int, mask: torch.Tensor
+        self, tokens: torch.Tensor, positions: torch.Tensor, nodes: torch.Tensor, seen: slice, mask: torch.Tensor
     ) -> torch.Tensor:
         hidden = self.decoder.embed_tokens(tokens) + positions  # [sentences, rows, d_model]
         source_mask = None if self.source_mask is None else self.source_mask[: self.sentences]
         for layer in self.layers:
-            hidden = layer(hidden, nodes, end, mask, source_mask)
+            hidden = layer(hidden, nodes, seen, mask, source_mask)
         return hidden
 
     def recorded(self) -> dict[str, Any]:
@@ -328,11 +345,13 @@ class StepGraph:
             stream = _STREAMS.setdefault(device, torch.cuda.Stream(device))
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                decoder._run(*self.inputs, end, mask)  # the libraries allocate at first, which must not be captured
+                decoder._run(
+                    *self.inputs, slice(end), mask
+                )  # the libraries allocate at first, which must not be captured
                 self.graph = torch.cuda.CUDAGraph()
                 # Other threads, such as those that load data, may use the device meanwhile.
                 self.graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-                self.output = decoder._run(*self.inputs, end, mask)
+                self.output = decoder._run(*self.inputs, slice(end), mask)
                 self.graph.capture_end()
             torch.cuda.current_stream().wait_stream(stream)
 

@@ -3,6 +3,7 @@ layers, stacks, model."""
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
 from .incremental_vaswani import IncrementalDecoder
+from .restricted_vaswani import neighborhood_mask_function, restricted_attention_forward
 
 
 def eager_attention_forward(
@@ -100,10 +102,14 @@ class VaswaniAttention(nn.Module):
         query = self._split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
         key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values)
         implementation = self.config._attn_implementation
-        if self.is_cross and isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2:
+        is_plain = isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
+        if self.is_cross and is_plain:
             # Flash attention, alone given a plain mask, would take the padding of the source for the target's.
             implementation, attention_mask = "sdpa", attention_mask[:, None, None, :].bool()
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        neighborhood = None if self.is_cross else self.config.attention_neighborhood
+        if neighborhood is not None and (is_plain or attention_mask is None):
+            attention = partial(restricted_attention_forward, neighborhood=neighborhood)
         dropout = self.config.attention_dropout if self.training else 0.0
         output, weights = attention(
             self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
@@ -231,6 +237,37 @@ def positions_from_mask(attention_mask: torch.Tensor | None, length: int, past: 
     if attention_mask is None or attention_mask.dim() != 2:
         return (torch.arange(length, device=device) + past).unsqueeze(0)
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+
+
+def self_attention_mask(
+    create_mask: Callable,
+    config: VaswaniConfig,
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **cache: Any,
+) -> Any:
+    """What transformers' `create_mask` makes, restricted to the neighbourhood of section 4 where there is one.
+
+    For "sdpa" and a cache that grows that is the padding alone, `[batch, source]`, for `restricted_attention_forward`.
+
+    Raises:
+        ValueError: The attention implementation cannot restrict attention.
+    """
+    neighborhood = config.attention_neighborhood
+    if neighborhood is None:
+        return create_mask(config, inputs_embeds, attention_mask, **cache)
+    implementation, keeps_length = (
+        config._attn_implementation,
+        getattr(cache.get("past_key_values"), "is_compileable", False),
+    )
+    if implementation == "sdpa" and not keeps_length and (attention_mask is None or attention_mask.dim() == 2):
+        return attention_mask
+    if implementation not in ("eager", "sdpa", "flex_attention"):
+        raise ValueError(
+            f"attention_neighborhood: {implementation} cannot restrict attention; use sdpa or flex_attention"
+        )
+    near = neighborhood_mask_function(neighborhood)
+    return create_mask(config, inputs_embeds, attention_mask, and_mask_function=near, **cache)
 
 
 class VaswaniResidual(nn.Module):
@@ -371,7 +408,7 @@ class VaswaniEncoder(VaswaniPreTrainedModel):
         positions = positions_from_mask(attention_mask, length, 0, inputs_embeds.device)
         hidden_states = inputs_embeds + self.embed_positions(positions, inputs_embeds.dtype, length)
         hidden_states = F.dropout(hidden_states, p=self.config.dropout, training=self.training)
-        mask = create_bidirectional_mask(self.config, inputs_embeds, attention_mask)
+        mask = self_attention_mask(create_bidirectional_mask, self.config, inputs_embeds, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, **kwargs)  # [batch, source, d_model]
         return BaseModelOutput(last_hidden_state=hidden_states)
@@ -430,7 +467,9 @@ class VaswaniDecoder(VaswaniPreTrainedModel):
         longest = length if isinstance(past, torch.Tensor) else past + length
         hidden_states = inputs_embeds + self.embed_positions(positions, inputs_embeds.dtype, longest)
         hidden_states = F.dropout(hidden_states, p=self.config.dropout, training=self.training)
-        causal_mask = create_causal_mask(self.config, inputs_embeds, attention_mask, cache)
+        causal_mask = self_attention_mask(
+            create_causal_mask, self.config, inputs_embeds, attention_mask, past_key_values=cache
+        )
         cross_mask = None
         if encoder_hidden_states is not None:
             cross_mask = create_bidirectional_mask(

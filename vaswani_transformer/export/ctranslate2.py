@@ -96,6 +96,7 @@ def export_ctranslate2(
 
 _EXPRESSIBLE = {
     "activation": "relu",
+    "attention_neighborhood": None,
     "tie_word_embeddings": True,
     "target_vocab_size": None,
     "logits_bias": False,

@@ -1,0 +1,274 @@
+"""Table 1 of the paper, measured: how the time of four kinds of layers grows with the length n and the width d.
+
+    python recipes/benchmarks/table1.py
+    python recipes/benchmarks/table1.py --device cuda --dtype bfloat16 --max_length 16384
+
+One layer, forward, on one sentence: equation 1 with 8 heads ("self-attention", all weights at once; and PyTorch's fused
+kernel of the same), without the projections, which cost O(n d^2) in every kind; an LSTM; a convolution over k = 3
+positions; and self-attention restricted to r = 128 neighbours. The growth exponent is the slope of the logarithm of the
+time over that of n, or of d, through the larger half of the sizes: small ones are ruled by the cost of a call.
+
+The restricted layer is then compared with full attention under a mask of its neighbourhood, in value, time and peak
+memory. Writes `table1.md`, `table1.json` and `table1.png` beside this script, or into `--output`.
+"""
+
+import ctypes
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+from torch.nn import functional as F
+
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.hub import describe_run
+from vaswani_transformer.modeling_vaswani import eager_attention_forward
+from vaswani_transformer.restricted_vaswani import restricted_attention_forward
+
+
+HEADS, KERNEL = 8, 3
+
+# Exponents of n and of d (Table 1).
+PREDICTED = {
+    "self-attention": (2, 1),
+    "self-attention, fused": (2, 1),
+    "recurrent": (1, 2),
+    "convolutional": (1, 2),
+    "self-attention, restricted": (1, 1),
+}
+
+Layer = Callable[[], torch.Tensor]
+
+
+@dataclass
+class Arguments:
+    """Sizes, and where the results go."""
+
+    device: str = field(default="cpu", metadata={"help": '"cpu" or "cuda".'})
+    dtype: str = field(default="float32", metadata={"help": "Type to compute in."})
+    max_length: int = field(default=4096, metadata={"help": "Largest n; the others are its halves, five sizes in all."})
+    max_width: int = field(default=2048, metadata={"help": "Largest d; the others are its halves, four sizes in all."})
+    neighborhood: int = field(default=128, metadata={"help": "r of the restricted layer."})
+    repeats: int = field(default=5, metadata={"help": "Each time is the best of so many."})
+    output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where the results go."})
+
+    def __post_init__(self) -> None:
+        if self.max_length < 32 or self.max_width < 8 * HEADS:
+            raise ValueError(f"max_length, max_width: must be at least 32 and {8 * HEADS}")
+
+
+def layers(args: Arguments, n: int, d: int) -> dict[str, Layer]:
+    """A call of each kind of layer on a sentence of n positions of width d."""
+    options: dict[str, Any] = {"device": args.device, "dtype": getattr(torch, args.dtype)}
+    states = torch.randn(1, n, d, **options)  # [1, n, d]
+    heads = states.unflatten(-1, (HEADS, d // HEADS)).transpose(1, 2).contiguous()  # [1, heads, n, d_k]
+    module: Any = SimpleNamespace(is_causal=False, training=False)
+    scaling = (d // HEADS) ** -0.5
+    lstm = nn.LSTM(d, d, batch_first=True, **options)
+    convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, **options)
+    channels = states.transpose(1, 2).contiguous()  # [1, d, n]
+
+    def full() -> torch.Tensor:
+        return eager_attention_forward(module, heads, heads, heads, None, scaling)[0]
+
+    def restricted() -> torch.Tensor:
+        return restricted_attention_forward(module, heads, heads, heads, None, args.neighborhood, scaling)[0]
+
+    return {
+        "self-attention": full,
+        "self-attention, fused": lambda: F.scaled_dot_product_attention(heads, heads, heads),
+        "recurrent": lambda: lstm(states)[0],
+        "convolutional": lambda: convolution(channels),
+        "self-attention, restricted": restricted,
+    }
+
+
+def masked(args: Arguments, n: int, d: int) -> tuple[Layer, Layer, Layer]:
+    """Full attention under a mask of the neighbourhood, by equation 1 and fused; and the restricted layer; of the same
+    random states."""
+    options: dict[str, Any] = {"device": args.device, "dtype": getattr(torch, args.dtype)}
+    query, key, value = (torch.randn(1, HEADS, n, d // HEADS, **options) for _ in range(3))
+    places = torch.arange(n, device=args.device)
+    far = (places[:, None] - places).abs() > args.neighborhood // 2  # [n, n]
+    mask = torch.zeros(n, n, **options).masked_fill_(far, -math.inf)
+    module: Any = SimpleNamespace(is_causal=False, training=False)
+    scaling = (d // HEADS) ** -0.5
+    return (
+        lambda: eager_attention_forward(module, query, key, value, mask, scaling)[0],
+        lambda: F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2),
+        lambda: restricted_attention_forward(module, query, key, value, None, args.neighborhood, scaling)[0],
+    )
+
+
+def seconds(layer: Layer, args: Arguments) -> float:
+    best = math.inf
+    for _ in range(args.repeats + 1):  # the first call allocates
+        synchronize(args.device)
+        started = time.perf_counter()
+        layer()
+        synchronize(args.device)
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def synchronize(device: str) -> None:
+    if device != "cpu":
+        torch.accelerator.synchronize()
+
+
+def peak_memory(layer: Layer, device: str) -> int:
+    """Bytes that a call needs beyond what there was before it."""
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        layer()
+        return torch.cuda.max_memory_allocated() - before
+    ctypes.CDLL(None).malloc_trim(0)  # else the call is given what others have freed
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak begins anew
+    before = resident("VmRSS")
+    layer()
+    return max(resident("VmHWM") - before, 1)
+
+
+def resident(name: str) -> int:
+    """A line of Linux's account of this process's memory, in bytes."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def exponent(sizes: list[int], times: list[float]) -> float:
+    """Slope of log time over log size, through the larger half of the sizes, by least squares."""
+    half = len(sizes) // 2
+    x, y = (torch.tensor(values[half:], dtype=torch.float64).log() for values in (sizes, times))
+    return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
+
+
+@torch.no_grad()
+def measure(args: Arguments) -> dict[str, Any]:
+    lengths = [args.max_length // 2**power for power in range(4, -1, -1)]
+    widths = [args.max_width // 2**power for power in range(3, -1, -1)]
+    n, d = lengths[2], widths[1]  # what is fixed while the other grows
+    times: dict[str, dict[str, list[float]]] = {name: {"n": [], "d": []} for name in PREDICTED}
+    for axis, sizes in (("n", [(length, d) for length in lengths]), ("d", [(n, width) for width in widths])):
+        for size in track(sizes, description=f"growing {axis}"):
+            for name, layer in layers(args, *size).items():
+                times[name][axis].append(seconds(layer, args))
+    return {
+        "run": describe_run(),
+        "settings": {**vars(args), "heads": HEADS, "kernel": KERNEL},
+        "n": {"sizes": lengths, "d": d},
+        "d": {"sizes": widths, "n": n},
+        "seconds": times,
+        "exponents": {
+            name: {
+                axis: {"measured": exponent(sizes, times[name][axis]), "predicted": predicted}
+                for axis, sizes, predicted in (("n", lengths, growth[0]), ("d", widths, growth[1]))
+            }
+            for name, growth in PREDICTED.items()
+        },
+        "restricted": compare(args, args.max_length, d),
+    }
+
+
+def compare(args: Arguments, n: int, d: int) -> dict[str, Any]:
+    """The restricted layer beside full attention under a mask."""
+    full, fused, restricted = masked(args, n, d)
+    spent = {"full": seconds(full, args), "fused": seconds(fused, args), "restricted": seconds(restricted, args)}
+    memory = {name: peak_memory(call, args.device) for name, call in zip(spent, (full, fused, restricted), strict=True)}
+    return {
+        "n": n,
+        "d": d,
+        "r": args.neighborhood,
+        "largest_difference": float((full() - restricted()).abs().max()),
+        "seconds": spent,
+        "peak_bytes": memory,
+    }
+
+
+def write(results: dict[str, Any], output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "table1.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    (output / "table1.md").write_text(as_markdown(results), encoding="utf-8")
+    plot(results, output / "table1.png")
+
+
+def rows(results: dict[str, Any]) -> list[list[str]]:
+    """Of each kind: its name, and for n and d the predicted and the measured exponent."""
+    return [
+        [name, *(f"{growth[axis][which]:.4g}" for axis in ("n", "d") for which in ("predicted", "measured"))]
+        for name, growth in results["exponents"].items()
+    ]
+
+
+def as_markdown(results: dict[str, Any]) -> str:
+    run, settings, found = results["run"], results["settings"], results["restricted"]
+    lines = ["| layer | n, predicted | n, measured | d, predicted | d, measured |", "|---|---|---|---|---|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
+    comparison = ["| attention | time, ratio | peak memory, ratio |", "|---|---|---|"]
+    for name, label in (("full", "full, equation 1"), ("fused", "full, fused kernel"), ("restricted", "restricted")):
+        ratios = [found[what][name] / found[what]["restricted"] for what in ("seconds", "peak_bytes")]
+        comparison.append(f"| {label} | {ratios[0]:.1f} | {ratios[1]:.1f} |")
+    return "\n\n".join(
+        [
+            "# Table 1, measured",
+            f"`{run['command']}`, commit `{run['commit']}`, {run['date']}, {run['hardware']}, {settings['dtype']}; "
+            f"forward, {settings['heads']} heads, k = {settings['kernel']}, r = {settings['neighborhood']}.",
+            "Growth exponents of the time: over n at d = "
+            f"{results['n']['d']}, over d at n = {results['d']['n']}, each through the larger half of the sizes.",
+            "\n".join(lines),
+            "![Time over n and d](table1.png)",
+            f"Restricted attention beside full attention under the same mask, n = {found['n']}, d = {found['d']}, "
+            f"r = {found['r']}; the largest difference of their results is {found['largest_difference']:.1e}.",
+            "\n".join(comparison) + "\n",
+        ]
+    )
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """Measured times as points, and lines of the predicted growth through the largest of them."""
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    for place, (axes, axis) in enumerate(zip(figure.subplots(1, 2, sharey=True), ("n", "d"), strict=True)):
+        sizes = results[axis]["sizes"]
+        for number, (name, growth) in enumerate(PREDICTED.items()):
+            times = [1000 * value for value in results["seconds"][name][axis]]
+            axes.plot(sizes, times, "o", color=f"C{number}", label=name)
+            line = [times[-1] * (size / sizes[-1]) ** growth[place] for size in sizes]
+            axes.plot(sizes, line, "--", color=f"C{number}", linewidth=1)
+        other = "d" if axis == "n" else "n"
+        axes.set(xscale="log", yscale="log", xlabel=f"{axis}, at {other} = {results[axis][other]}")
+        axes.set_xticks(sizes, [str(size) for size in sizes], minor=False)
+        axes.grid(alpha=0.3)
+        if not place:
+            axes.set_ylabel("milliseconds; dashed: growth by Table 1")
+            axes.legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+
+
+def show(results: dict[str, Any]) -> None:
+    table = Table(
+        "layer", "n, predicted", "n, measured", "d, predicted", "d, measured", title="Growth exponents of the time"
+    )
+    for row in rows(results):
+        table.add_row(*row)
+    Console().print(table)
+
+
+def main() -> None:
+    (args,) = RecipeParser((Arguments,)).parse()
+    results = measure(args)
+    write(results, Path(args.output))
+    show(results)
+
+
+if __name__ == "__main__":
+    main()

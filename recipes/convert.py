@@ -1,0 +1,135 @@
+"""Turn a translation model that was trained elsewhere into one of this package, which decodes as the original does.
+
+OPUS-MT (`MarianMTModel`) and WMT19 (`FSMTForConditionalGeneration`) models of transformers, by directory or by name on
+the Hub, and checkpoints of fairseq's `transformer`, which need no fairseq:
+
+    python recipes/convert.py --from marian --model Helsinki-NLP/opus-mt-en-de --output runs/opus-en-de
+    python recipes/convert.py --from fsmt --model facebook/wmt19-en-de --output runs/wmt19-en-de
+    python recipes/convert.py --from fairseq --model checkpoints/checkpoint_best.pt --dictionaries data-bin/en-de \
+        --output runs/fairseq-en-de
+
+The output directory then holds the model, the settings of its search, and its tokenizer, which is the original's. It
+needs `pip install "vaswani_transformer[convert]"`.
+"""
+
+import importlib.util
+import pickle
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import (
+    AutoConfig,
+    FSMTForConditionalGeneration,
+    FSMTTokenizer,
+    MarianMTModel,
+    MarianTokenizer,
+    PreTrainedTokenizerBase,
+)
+
+from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.convert.directory import new_directory
+from vaswani_transformer.convert.fairseq import convert_fairseq, read_checkpoint
+from vaswani_transformer.convert.fairseq_tokenizer import fairseq_tokenizer
+from vaswani_transformer.convert.transformers_models import convert_fsmt, convert_marian
+
+
+# Without sacremoses MarianTokenizer only warns, and tokenizes otherwise.
+TOKENIZERS_NEED = ("sentencepiece", "sacremoses")
+
+# Classes of transformers, by the `model_type` that they are for.
+TRANSFORMERS: dict[str, tuple[Any, Any, Any]] = {
+    "marian": (MarianMTModel, MarianTokenizer, convert_marian),
+    "fsmt": (FSMTForConditionalGeneration, FSMTTokenizer, convert_fsmt),
+}
+
+
+@dataclass
+class ConvertArguments:
+    """What to convert, and where to."""
+
+    toolkit: Literal["marian", "fsmt", "fairseq"] | None = field(
+        default=None, metadata={"aliases": ["--from"], "help": "What the model was trained with, or saved by."}
+    )
+    model: str | None = field(
+        default=None, metadata={"help": "Directory of a saved model, or its name on the Hub; fairseq: the checkpoint."}
+    )
+    output: str | None = field(default=None, metadata={"help": "Directory to make."})
+    dictionaries: str | None = field(
+        default=None,
+        metadata={"help": "fairseq: directory of dict.*.txt and bpecodes; by default the checkpoint's own."},
+    )
+
+    def __post_init__(self) -> None:
+        if self.toolkit is None:
+            raise ValueError("from: give marian, fsmt or fairseq")
+        for name, what in (("model", "what to convert"), ("output", "the directory to make")):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: give {what}")
+        if self.dictionaries is not None and self.toolkit != "fairseq":
+            raise ValueError(f"dictionaries: only fairseq's are apart from the model, not those of {self.toolkit}")
+
+
+def main() -> None:
+    (args,) = RecipeParser((ConvertArguments,)).parse()
+    for package in TOKENIZERS_NEED:
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f'convert.py: {package} is not installed; run: pip install "vaswani_transformer[convert]"')
+    try:
+        with new_directory(args.output) as directory:
+            model, tokenizer = converted(args)
+            model.save_pretrained(directory)
+            tokenizer.save_pretrained(directory)
+    except (ValueError, OSError, ImportError, pickle.UnpicklingError) as error:
+        sys.exit(f"convert.py: {error}")
+    show(args, model, tokenizer)
+
+
+def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
+    """The model and its tokenizer."""
+    if args.toolkit in TRANSFORMERS:
+        return from_transformers(args.model, args.toolkit)
+    checkpoint = read_checkpoint(args.model)
+    tokenizer = fairseq_tokenizer(
+        args.dictionaries or Path(args.model).parent,
+        checkpoint.languages,
+        checkpoint.vocab_sizes,
+        checkpoint.settings.get("max_source_positions") or 1024,
+    )
+    return convert_fairseq(checkpoint), tokenizer
+
+
+def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
+    """The model and its tokenizer, from a directory or the Hub, if they are of that type and complete."""
+    found = AutoConfig.from_pretrained(name).model_type
+    if found != model_type:
+        raise ValueError(f"model: {name} is of type {found!r}, not {model_type!r}")
+    model_class, tokenizer_class, convert = TRANSFORMERS[model_type]
+    tokenizer = tokenizer_class.from_pretrained(name)
+    model, loading = model_class.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
+    if missing := sorted(loading["missing_keys"]):
+        raise ValueError(f"model: {name} has no {missing[0]}, and {len(missing) - 1} more weights are missing")
+    return convert(model), tokenizer
+
+
+def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> None:
+    """What was written, for people."""
+    config, search = model.config, model.generation_config
+    table = Table("", "", title=f"{args.model} as a model of this package", show_header=False)
+    table.add_row("directory", str(args.output))
+    table.add_row("parameters", f"{model.num_parameters():,}")
+    table.add_row("layers", f"{config.encoder_layers} + {config.decoder_layers}, d_model {config.d_model}")
+    table.add_row("vocabulary", f"{config.vocab_size:,} source, {config.output_vocab_size:,} target")
+    table.add_row("tokenizer", type(tokenizer).__name__)
+    alpha = 1.0 if search.length_penalty is None else search.length_penalty
+    table.add_row("search", f"{search.num_beams or 1} beams, log P / |Y|^{alpha}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,524 @@
+"""Converted models against the models that they come from: logits, hypotheses, scores, texts; refusals; the recipe."""
+
+import copy
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import REPOSITORY
+from torch.nn import functional as F
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    FSMTConfig,
+    FSMTForConditionalGeneration,
+    FSMTTokenizer,
+    GenerationConfig,
+    MarianConfig,
+    MarianMTModel,
+    MarianTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    pipeline,
+)
+
+from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.convert.directory import new_directory
+from vaswani_transformer.convert.transformers_models import convert_fsmt, convert_marian
+from vaswani_transformer.convert.weights import model_from_weights
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+sentencepiece = pytest.importorskip("sentencepiece")
+pytest.importorskip("sacremoses")
+
+
+PAIRS = phrasebook("validation")[:200]
+TEXTS = [english for english, _ in PAIRS[:8]]
+CONVERT: dict[str, Callable] = {"marian": convert_marian, "fsmt": convert_fsmt}
+SIZES = {
+    "d_model": 24,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 40,
+}
+OWN = {
+    "marian": {"vocab_size": 57, "pad_token_id": 56, "decoder_start_token_id": 56, "scale_embedding": True},
+    "fsmt": {"src_vocab_size": 57, "tgt_vocab_size": 49},
+}
+# Each with its changes, and what its matrices share: target and softmax one, all three one.
+MODELS = {
+    "marian as OPUS-MT": ("marian", {"activation_function": "swish"}, (True, True)),
+    "marian with own vocabularies": (
+        "marian",
+        {"activation_function": "relu", "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 61},
+        (True, False),
+    ),
+    "marian with an own softmax": (
+        "marian",
+        {"tie_word_embeddings": False, "d_model": 20, "decoder_ffn_dim": 36},
+        (False, False),
+    ),
+    "fsmt with own matrices": ("fsmt", {"encoder_layers": 1}, (False, False)),
+    "fsmt as WMT19": (
+        "fsmt",
+        {"tgt_vocab_size": 57, "encoder_attention_heads": 3, "decoder_attention_heads": 3, "decoder_ffn_dim": 36},
+        (True, False),
+    ),
+    "fsmt with one vocabulary": (
+        "fsmt",
+        {"tgt_vocab_size": 57, "tie_word_embeddings": True, "d_model": 20},
+        (True, True),
+    ),
+}
+SEARCHES = {
+    "greedy": {"num_beams": 1},
+    "as FSMT": {"num_beams": 5, "length_penalty": 1.0, "early_stopping": False},
+    "first endings": {"num_beams": 5, "length_penalty": 0.6, "early_stopping": True},
+    "long": {"num_beams": 3, "length_penalty": 2.0, "early_stopping": False},
+    "several": {
+        "num_beams": 4,
+        "num_return_sequences": 3,
+        "renormalize_logits": True,
+        "bad_words_ids": [[1], [7], [9, 8]],
+    },
+}
+
+
+def untrained(kind: str, **changes) -> PreTrainedModel:
+    """A model in which every weight is its own, so that no mix-up goes unseen."""
+    changes = {**SIZES, **OWN[kind], **changes}
+    classes = {
+        "marian": (MarianConfig, MarianMTModel),
+        "fsmt": (FSMTConfig, FSMTForConditionalGeneration),
+    }
+    config_class, model_class = classes[kind]
+    model = model_class(config_class(**changes))
+    with torch.no_grad():
+        for weight in trained_weights(model):
+            weight.add_(0.2 * torch.randn_like(weight))
+        if kind == "marian":
+            model.final_logits_bias.copy_(0.5 * torch.randn_like(model.final_logits_bias))
+        else:  # it gives padding no position, also where it has said it itself, which a trained model does not
+            model.generation_config.bad_words_ids = [[1]]
+    return model.eval()
+
+
+def trained_weights(model: PreTrainedModel) -> list[torch.nn.Parameter]:
+    """Without positions, and without a matrix of Marian's that nothing reads where embeddings are not tied."""
+    unused = ("embed_positions", "model.shared.weight")
+    named = model.named_parameters(remove_duplicate=False)
+    return list({weight: None for name, weight in named if not any(part in name for part in unused)})
+
+
+def batch(model: PreTrainedModel) -> torch.Tensor:
+    """Sources of every length up to 10, EOS and padding behind them: `[9, 10]`."""
+    sources = torch.full((9, 10), model.config.pad_token_id)
+    for row, source in enumerate(sources):
+        source[: row + 1] = torch.randint(3, 48, (row + 1,))
+        source[row + 1] = model.config.eos_token_id
+    return sources
+
+
+def inputs_of(model: PreTrainedModel, sources: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Inputs for `forward`; the target repeats the source."""
+    start = torch.full_like(sources[:, :1], model.config.decoder_start_token_id)
+    mask = sources.ne(model.config.pad_token_id).long()
+    return {
+        "input_ids": sources,
+        "attention_mask": mask,
+        "decoder_input_ids": torch.cat((start, sources[:, :-1]), dim=1),
+        "use_cache": False,  # FSMT masks the future only then
+    }
+
+
+def teach(model: PreTrainedModel, sources: torch.Tensor, steps: int = 35) -> None:
+    """Let the model learn to repeat its sources, so that what it says ends; by default not so well that all is told."""
+    optimizer = torch.optim.Adam(trained_weights(model), lr=5e-3)
+    for _ in range(steps):
+        logits = model(**inputs_of(model, sources)).logits
+        F.cross_entropy(logits.flatten(0, 1), sources.flatten(), ignore_index=model.config.pad_token_id).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def taught(request) -> tuple[PreTrainedModel, VaswaniForConditionalGeneration, torch.Tensor]:
+    """A source model, the converted one, and sentences."""
+    torch.manual_seed(0)
+    kind, changes, _ = MODELS[request.param]
+    model = untrained(kind, **changes)
+    if request.param == "fsmt as WMT19":  # whose configurations say nothing of it
+        model.model.decoder.output_projection.weight = model.model.decoder.embed_tokens.weight
+    sources = batch(model)
+    teach(model, sources)
+    return model, CONVERT[kind](model), sources
+
+
+def same_logits(source: PreTrainedModel, converted: PreTrainedModel, sources: torch.Tensor) -> None:
+    real = sources.ne(source.config.pad_token_id)
+    with torch.no_grad():
+        expected, logits = (model(**inputs_of(source, sources)).logits[real] for model in (source, converted))
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+
+
+def same_search(source: PreTrainedModel, converted: PreTrainedModel, sources: torch.Tensor, **settings) -> list[int]:
+    """Compare hypotheses and scores; gives the lengths of the hypotheses, in generated tokens."""
+    mask = sources.ne(source.config.pad_token_id).long()
+    if settings.get("num_beams") != 1:
+        settings = {"output_scores": True, **settings}
+    found = [
+        model.generate(sources, attention_mask=mask, return_dict_in_generate=True, **settings)
+        for model in (source, converted)
+    ]
+    assert found[1].sequences.tolist() == found[0].sequences.tolist()
+    if settings.get("output_scores"):
+        torch.testing.assert_close(found[1].sequences_scores, found[0].sequences_scores, atol=1e-5, rtol=0)
+    generated = found[0].sequences[:, 1:]
+    return generated.ne(source.config.pad_token_id).sum(-1).tolist()
+
+
+def test_logits_are_the_same_also_after_saving(taught, tmp_path):
+    source, converted, sources = taught
+    same_logits(source, converted, sources)
+    converted.save_pretrained(tmp_path)
+    same_logits(source, AutoModelForSeq2SeqLM.from_pretrained(tmp_path), sources)
+
+
+@pytest.mark.parametrize("settings", SEARCHES.values(), ids=SEARCHES)
+def test_hypotheses_and_scores_are_the_same(taught, settings):
+    source, converted, sources = taught
+    lengths = same_search(source, converted, sources, max_length=16, **settings)
+    assert len(set(lengths)) > 3
+
+
+def test_the_search_without_scores_is_the_same(taught):
+    """Without a logits processor either, our search forms only the scores of the best tokens."""
+    source, converted, sources = (copy.deepcopy(part) for part in taught)
+    for model in (source, converted):
+        model.generation_config.forced_eos_token_id = model.generation_config.bad_words_ids = None
+    same_search(source, converted, sources, num_beams=3, max_length=200, output_scores=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "settings"),
+    [
+        ("marian", {}, {}),
+        ("marian", {}, {"num_beams": 3, "length_penalty": 0.7, "max_length": 9, "bad_words_ids": [[56], [8]]}),
+        ("fsmt", {"max_length": 12}, {}),
+    ],
+    ids=["by default", "by its file", "by its configuration"],
+)
+def test_it_decodes_as_its_source_does_where_nothing_is_said(kind, changes, settings, tmp_path):
+    source = untrained(kind, **changes)
+    if settings:
+        own = {"forced_eos_token_id": 0, "eos_token_id": 0, "pad_token_id": 56, "decoder_start_token_id": 56}
+        source.generation_config = GenerationConfig(**own, renormalize_logits=True, **settings)
+    converted = CONVERT[kind](source)
+    converted.save_pretrained(tmp_path)
+    for model in (converted, AutoModelForSeq2SeqLM.from_pretrained(tmp_path)):
+        assert model.generation_config.length_penalty_type == "transformers"  # so that `generate` takes another
+        lengths = same_search(source, model, batch(source), output_scores=False)
+        assert max(lengths) == {**changes, **settings}.get("max_length", 21) - 1  # 21 is transformers' default
+
+
+def test_what_sources_share_is_shared(taught, request):
+    source, converted, _ = taught
+    _, _, (tied, all_tied) = MODELS[request.node.callspec.params["taught"]]
+    embeddings = [stack.embed_tokens.weight for stack in (converted.model.encoder, converted.model.decoder)]
+    assert (converted.lm_head.weight is embeddings[1]) == tied
+    assert (embeddings[0] is embeddings[1]) == all_tied
+    bias = source.final_logits_bias.numel() if hasattr(source, "final_logits_bias") else 0
+    assert converted.num_parameters() == sum(weight.numel() for weight in trained_weights(source)) + bias
+
+
+def test_a_bias_of_zeros_is_none_and_the_source_is_left_alone():
+    source = untrained("marian")
+    source.final_logits_bias.zero_()
+    before = copy.deepcopy(source.state_dict())
+    converted = convert_marian(source.half())
+    assert not converted.config.logits_bias
+    assert converted.dtype == torch.float16
+    with torch.no_grad():
+        for weight in converted.parameters():
+            weight.fill_(5.0)
+    for name, weight in source.state_dict().items():
+        assert torch.equal(weight, before[name].half()), name
+
+
+@pytest.mark.parametrize("kind", ["marian", "fsmt"])
+def test_it_can_be_trained_on_as_before(kind):
+    rates = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.15}
+    source = untrained(kind, **rates)
+    converted = CONVERT[kind](source)
+    assert {name: getattr(converted.config, name) for name in rates} == rates
+    same_shift(source, converted)
+
+
+def same_shift(source: PreTrainedModel, converted: PreTrainedModel) -> None:
+    """That the decoder starts from the same token in training."""
+    labels = batch(source)[-1:]
+    shifted = [model.prepare_decoder_input_ids_from_labels(labels).tolist() for model in (source, converted)]
+    assert shifted[1] == shifted[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("marian", {"decoder_attention_heads": 2}, "^encoder_attention_heads: 4 of the encoder and 2 of the decoder"),
+        ("fsmt", {"encoder_attention_heads": 2}, "^encoder_attention_heads: 2 of the encoder and 4 of the decoder"),
+        ("marian", {"scale_embedding": False}, "^scale_embedding: is false"),
+        ("fsmt", {"scale_embedding": False}, "^scale_embedding: is false"),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused(kind, changes, message):
+    with pytest.raises(ValueError, match=message):
+        CONVERT[kind](untrained(kind, **changes))
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+@pytest.mark.parametrize("kind", ["marian", "fsmt"])
+def test_positions_that_are_no_sinusoids_are_refused(kind, stack):
+    source = untrained(kind)
+    with torch.no_grad():
+        table = getattr(source.model, stack).embed_positions.weight
+        table[4:6] = table[5:7].clone()
+    with pytest.raises(ValueError, match=f"^embed_positions: the {stack}'s are not the sinusoids of {kind}"):
+        CONVERT[kind](source)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weights: weights.pop("decoder.embed_tokens.weight"), r"there is no decoder\.embed_tokens\.weight"),
+        (lambda weights: weights.pop("encoder.layers.0.fc1.weight"), r"there is no encoder\.layers\.0\.fc1\.weight"),
+        (
+            lambda weights: weights.pop("encoder.layers.1.fc1.bias"),
+            "layers.1.feed_forward.fc1.bias .* be filled",
+        ),
+        (lambda weights: weights.update({"encoder.layer_norm.weight": torch.ones(24)}), "^weights: encoder.layer_norm"),
+        (lambda weights: weights.update({"decoder.layers.0.fc2.bias": torch.ones(25)}), r"is \[25\], .* be \[24\]"),
+        (lambda weights: weights.update({"encoder.embed_tokens.weight": torch.ones(57, 28)}), "must be of one width"),
+    ],
+)
+def test_weights_that_make_no_model_are_refused(change, message):
+    weights = {
+        name.removeprefix("model."): weight
+        for name, weight in untrained("fsmt").state_dict().items()
+        if "embed_positions" not in name
+    }
+    model_from_weights(weights, num_heads=4)
+    change(weights)
+    with pytest.raises(ValueError, match=message):
+        model_from_weights(weights, num_heads=4)
+
+
+def marian_tokenizer(folder: Path, separate_vocabs: bool) -> MarianTokenizer:
+    """Two sentencepiece models of the embedded corpus, and one vocabulary of all their pieces, or one of each."""
+    folder.mkdir()
+    pieces = []
+    for side, name in enumerate(("source", "target")):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([pair[side] for pair in PAIRS]),
+            model_prefix=str(folder / name),
+            vocab_size=(120, 130)[side],
+            minloglevel=2,
+        )
+        path = (folder / f"{name}.model").rename(folder / f"{name}.spm")
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        pieces.append([model.id_to_piece(number) for number in range(3, len(model))])
+    if not separate_vocabs:
+        pieces = [pieces[0] + pieces[1]] * 2
+    for vocabulary, name in zip(pieces, ("vocab", "target_vocab"), strict=True):
+        tokens = dict.fromkeys(["</s>", "<unk>", "<pad>", *vocabulary])
+        ids = {token: number for number, token in enumerate(tokens)}
+        (folder / f"{name}.json").write_text(json.dumps(ids), encoding="utf-8")
+    files = [str(folder / name) for name in ("source.spm", "target.spm", "vocab.json", "target_vocab.json")]
+    return MarianTokenizer(*files, source_lang="en", target_lang="de", separate_vocabs=separate_vocabs)
+
+
+def fsmt_tokenizer(folder: Path, separate_vocabs: bool = True) -> FSMTTokenizer:
+    """Single characters, a few pairs, and another order of them for the target, if it has its own."""
+    folder.mkdir()
+    characters = sorted(
+        {character for pair in PAIRS for sentence in pair for character in sentence if character != " "}
+    )
+    merges = [("e", "n"), ("t", "h"), ("th", "e</w>"), ("c", "h"), ("s", "t</w>"), ("en", "</w>")]
+    tokens = [*characters, *(f"{character}</w>" for character in characters), *("".join(merge) for merge in merges)]
+    for name, order in (("src", tokens), ("tgt", tokens[::-1] if separate_vocabs else tokens)):
+        ids = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *dict.fromkeys(order)])}
+        (folder / f"vocab-{name}.json").write_text(json.dumps(ids), encoding="utf-8")
+    (folder / "merges.txt").write_text("".join(f"{left} {right}\n" for left, right in merges), encoding="utf-8")
+    files = {
+        "src_vocab_file": "vocab-src.json",
+        "tgt_vocab_file": "vocab-tgt.json",
+        "merges_file": "merges.txt",
+    }
+    return FSMTTokenizer(langs=["en", "de"], **{name: str(folder / file) for name, file in files.items()})
+
+
+TOKENIZERS = {"marian": marian_tokenizer, "fsmt": fsmt_tokenizer}
+
+
+@pytest.fixture(scope="module", params=["marian", "marian with own vocabularies", "fsmt"])
+def saved_source(request, tmp_path_factory) -> Path:
+    """A directory with a source model that has learned some sentences, and its tokenizer."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("source")
+    kind, separate = request.param.split()[0], request.param != "marian"
+    tokenizer = TOKENIZERS[kind](folder / "vocabulary", separate)
+    sizes = (tokenizer.vocab_size, len(tokenizer.decoder))
+    names = {"marian": ("vocab_size", "decoder_vocab_size"), "fsmt": ("src_vocab_size", "tgt_vocab_size")}
+    changes = dict(zip(names[kind], sizes, strict=True))
+    if kind == "marian":
+        changes |= {"pad_token_id": 2, "decoder_start_token_id": 2, "share_encoder_decoder_embeddings": not separate}
+    model = untrained(kind, **changes)
+    model.generation_config.update(num_beams=3, max_length=30)
+    teach(model, tokenizer(TEXTS, return_tensors="pt", padding=True)["input_ids"])
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def kind_of(directory: Path) -> str:
+    return json.loads((directory / "config.json").read_text(encoding="utf-8"))["model_type"]
+
+
+def translations(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    return tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+
+
+def load_recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The recipe, to be called with its command line."""
+    path = REPOSITORY / "recipes" / "convert.py"
+    spec = importlib.util.spec_from_file_location("convert_recipe", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "convert_recipe", module)  # where its dataclass looks for its types
+    spec.loader.exec_module(module)
+
+    def run(*arguments: object) -> None:
+        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        module.main()
+
+    return run
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    return load_recipe(monkeypatch)
+
+
+def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(recipe, saved_source, tmp_path, capsys):
+    kind, output = kind_of(saved_source), tmp_path / "new" / "out"
+    recipe("--from", kind, "--model", saved_source, "--output", output)
+    assert [path.name for path in output.parent.iterdir()] == ["out"]
+    source_class, tokenizer_class = {
+        "marian": (MarianMTModel, MarianTokenizer),
+        "fsmt": (FSMTForConditionalGeneration, FSMTTokenizer),
+    }[kind]
+    expected = translations(source_class.from_pretrained(saved_source), tokenizer_class.from_pretrained(saved_source))
+    assert len(set(expected)) > 3
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    assert type(tokenizer) is tokenizer_class
+    assert translations(AutoModelForSeq2SeqLM.from_pretrained(output), tokenizer) == expected
+    translator = pipeline("translation", model=str(output))
+    assert [translation["translation_text"] for translation in translator(TEXTS)] == expected
+    assert [translator(text)[0]["translation_text"] for text in TEXTS] == expected
+    shown = capsys.readouterr().out
+    assert tokenizer_class.__name__ in shown
+    assert "3 beams" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "{marian}", "--output", "{new}"), "from: give marian, fsmt or fairseq"),
+        (("--from", "opus", "--model", "{marian}", "--output", "{new}"), "opus"),
+        (("--from", "marian", "--output", "{new}"), "model: give"),
+        (("--from", "marian", "--model", "{marian}"), "output: give"),
+        (("--from", "marian", "--model", "nowhere", "--output", "{old}"), "output: .*old exists already; name another"),
+        (("--from", "marian", "--model", "{new}", "--output", "{new}"), "{new}"),
+        (("--from", "fsmt", "--model", "{marian}", "--output", "{new}"), "is of type 'marian', not 'fsmt'"),
+        (("--from", "marian", "--model", "{incomplete}", "--output", "{new}"), "incomplete has no model.*weights are"),
+        (("--from", "marian", "--model", "m", "--output", "o", "--dictionaries", "d"), "dictionaries: only fairseq's"),
+    ],
+)
+def test_the_recipe_says_what_is_wrong_and_leaves_nothing(recipe, arguments, message, tmp_path):
+    paths = {name: tmp_path / name for name in ("marian", "incomplete", "old", "new")}
+    model, tokenizer = untrained("marian"), marian_tokenizer(tmp_path / "vocabulary", separate_vocabs=False)
+    for name in ("marian", "incomplete"):
+        tokenizer.save_pretrained(paths[name])
+        weights = model.state_dict()
+        if name == "incomplete":
+            weights = {name: weight for name, weight in weights.items() if ".1.fc1." not in name}
+        model.save_pretrained(paths[name], state_dict=weights)
+    paths["old"].mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit, match=message.format(**paths)):
+        recipe(*(argument.format(**paths) for argument in arguments))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("package", ["sentencepiece", "sacremoses"])
+def test_without_a_tokenizers_package_it_is_said_what_to_install(recipe, package, monkeypatch, tmp_path):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    with pytest.raises(SystemExit, match=rf'{package} is not installed; .*"vaswani_transformer\[convert\]"'):
+        recipe("--from", "marian", "--model", "nowhere", "--output", tmp_path / "out")
+
+
+class Code:
+    """Makes a file where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_code_in_the_weights_of_transformers_is_not_run(recipe, tmp_path):
+    source = tmp_path / "source"
+    model = untrained("marian")
+    model.save_pretrained(source)
+    marian_tokenizer(tmp_path / "vocabulary", separate_vocabs=False).save_pretrained(source)
+    (source / "model.safetensors").unlink()
+    torch.save({**model.state_dict(), "final_logits_bias": Code(tmp_path / "ran")}, source / "pytorch_model.bin")
+    with pytest.raises(SystemExit, match="Weights only load failed"):
+        recipe("--from", "marian", "--model", source, "--output", tmp_path / "out")
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def write(output: Path, interruption: bool = False) -> None:
+    with new_directory(output) as directory:
+        (directory / "first").touch()
+        if interruption:
+            raise KeyboardInterrupt
+        (directory / "second").touch()
+
+
+def test_a_directory_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    output = tmp_path / "out"
+    (tmp_path / "out.partial").mkdir()  # of one that was killed
+    (tmp_path / "out.partial" / "old").touch()
+    with pytest.raises(KeyboardInterrupt):
+        write(output, interruption=True)
+    assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        patch.delattr(Path, "replace")
+        with pytest.raises(AttributeError):
+            write(output)
+    assert not list(tmp_path.iterdir())
+    write(output)
+    assert {path.name for path in output.iterdir()} == {"first", "second"}
+    with pytest.raises(FileExistsError, match="out exists already"):
+        write(output)

@@ -1,0 +1,171 @@
+"""Attention to r neighbours (section 4), against full attention under a band of a mask, and against loops."""
+
+import pytest
+import torch
+from torch import nn
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.modeling_vaswani import eager_attention_forward
+from vaswani_transformer.restricted_vaswani import restricted_attention_forward
+
+
+def randomize(model: nn.Module) -> None:
+    """Weights large enough that what one position hears of another is seen."""
+    for parameter in model.parameters():
+        parameter.data = 0.3 * torch.randn_like(parameter)
+
+
+def attention_by_loops(query, key, value, reach, is_causal, tokens, scaling):
+    """Equation 1 for one query after another, over the keys that it may see."""
+    past = key.shape[2] - query.shape[2]
+    output = torch.zeros(*query.shape[:3], value.shape[-1])
+    for batch, head, place in torch.cartesian_prod(*map(torch.arange, query.shape[:3])).tolist():
+        position = past + place
+        last = position if is_causal else position + reach
+        seen = [
+            other
+            for other in range(max(position - reach, 0), min(last, key.shape[2] - 1) + 1)
+            if tokens[batch, other] or other == position
+        ]
+        scores = torch.stack([query[batch, head, place] @ key[batch, head, other] for other in seen]) * scaling
+        output[batch, head, place] = scores.softmax(0) @ value[batch, head, seen]
+    return output.transpose(1, 2)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("target", "past"), [(1, 0), (7, 0), (40, 0), (100, 0), (1, 60), (9, 50)])
+@pytest.mark.parametrize("neighborhood", [1, 2, 5, 16, 90, 1000])
+def test_blocks_give_what_loops_give(is_causal, target, past, neighborhood):
+    module = nn.Module()
+    module.is_causal = is_causal
+    source = past + target
+    query, key, value = torch.randn(2, 3, target, 5), torch.randn(2, 3, source, 5), torch.randn(2, 3, source, 7)
+    tokens = torch.ones(2, source)
+    tokens[0, source - source // 4 :] = 0
+    tokens[1, : source // 5] = 0
+    for mask in (None, tokens):
+        output, weights = restricted_attention_forward(module, query, key, value, mask, neighborhood, scaling=0.4)
+        seen = torch.ones(2, source) if mask is None else mask
+        expected = attention_by_loops(query, key, value, neighborhood // 2, is_causal, seen, 0.4)
+        torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+        assert weights is None
+
+
+def test_gradients_are_those_of_masked_full_attention():
+    module = nn.Module()
+    module.is_causal, module.training = False, True
+    states = [torch.randn(2, 3, 70, width, requires_grad=True) for width in (5, 5, 7)]
+    places = torch.arange(70)
+    band = torch.zeros(70, 70).masked_fill((places[:, None] - places).abs() > 4, float("-inf"))
+    weight = torch.randn(2, 70, 3, 7)
+    found = []
+    for output, _ in (
+        restricted_attention_forward(module, *states, None, 9, scaling=0.4),
+        eager_attention_forward(module, *states, band, scaling=0.4),
+    ):
+        found.append(torch.autograd.grad((output * weight).sum(), states))
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture
+def restricted(config) -> VaswaniForConditionalGeneration:
+    fields = {**config.to_dict(), "attention_neighborhood": 6, "d_k": 8, "d_v": 8}
+    model = VaswaniForConditionalGeneration(VaswaniConfig(**fields)).eval()
+    randomize(model)
+    return model.requires_grad_(False)
+
+
+def padded(lengths: tuple[int, ...], left: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and mask `[batch, longest]`."""
+    longest = max(lengths)
+    places = torch.arange(longest)
+    mask = torch.stack([places >= longest - length if left else places < length for length in lengths])
+    return torch.randint(3, 37, mask.shape) * mask, mask.long()
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["padded right", "padded left"])
+def test_the_model_gives_the_same_with_blocks_with_masks_and_alone(restricted, left):
+    source, source_mask = padded((45, 9, 30), left)
+    target, target_mask = padded((38, 44, 5), left)
+    inputs = {"attention_mask": source_mask, "decoder_input_ids": target, "decoder_attention_mask": target_mask}
+    logits = {}
+    for implementation in ("sdpa", "eager", "flex_attention"):
+        restricted.set_attn_implementation(implementation)
+        with torch.compiler.set_stance("force_eager"):
+            logits[implementation] = restricted(source, **inputs).logits
+    kept = target_mask.bool()
+    torch.testing.assert_close(logits["sdpa"][kept], logits["eager"][kept], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits["flex_attention"][kept], logits["eager"][kept], atol=1e-5, rtol=1e-5)
+    restricted.set_attn_implementation("sdpa")
+    for row in range(3):
+        ids = source[row][source_mask[row].bool()][None]
+        alone = restricted(ids, decoder_input_ids=target[row][kept[row]][None]).logits[0]
+        torch.testing.assert_close(logits["sdpa"][row][kept[row]], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_a_position_hears_of_others_only_as_far_as_its_layers_reach(restricted):
+    """Two encoder layers of 3 positions to each side: a change is heard 6 positions away, and no farther."""
+    source = torch.randint(3, 37, (1, 40))
+    changed = source.clone()
+    changed[0, 20] = source[0, 20] % 34 + 3
+    encoder = restricted.get_encoder()
+    before, after = (encoder(ids).last_hidden_state[0] for ids in (source, changed))
+    heard = (before - after).abs().amax(-1) > 1e-6
+    assert heard.nonzero().flatten().tolist() == list(range(14, 27))
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_decoding_step_by_step_equals_decoding_at_once(restricted, kind, implementation):
+    restricted.set_attn_implementation(implementation)
+    source, source_mask = padded((20, 9), left=False)
+    target = torch.randint(3, 37, (2, 25))
+    expected = restricted(source, attention_mask=source_mask, decoder_input_ids=target).logits
+    if kind == "dynamic":
+        caches = [DynamicCache(config=restricted.config) for _ in range(2)]
+    else:
+        caches = [StaticCache(config=restricted.config, max_cache_len=length) for length in (30, 20)]
+    cache = EncoderDecoderCache(*caches)
+    start = 0
+    for length in (4, 1, 1, 7, *[1] * 12):
+        step = target[:, start : start + length]
+        output = restricted(source, attention_mask=source_mask, decoder_input_ids=step, past_key_values=cache)
+        torch.testing.assert_close(output.logits, expected[:, start : start + length], atol=1e-5, rtol=1e-5)
+        start += length
+
+
+@pytest.mark.parametrize("prefix", [None, 9])
+def test_beam_search_runs_the_restricted_decoder(restricted, prefix):
+    """The tree of keys and values against the model's own forward, run over all tokens at each step."""
+    source, mask = padded((20, 9, 33), left=False)
+    given = {} if prefix is None else {"decoder_input_ids": torch.randint(3, 37, (3, prefix))}
+    found = [
+        restricted.generate(
+            source,
+            attention_mask=mask,
+            num_beams=4,
+            max_new_tokens=40,
+            use_cache=use_cache,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **given,
+        )
+        for use_cache in (True, False)
+    ]
+    assert found[0].sequences.tolist() == found[1].sequences.tolist()
+    assert found[0].sequences.shape[1] > 12
+    torch.testing.assert_close(found[0].sequences_scores, found[1].sequences_scores, atol=1e-4, rtol=1e-4)
+
+
+def test_implementations_that_cannot_restrict_are_refused(restricted):
+    restricted.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ValueError, match="attention_neighborhood: flash_attention_2"):
+        restricted(torch.tensor([[5, 6, 1]]), decoder_input_ids=torch.tensor([[0]]))
+
+
+@pytest.mark.parametrize("neighborhood", [0, -3])
+def test_a_neighborhood_has_at_least_one_position(neighborhood):
+    with pytest.raises(Exception, match="attention_neighborhood: must be at least 1"):
+        VaswaniConfig(attention_neighborhood=neighborhood)

@@ -1,0 +1,1 @@
+"""Checkpoints that were trained elsewhere, as models of this package."""

@@ -1,0 +1,249 @@
+"""Checkpoints of fairseq's `transformer`, read without fairseq."""
+
+import argparse
+import pickle
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from ..modeling_vaswani import VaswaniForConditionalGeneration
+from .weights import Weights, model_from_weights
+
+
+# Ids of fairseq's Dictionary, the same in all of them.
+_BOS, _PAD, _EOS = 0, 1, 2
+
+_FIRST_POSITION = _PAD + 1
+
+_ACTIVATIONS = {"gelu_accurate": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh", "relu_squared": "relu2"}
+
+# Options that no weight tells of.
+_INEXPRESSIBLE = {
+    "encoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
+    "decoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
+    "layernorm_embedding": "embeddings are normalised",
+    "no_scale_embedding": "embeddings are not multiplied by sqrt(d_model)",
+    "no_token_positional_embeddings": "there are no positions",
+    "no_enc_token_positional_embeddings": "the encoder has no positions",
+    "no_dec_token_positional_embeddings": "the decoder has no positions",
+    "no_cross_attention": "the decoder does not attend to the encoder",
+    "cross_self_attention": "the decoder attends to encoder and decoder at once",
+}
+
+# Of no use, but found in many: what --eval-bleu counts are numpy arrays, and until 2019 statistics were saved as they
+# were. All of it becomes an object that does nothing.
+_IGNORED = (
+    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+    *("numpy.ndarray", "numpy.dtype"),
+    *(f"fairseq.meters.{name}Meter" for name in ("Average", "Time", "Stopwatch")),
+)
+
+_RENAMED = (
+    (re.compile(r"(encoder\.layers\.\d+)\.layer_norms\.0\."), r"\1.self_attn_layer_norm."),
+    (re.compile(r"(encoder\.layers\.\d+)\.layer_norms\.1\."), r"\1.final_layer_norm."),
+    (re.compile(r"(decoder\.layers\.\d+)\.layer_norms\.0\."), r"\1.self_attn_layer_norm."),
+    (re.compile(r"(decoder\.layers\.\d+)\.layer_norms\.1\."), r"\1.encoder_attn_layer_norm."),
+    (re.compile(r"(decoder\.layers\.\d+)\.layer_norms\.2\."), r"\1.final_layer_norm."),
+    (re.compile(r"decoder\.embed_out$"), "decoder.output_projection.weight"),
+)
+_NOT_WEIGHTS = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float_tensor|weights))")
+
+
+@dataclass
+class FairseqCheckpoint:
+    """What a checkpoint says of its model.
+
+    Args:
+        settings: Options of training, by fairseq's names with underscores.
+        weights: Weights, by the names that fairseq has had since 2019.
+    """
+
+    settings: dict[str, Any]
+    weights: Weights
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of source and target, such as ("en", "de").
+
+        Raises:
+            ValueError: The checkpoint does not tell them.
+        """
+        source, target = (self.settings.get(f"{side}_lang") for side in ("source", "target"))
+        if not (source and target):
+            raise ValueError("source_lang, target_lang: the checkpoint does not tell them; is it one of translation?")
+        return source, target
+
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """Entries of the source's and of the target's dictionary."""
+        return len(self.weights["encoder.embed_tokens.weight"]), len(self.weights["decoder.embed_tokens.weight"])
+
+
+def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
+    """Read what fairseq has saved, such as `checkpoint_best.pt`, without running anything in it.
+
+    Its options are an `argparse.Namespace`, or nested dictionaries from version 0.10 on.
+
+    Raises:
+        OSError: There is no such file.
+        ValueError: It holds other objects than these, or is no checkpoint of a translation model.
+    """
+    path = Path(path)
+    saved = _load(path)
+    state = saved.get("model") if isinstance(saved, dict) else None
+    if not (isinstance(state, dict) and all(isinstance(weight, torch.Tensor) for weight in state.values())):
+        raise ValueError(f"{path}: is no checkpoint of fairseq, which has its weights under 'model'")
+    settings = _settings(saved)
+    if not settings:
+        raise ValueError(f"{path}: has no options of training, neither under 'args' nor under 'cfg'")
+    weights = _weights(state)
+    for stack in ("encoder", "decoder"):
+        if f"{stack}.embed_tokens.weight" not in weights:
+            raise ValueError(f"{path}: has no {stack}.embed_tokens.weight; only fairseq's transformer is converted")
+    return FairseqCheckpoint(settings, weights)
+
+
+class _Ignored:
+    def __init__(self, *args: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+def _load(path: Path) -> Any:
+    stand_ins = []
+    for name in _IGNORED:
+        module, _, name = name.rpartition(".")
+        stand_ins.append(type(name, (_Ignored,), {"__module__": module}))
+    zipped = zipfile.is_zipfile(path)  # as torch saves from 1.6 on; then the optimizer's state need not be read
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace, *stand_ins]):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        if found is None:
+            raise ValueError(f"{path}: is no file of torch.save, or is damaged") from error
+        raise ValueError(
+            f"{path}: holds {found[1]}, and reading that would run code, so it is refused; where you trust the file, "
+            f"load it with fairseq and save only its 'args', 'cfg' and 'model'"
+        ) from error
+    except (RuntimeError, EOFError) as error:
+        raise ValueError(f"{path}: is no file of torch.save, or is damaged") from error
+
+
+def _settings(saved: dict[str, Any]) -> dict[str, Any]:
+    """The options of model and task in one dictionary: `encoder: {layers: 6}` is `encoder_layers: 6`."""
+    if saved.get("args") is not None:
+        return _options(saved["args"])
+    parts = _options(saved.get("cfg"))
+    model = _options(parts.get("model"))
+    flat = _options(parts.get("task")) if model else {}
+    for name, value in model.items():
+        flat |= (
+            {f"{name}_{inner}": option for inner, option in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    return flat
+
+
+def _options(part: Any) -> dict[str, Any]:
+    """What is a dictionary, or was one in `argparse`."""
+    if isinstance(part, argparse.Namespace):
+        part = vars(part)
+    return dict(part) if isinstance(part, dict) else {}
+
+
+def _weights(state: dict[str, torch.Tensor]) -> Weights:
+    """The weights by the names that fairseq has had since 2019, without what is none."""
+    weights: Weights = {}
+    for name, weight in state.items():
+        if _NOT_WEIGHTS.fullmatch(name):
+            continue
+        for old, new in _RENAMED:
+            name = old.sub(new, name)
+        if ".in_proj_" in name:  # of queries, keys and values together
+            for projection, part in zip("qkv", weight.chunk(3), strict=True):
+                weights[name.replace(".in_proj_", f".{projection}_proj.")] = part
+        elif name.endswith(".embed_positions.weight"):
+            weights[name] = weight[_FIRST_POSITION:]
+        else:
+            weights[name] = weight
+    if "decoder.output_projection.weight" not in weights and "decoder.embed_tokens.weight" in weights:
+        weights["decoder.output_projection.weight"] = weights["decoder.embed_tokens.weight"]
+    return weights
+
+
+def convert_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGeneration:
+    """The model that gives the same logits as fairseq's, in float32.
+
+    It decodes with the defaults of `fairseq-generate`: 5 beams, `log P / |Y|` (`length_penalty_type="transformers"`,
+    |Y| counting EOS), at most 200 tokens and EOS, and a sentence stops when 5 hypotheses have ended. What fairseq
+    forbids besides, padding and an empty translation, a trained model does not choose.
+
+    Raises:
+        ValueError: The checkpoint has something that the architecture cannot express.
+    """
+    settings = checkpoint.settings
+    for name, meaning in _INEXPRESSIBLE.items():
+        if settings.get(name):
+            raise ValueError(f"{name}: {meaning}, which cannot be expressed")
+    activation = settings.get("activation_fn") or "relu"
+    model = model_from_weights(
+        checkpoint.weights,
+        num_heads=_num_heads(settings),
+        activation=_ACTIVATIONS.get(activation, activation),
+        dropout=settings.get("dropout", 0.1),
+        attention_dropout=settings.get("attention_dropout", 0.0),
+        activation_dropout=settings.get("activation_dropout") or settings.get("relu_dropout") or 0.0,
+        layer_norm_eps=1e-5,  # PyTorch's default
+        zero_padding_embedding=False,
+        bos_token_id=_BOS,
+        pad_token_id=_PAD,
+        eos_token_id=_EOS,
+        decoder_start_token_id=_EOS,
+        **_positions(checkpoint.weights),
+    )
+    longest = min(200, (settings.get("max_target_positions") or 1024) - 1)
+    model.generation_config = GenerationConfig(
+        num_beams=5,
+        length_penalty=1.0,
+        length_penalty_type="transformers",
+        early_stopping=True,
+        max_new_tokens=longest + 1,
+        bos_token_id=_BOS,
+        pad_token_id=_PAD,
+        eos_token_id=_EOS,
+        decoder_start_token_id=_EOS,
+    )
+    return model
+
+
+def _num_heads(settings: dict[str, Any]) -> int:
+    heads = [settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder")]
+    if None in heads:
+        raise ValueError("encoder_attention_heads, decoder_attention_heads: the checkpoint does not tell them")
+    if heads[0] != heads[1]:
+        raise ValueError(
+            f"encoder_attention_heads: {heads[0]} of the encoder and {heads[1]} of the decoder; "
+            f"only one number for both can be expressed"
+        )
+    return heads[0]
+
+
+def _positions(weights: Weights) -> dict[str, Any]:
+    """Both stacks have sinusoids, or learned tables of one length."""
+    tables = [weights.get(f"{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
+    lengths = [None if table is None else len(table) for table in tables]
+    if lengths[0] != lengths[1]:
+        raise ValueError(
+            f"embed_positions: the learned tables of encoder and decoder have {lengths[0]} and {lengths[1]} positions; "
+            f"only tables of one length can be expressed"
+        )
+    if lengths[0] is None:
+        return {"position_encoding": "sinusoidal_halves", "position_offset": _FIRST_POSITION}
+    return {"position_encoding": "learned", "max_position_embeddings": lengths[0]}
