@@ -50,7 +50,7 @@ from vaswani_transformer.evaluation import (
     translate_corpus,
 )
 from vaswani_transformer.hub import describe_run, prepare_repository, push_or_explain, write_model_card
-from vaswani_transformer.training import TrainingProgress, keep_freed_memory
+from vaswani_transformer.training import TimeLimit, TrainingProgress, keep_freed_memory
 
 
 @dataclass
@@ -112,6 +112,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     learning_rate_factor: float = field(default=1.0, metadata={"help": "Multiplies the learning rate of 5.3."})
     average_last: int = field(default=5, metadata={"help": "Checkpoints averaged at the end (6.1)."})
     save_minutes: float | None = field(default=None, metadata={"help": "Minutes between checkpoints (6.1: 10)."})
+    max_minutes: float | None = field(default=None, metadata={"help": "Minutes after which training ends."})
     hub_strategy: str = field(default="end", metadata={"help": "What is pushed when; 'end', the finished model only."})
 
     def __post_init__(self) -> None:
@@ -132,6 +133,7 @@ REPORTED_SETTINGS = (
     "learning_rate_factor",
     "average_last",
     "save_minutes",
+    "max_minutes",
     "seed",
     "bf16",
     "fp16",
@@ -146,6 +148,7 @@ def main() -> None:
         schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
         averaging = CheckpointAveraging(args.average_last, args.save_minutes)
         averaging.check(args)
+        limits = [] if args.max_minutes is None else [TimeLimit(args.max_minutes)]
         if args.push_to_hub:
             args.hub_model_id = repository(args)
         set_seed(args.seed)
@@ -161,7 +164,7 @@ def main() -> None:
             train_dataset=train_dataset,
             eval_dataset=encoded.get("validation"),
             processing_class=tokenizer,
-            callbacks=[schedule, averaging],
+            callbacks=[schedule, *limits, averaging],
         )
         trainer.get_train_dataloader()  # a token budget that cannot work fails here, before training
     except (ValueError, OSError, StrictDataclassError) as error:

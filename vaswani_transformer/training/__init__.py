@@ -1,7 +1,7 @@
 """Sections 5.2 to 5.4 and 6.1 of the paper: schedule, loss, checkpoint averaging, and the trainer that joins them."""
 
 from .averaging import CheckpointAveraging, average_checkpoints
-from .callbacks import TrainingProgress
+from .callbacks import TimeLimit, TrainingProgress
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
 from .schedule import NoamSchedule, noam_learning_rate
@@ -12,6 +12,7 @@ __all__ = [
     "CheckpointAveraging",
     "LabelSmoothedLoss",
     "NoamSchedule",
+    "TimeLimit",
     "TrainingProgress",
     "VaswaniTrainer",
     "VaswaniTrainingArguments",

@@ -1,8 +1,11 @@
-"""What a trainer shows while it works."""
+"""What a trainer shows while it works, and how long it may."""
 
+import time
 from typing import Any
 
-from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
+import torch
+from accelerate.utils import broadcast
+from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 
 # What is logged, how the bar calls it, and how it is written.
@@ -41,3 +44,32 @@ class TrainingProgress(ProgressCallback):
         self.training_bar.set_postfix(
             {short: form.format(self._latest[name]) for name, (short, form) in _SHOWN.items() if name in self._latest}
         )
+
+
+class TimeLimit(TrainerCallback):
+    """Ends training, with a checkpoint, once it has taken so many minutes: for runs of equal time on any machine.
+
+    Args:
+        minutes: Since training began, or was resumed.
+
+    Raises:
+        ValueError: `minutes` is not positive.
+    """
+
+    def __init__(self, minutes: float) -> None:
+        if not minutes > 0:
+            raise ValueError(f"minutes: must be positive, is {minutes}")
+        self.minutes = minutes
+        self._began = 0.0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._began = time.monotonic()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        due = time.monotonic() - self._began >= 60 * self.minutes
+        if args.world_size > 1:  # the clocks of processes differ, but all must stop at the same step
+            due = bool(broadcast(torch.tensor(int(due), device=args.device)).item())
+        if due:
+            control.should_training_stop = control.should_save = True
