@@ -28,6 +28,7 @@ setup(
         "safetensors>=0.5",
         "huggingface_hub>=1.33",
         "sacrebleu>=2.4",
+        "sacremoses>=0.1",
         "matplotlib>=3.8",
         "rich>=13.0",
         "pyyaml>=6.0",

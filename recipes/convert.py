@@ -127,7 +127,8 @@ def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokeniz
     table.add_row("vocabulary", f"{config.vocab_size:,} source, {config.output_vocab_size:,} target")
     table.add_row("tokenizer", type(tokenizer).__name__)
     alpha = 1.0 if search.length_penalty is None else search.length_penalty
-    table.add_row("search", f"{search.num_beams or 1} beams, log P / |Y|^{alpha}")
+    beams = search.num_beams or 1
+    table.add_row("search", "greedy" if beams == 1 else f"{beams} beams, log P / |Y|^{alpha}")
     Console().print(table)
 
 

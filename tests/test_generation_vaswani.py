@@ -162,9 +162,15 @@ def test_sentences_of_the_talkative_model_end_at_many_lengths(talkative_model):
     assert len({row.index(EOS) for row in output.tolist()}) > 4
 
 
+# As OPUS-MT models do; here tokens that would otherwise be chosen. EOS is forced at the end of the longest sentence.
+FORBIDDEN = {"bad_words_ids": [[5], [7, 8]], "renormalize_logits": True}
+FORCED = {"forced_eos_token_id": EOS, "max_new_tokens": 30}
+
+
+@pytest.mark.parametrize("processors", [{}, FORBIDDEN | FORCED], ids=["no processors", "processors"])
 @pytest.mark.parametrize("num_beams", [2, 4, 9])
-def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams):
-    options = {"num_beams": num_beams, "num_return_sequences": 2, "return_dict_in_generate": True}
+def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams, processors):
+    options = {"num_beams": num_beams, "num_return_sequences": 2, "return_dict_in_generate": True, **processors}
 
     def search(sources: list[list[int]], **more: object) -> list[tuple]:
         output = talkative_model.generate(as_batch(sources), **options, **more)
@@ -180,7 +186,8 @@ def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams):
     assert search(SOURCES, use_cache=False) == together
 
 
-def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, monkeypatch):
+@pytest.mark.parametrize("processors", [{}, FORBIDDEN], ids=["no processors", "processors"])
+def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, monkeypatch, processors):
     rows, trees = [], []
     step = IncrementalDecoder.step
 
@@ -190,7 +197,7 @@ def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, 
         return step(decoder, tokens, parents)
 
     monkeypatch.setattr(IncrementalDecoder, "step", counting)
-    talkative_model.generate(as_batch(SOURCES))
+    talkative_model.generate(as_batch(SOURCES), **processors)
     assert rows[0] == len(SOURCES)
     assert rows == sorted(rows, reverse=True)
     assert len(set(rows)) > 3

@@ -108,7 +108,7 @@ def test_a_run_pushes_the_model_its_code_and_its_card_and_nothing_else_of_the_ru
     files = hub.repositories["user/en-de"].files
     weights = {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
     code = {f"{name}_vaswani.py" for name in ("configuration", "modeling", "generation", "incremental", "pipeline")}
-    assert weights | code | {"tokenization_vaswani.py", "README.md", "all_results.json"} <= files.keys()
+    assert weights | code | {"README.md", "all_results.json"} <= files.keys()
     for name, content in files.items():
         assert not name.startswith("checkpoint-")
         assert b"hf_right" not in content, f"{name} contains the token"

@@ -42,6 +42,7 @@ CHANGES = {
     ),
     "translate.py": ({}, "news.de"),
     "export.py": ({}, "runs/demo_ct2/model.bin"),
+    "evaluate.py": ({}, "runs/scores/results.json"),
     "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),
 }
 
@@ -71,6 +72,7 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
     (tmp_path / "path" / "to" / "this" / "directory").symlink_to(saved_model)
     (tmp_path / "news.en").write_text("The old man reads a book.\n\nDogs!\n", encoding="utf-8")
+    (tmp_path / "reference.de").write_text("Der alte Mann liest ein Buch.\n\nHunde!\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

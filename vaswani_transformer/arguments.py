@@ -58,7 +58,8 @@ class RecipeParser(HfArgumentParser):
             if isinstance(value, (list, dict)):
                 given[name] = value
             elif value is not None:
-                given[name] = [str(value)] if actions[name].nargs == "+" else str(value)
+                action = actions[name]
+                given[name] = [self._get_value(action, str(value))] if action.nargs == "+" else str(value)
         return given
 
     def _nearest(self, name: str, prefix: str = "") -> str:

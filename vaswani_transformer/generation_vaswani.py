@@ -10,7 +10,18 @@ import torch
 from torch.nn import functional as F
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerationMixin
-from transformers.generation.logits_process import LogitsProcessorList
+from transformers.generation.logits_process import (
+    ForcedEOSTokenLogitsProcessor,
+    InfNanRemoveLogitsProcessor,
+    LogitNormalization,
+    LogitsProcessorList,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
+    NoBadWordsLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+)
 from transformers.generation.stopping_criteria import (
     EosTokenCriteria,
     MaxLengthCriteria,
@@ -26,6 +37,20 @@ _LOGITS_ON_CPU, _LOGITS_ELSEWHERE = 5_000_000, 200_000_000
 
 # The largest logits of a row lie in those groups of so many columns whose largest are largest.
 _GROUP = 32
+
+
+# Processors that look at nothing but the hypothesis whose scores they process. Others may count on a sentence's place.
+_OF_ONE_HYPOTHESIS = (
+    ForcedEOSTokenLogitsProcessor,
+    InfNanRemoveLogitsProcessor,
+    LogitNormalization,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
+    NoBadWordsLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+)
 
 
 def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
@@ -192,7 +217,8 @@ class BeamSearch:
         self.step_scores: tuple[torch.Tensor, ...] = ()
         self.step_logits: tuple[torch.Tensor, ...] = ()
         # What sees or shows whole steps must find every sentence in its place.
-        self.may_leave = not (processors or self.criteria or self.keeps_scores or self.keeps_logits)
+        others = any(type(processor) not in _OF_ONE_HYPOTHESIS for processor in processors)
+        self.may_leave = not (others or self.criteria or self.keeps_scores or self.keeps_logits)
         self._start([rule for rule in criteria if isinstance(rule, limits)])
 
     def _is_own_end(self, rule: StoppingCriteria) -> bool:

@@ -1,30 +1,61 @@
 #!/usr/bin/env bash
-# What is to be measured on a GPU, in one go: `recipes/benchmarks/gpu.sh DATA OUT`.
+# What is to be measured on a GPU: `recipes/benchmarks/gpu.sh DATA OUT PART...`, the parts being search, multi30k, decode (of the
+# model of multi30k) and canlaws. A machine lent for half an hour has time for the first three, or for canlaws.
 #
-# DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz` and `newstest2013.{en,de}.gz`; OUT receives, for each training,
+# DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`, `newstest2013.{en,de}.gz`, and for canlaws its
+# `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz` as `canlaws.*`, and `newstest2014.{en,fr}.gz`. OUT receives, for each training,
 # the model card, the results, the translations and the learning curve, to be kept in `model_cards/`, and the table of decoding
-# speeds, for `recipes/benchmarks/`. Needs one GPU with bf16, ctranslate2, and no network. About 20 minutes on an H200 (an
-# estimate: it has not run yet).
+# speeds, for `recipes/benchmarks/`. Needs one GPU with bf16, ctranslate2, and no network. The times are guesses: nothing of it
+# has run yet.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 data=$1 out=$2
+shift 2
 export HF_HUB_OFFLINE=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
-
-# The search on the GPU, replayed as a CUDA graph, against the one on the CPU.
-python3 -m pytest -q tests/test_generation_vaswani.py -k gpu
-
-# multi30k to convergence, aim: sacreBLEU >= 40 (cased, 13a) on test_2016_flickr. More dropout and larger batches than on a CPU.
-python3 recipes/train_wmt.py --config recipes/configs/multi30k_en_de.yaml \
-    --train "$data"/train.{en,de}.gz --validation "$data"/val.{en,de}.gz --test "$data"/test_2016_flickr.{en,de}.gz \
-    --output_dir runs/multi30k_gpu --bf16 true \
-    --dropout 0.3 --source_tokens 4096 --target_tokens 4096 --learning_rate_factor 1 --warmup_steps 2000 \
-    --max_steps 12000 --save_steps 500 --average_last 10 --eval_steps 1000
-
 mkdir -p "$out"
-for file in README.md all_results.json translations.test.txt learning_curve.png; do
-    cp "runs/multi30k_gpu/$file" "$out/multi30k_gpu.$file"
-done
+
+keep() {  # what a run in runs/$1 has to show
+    for file in README.md all_results.json translations.test.txt learning_curve.png; do
+        cp "runs/$1/$file" "$out/$1.$file"
+    done
+}
+
+# The search on the GPU, replayed as a CUDA graph, against the one on the CPU. A minute.
+search() {
+    python3 -m pytest -q tests/test_generation_vaswani.py -k gpu
+}
+
+# To convergence, aim: sacreBLEU >= 40 (cased, 13a) on test_2016_flickr. More dropout and larger batches than on a CPU. 10 minutes.
+multi30k() {
+    python3 recipes/train_wmt.py --config recipes/configs/multi30k_en_de.yaml \
+        --train "$data"/train.{en,de}.gz --validation "$data"/val.{en,de}.gz --test "$data"/test_2016_flickr.{en,de}.gz \
+        --output_dir runs/multi30k_gpu --bf16 true \
+        --dropout 0.3 --source_tokens 4096 --target_tokens 4096 --learning_rate_factor 1 --warmup_steps 2000 \
+        --max_steps 12000 --max_minutes 12 --save_steps 500 --average_last 10 --eval_steps 1000
+    keep multi30k_gpu
+}
 
 # Beam search beside MarianMTModel and CTranslate2; aims: 8 times MarianMTModel in input order, and CTranslate2 in float16.
-python3 recipes/benchmarks/decode.py --device cuda --base_sentences 3000 --sentences 3000 \
-    --text "$data"/newstest2013.en.gz --references "$data"/newstest2013.de.gz --model runs/multi30k_gpu --output "$out"
+decode() {
+    python3 recipes/benchmarks/decode.py --device cuda --base_sentences 3000 --sentences 3000 \
+        --text "$data"/newstest2013.en.gz --references "$data"/newstest2013.de.gz --model runs/multi30k_gpu --output "$out"
+}
+
+# The base model on statutes, and MarianMTModel in the stock trainer for the same time. 28 minutes, of which 22 train.
+canlaws() {
+    python3 recipes/train_wmt.py --config recipes/configs/canlaws_en_fr.yaml --output_dir runs/canlaws_en_fr \
+        --train "$data"/canlaws.train.{en,fr}.xz --validation "$data"/canlaws.valid.{en,fr}.gz \
+        --test "$data"/canlaws.test.{en,fr}.gz --max_minutes 11
+    keep canlaws_en_fr
+    python3 recipes/evaluate.py --model runs/canlaws_en_fr --source "$data"/newstest2014.en.gz \
+        --reference "$data"/newstest2014.fr.gz --source_language en --target_language fr --output_dir runs/canlaws_newstest2014
+    cp runs/canlaws_newstest2014/results.json "$out/canlaws_newstest2014.json"
+    sed -e "s#\.\./shared/data/canlaws_en-fr/#$data/canlaws.#g" recipes/configs/canlaws_en_fr.yaml > runs/canlaws_like.yaml
+    python3 recipes/benchmarks/stock_trainer.py --like runs/canlaws_like.yaml --ours runs/canlaws_en_fr \
+        --output runs/canlaws_marian --minutes 11
+    cp runs/canlaws_marian/stock_trainer.json "$out/canlaws_marian.json"
+}
+
+for part in "$@"; do
+    "$part"
+done

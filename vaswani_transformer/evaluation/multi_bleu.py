@@ -30,7 +30,9 @@ _CITATION = """\
 }
 @inproceedings{koehn2007,
     title = "{M}oses: Open Source Toolkit for Statistical Machine Translation",
-    author = "Koehn, Philipp and others",
+    author = "Koehn, Philipp and Hoang, Hieu and Birch, Alexandra and Callison-Burch, Chris and Federico, Marcello and
+              Bertoldi, Nicola and Cowan, Brooke and Shen, Wade and Moran, Christine and Zens, Richard and Dyer, Chris
+              and Bojar, Ond{\\v{r}}ej and Constantin, Alexandra and Herbst, Evan",
     booktitle = "Proceedings of the 45th Annual Meeting of the Association for Computational Linguistics, Demo and
                  Poster Sessions",
     year = "2007",
@@ -219,12 +221,12 @@ class MultiBleu(evaluate.Metric):
         tokenize = split_at_spaces if language is None else paper_tokenizer(language)
         scores = corpus_bleu(predictions, references, tokenize)
         counts = {len(alternatives) for alternatives in _alternatives(predictions, references)}
-        steps = [f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}", "case:mixed"]
-        if language is None:
-            steps.append("tok:spaces")
-        else:
-            steps += [f"tok:moses-{language}", f"compounds:{'split' if language == 'de' else 'whole'}"]
-        steps.append("smooth:none")
-        if language is not None:
-            steps.append(f"sacremoses:{sacremoses.__version__}")
-        return {**scores, "signature": "|".join(steps)}
+        number = counts.pop() if len(counts) == 1 else "var"
+        return {**scores, "signature": f"nrefs:{number}|case:mixed|{_steps(language)}|smooth:none"}
+
+
+def _steps(language: str | None) -> str:
+    if language is None:
+        return "tok:spaces"
+    compounds = "split" if language == "de" else "whole"
+    return f"tok:moses-{language}|compounds:{compounds}|sacremoses:{sacremoses.__version__}"

@@ -16,7 +16,7 @@ from accelerate import PartialState
 
 def describe_run() -> dict[str, Any]:
     """The command of this process, the package's commit, the machine, and the versions of what computes."""
-    names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu")
+    names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     return {
         "command": shlex.join(_without_secrets(_command())),
         "commit": _commit(),

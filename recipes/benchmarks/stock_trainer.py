@@ -1,0 +1,167 @@
+"""The peer of `recipes/train_wmt.py`: transformers' own `MarianMTModel` in its own `Seq2SeqTrainer`, for equal time.
+
+    python recipes/benchmarks/stock_trainer.py --like recipes/configs/canlaws_en_fr.yaml --ours runs/canlaws_en_fr \
+        --output runs/canlaws_en_fr_marian
+
+It reads the corpora, the lengths and the minutes from the configuration that ours was trained with, and the vocabulary
+and the sizes of the model from ours. The trainer is set as its users would: batches of so many sentences, of similar
+length, label smoothing, the paper's optimizer, and a learning rate by its own scheduler that is the paper's; no
+averaging. Translations are searched by `MarianMTModel.generate` with 4 beams.
+
+Prints, and writes as `stock_trainer.json`, target tokens a second, steps, and sacreBLEU of the test set.
+"""
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from datasets import Dataset
+from rich.console import Console
+from rich.table import Table
+from transformers import (
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    set_seed,
+)
+
+from vaswani_transformer import VaswaniConfig
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
+from vaswani_transformer.evaluation import Bleu, translate_corpus
+from vaswani_transformer.hub import describe_run
+from vaswani_transformer.training import TimeLimit
+
+
+@dataclass
+class Arguments:
+    """What to train like, and how."""
+
+    settings: str = field(metadata={"aliases": ["--like"], "help": "Configuration that ours was trained with."})
+    ours: str = field(metadata={"help": "Directory of our trained model, for its vocabulary and sizes."})
+    output: str = field(default="runs/stock_trainer", metadata={"help": "Where checkpoints and results go."})
+    batch_size: int = field(default=256, metadata={"help": "Sentences of a batch."})
+    minutes: float | None = field(default=None, metadata={"help": "Minutes to train; by default ours's max_minutes."})
+    bf16: bool = field(default=True, metadata={"help": "Compute in bfloat16."})
+
+
+def corpus(settings: dict[str, Any], split: str) -> Dataset:
+    return load_parallel_corpus(
+        settings[split],
+        settings["source_language"],
+        settings["target_language"],
+        split,
+        settings.get("dataset_config"),
+        settings.get("num_proc"),
+    )
+
+
+def untrained(ours: VaswaniConfig, longest: int) -> MarianMTModel:
+    """Marian of the same sizes, tied in the same way, as transformers initialises it."""
+    stacks = {
+        f"{stack}_{name}": value
+        for stack in ("encoder", "decoder")
+        for name, value in (("ffn_dim", ours.d_ff), ("attention_heads", ours.num_heads))
+    }
+    return MarianMTModel(
+        MarianConfig(
+            vocab_size=ours.vocab_size,
+            d_model=ours.d_model,
+            encoder_layers=ours.encoder_layers,
+            decoder_layers=ours.decoder_layers,
+            dropout=ours.dropout,
+            activation_function="relu",
+            scale_embedding=True,
+            init_std=ours.d_model**-0.5,  # of embeddings as large as ours; its default is for other models
+            pad_token_id=ours.pad_token_id,
+            eos_token_id=ours.eos_token_id,
+            decoder_start_token_id=ours.decoder_start_token_id,
+            forced_eos_token_id=None,
+            max_position_embeddings=longest,
+            **stacks,
+        )
+    )
+
+
+def trainer_of(
+    args: Arguments, settings: dict[str, Any], model: MarianMTModel, tokenizer: PreTrainedTokenizerBase, rows: Dataset
+) -> Seq2SeqTrainer:
+    warmup = settings.get("warmup_steps", 4000)
+    minutes = args.minutes or settings.get("max_minutes")
+    arguments = Seq2SeqTrainingArguments(
+        args.output,
+        max_steps=settings["max_steps"],
+        per_device_train_batch_size=args.batch_size,
+        train_sampling_strategy="group_by_length",
+        label_smoothing_factor=0.1,
+        lr_scheduler_type="inverse_sqrt",
+        learning_rate=(model.config.d_model * warmup) ** -0.5,
+        warmup_steps=warmup,
+        adam_beta2=0.98,
+        adam_epsilon=1e-9,
+        max_grad_norm=0.0,
+        bf16=args.bf16,
+        use_cpu=not torch.accelerator.is_available(),
+        save_strategy="no",
+        logging_steps=100,
+        dataloader_num_workers=settings.get("dataloader_num_workers", 0),
+        report_to="none",
+    )
+    return Seq2SeqTrainer(
+        model,
+        arguments,
+        train_dataset=rows,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        callbacks=[] if minutes is None else [TimeLimit(minutes)],
+    )
+
+
+def main() -> None:
+    (args,) = RecipeParser((Arguments,)).parse()
+    settings = yaml.safe_load(Path(args.settings).read_text(encoding="utf-8"))
+    languages = settings["source_language"], settings["target_language"]
+    set_seed(42)
+    tokenizer = AutoTokenizer.from_pretrained(args.ours)
+    encoded = encode_corpus(corpus(settings, "train"), tokenizer, *languages, settings.get("num_proc"))
+    rows, _ = clean_corpus(encoded, settings.get("max_length", 256), settings.get("max_ratio", 5.0))
+    model = untrained(VaswaniConfig.from_pretrained(args.ours), longest=1024)
+    trainer = trainer_of(args, settings, model, tokenizer, rows.select_columns(["input_ids", "labels"]))
+    started = time.monotonic()
+    trainer.train()
+    seconds = time.monotonic() - started
+    steps = trainer.state.global_step
+    tokens = steps * args.batch_size * sum(rows["target_length"]) / len(rows)  # of whole epochs and a part of one
+
+    test = corpus(settings, "test")
+    source, references = (list(sentences(test, [language])) for language in languages)
+    model.generation_config.update(num_beams=4, max_length=512)
+    started = time.monotonic()
+    translations = translate_corpus(model, tokenizer, source)
+    results = {
+        "run": describe_run(),
+        "settings": vars(args),
+        "steps": steps,
+        "seconds": seconds,
+        "target_tokens_per_second": tokens / seconds,
+        "translation_seconds": time.monotonic() - started,
+        "bleu": Bleu().compute(predictions=translations, references=references),
+    }
+    output = Path(args.output)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "stock_trainer.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    table = Table("steps", "minutes", "target tokens/s", "sacreBLEU", title="MarianMTModel in Seq2SeqTrainer")
+    score = results["bleu"]["score"]
+    table.add_row(str(steps), f"{seconds / 60:.1f}", f"{tokens / seconds:,.0f}", f"{score:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

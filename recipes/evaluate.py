@@ -1,0 +1,399 @@
+"""Score translations as the paper does (6.1) and as is done today; try settings of the search; compare two systems.
+
+A model, on files or on a test set by sacreBLEU's name; translations that are there already:
+
+    python recipes/evaluate.py --model runs/demo --source newstest2014.en.gz --reference newstest2014.de.gz
+    python recipes/evaluate.py --model runs/demo --test_set wmt14/full
+    python recipes/evaluate.py --hypotheses runs/news.de --source news.en --reference news.de
+
+Beams and alphas on the development set; two systems, models or files, with paired bootstrap:
+
+    python recipes/evaluate.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
+    accelerate launch recipes/evaluate.py --model runs/big --compare runs/base --test_set wmt14/full
+
+The output directory then holds `results.json`, `translations.txt`, `bleu_by_source_length.png` and, if several settings
+were tried, `sweep.png`; the translations are those of the settings with the highest BLEU of the paper's kind.
+"""
+
+import itertools
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import parse_flag_from_env
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+
+if __name__ == "evaluate":
+    # This folder comes first on sys.path when any of its recipes runs, and then the package's `import evaluate` finds
+    # this file: what it means is the library of that name.
+    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+    library = PathFinder.find_spec(__name__, elsewhere)
+    sys.modules[__name__] = module_from_spec(library)
+    library.loader.exec_module(sys.modules[__name__])
+else:
+    from vaswani_transformer.arguments import RecipeParser
+    from vaswani_transformer.data import encode_corpus, load_parallel_corpus
+    from vaswani_transformer.data.corpora import read_lines
+    from vaswani_transformer.evaluation import (
+        bleu_by_source_length,
+        newstest2014_variant,
+        paired_bootstrap,
+        perplexity,
+        plot_bleu_by_source_length,
+        plot_sweep,
+        sacrebleu_files,
+        score_translations,
+        translate_corpus,
+    )
+    from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
+    from vaswani_transformer.hub import describe_run
+    from vaswani_transformer.training import keep_freed_memory
+
+
+@dataclass
+class EvaluationArguments:
+    """What to score, on which test set, and how a model searches."""
+
+    model: str | None = field(default=None, metadata={"help": "Directory of a saved model, or its name on the Hub."})
+    hypotheses: str | None = field(default=None, metadata={"help": "Translations to score, instead of a model's."})
+    compare: str | None = field(
+        default=None, metadata={"help": "A second system: a file of translations, or a model; for paired bootstrap."}
+    )
+    source: str | None = field(default=None, metadata={"help": "Source sentences (plain, .gz, .xz)."})
+    reference: list[str] | None = field(
+        default=None, metadata={"help": "Their translations; several files if each sentence has several."}
+    )
+    test_set: str | None = field(
+        default=None, metadata={"help": "sacreBLEU's name of a test set, such as wmt14/full, instead of both."}
+    )
+    source_language: str = field(default="en", metadata={"help": "Code of the language to translate from."})
+    target_language: str = field(default="de", metadata={"help": "Code of the language to translate into."})
+    num_beams: list[int] | None = field(
+        default=None, metadata={"help": "Beams (6.1), one number or several; by default the model's own setting."}
+    )
+    length_penalty: list[float] | None = field(
+        default=None, metadata={"help": "Alpha of 6.1, one or several; by default the model's own setting."}
+    )
+    tokens_per_batch: int = field(default=4096, metadata={"help": "Source tokens of a batch, padding included."})
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
+        default="auto", metadata={"help": "Precision of the model; 'auto' is what it was saved in."}
+    )
+    output_dir: str = field(default="runs/evaluation", metadata={"help": "Where everything is written."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an earlier evaluation there."})
+
+    def __post_init__(self) -> None:
+        if (self.model is None) == (self.hypotheses is None):
+            raise ValueError("model, hypotheses: give one of them, a saved model or a file of translations")
+        if self.test_set is None and self.reference is None:
+            raise ValueError("reference: give it, or the name of a test set as --test_set")
+        if self.test_set is not None and (self.source or self.reference):
+            raise ValueError("test_set: it has its own source and reference; leave out --source and --reference")
+        if self.compare == self.systems[0]:
+            raise ValueError(f"compare: {self.compare} is the first system too; give another")
+        if self.models and self.test_set is None and self.source is None:
+            raise ValueError("source: give the sentences to translate")
+        self._check_search()
+
+    def _check_search(self) -> None:
+        for number in self.num_beams or []:
+            if not isinstance(number, int) or number < 1:
+                raise ValueError(f"num_beams: must be whole numbers of at least 1, one is {number!r}")
+        for alpha in self.length_penalty or []:
+            if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+                raise ValueError(f"length_penalty: must be numbers, one is {alpha!r}")
+        if self.tokens_per_batch < 1:
+            raise ValueError(f"tokens_per_batch: must be at least 1, is {self.tokens_per_batch}")
+        given = [name for name in ("num_beams", "length_penalty") if getattr(self, name)]
+        if given and not self.models:
+            raise ValueError(f"{given[0]}: there is no model that searches, only translations; leave it out")
+        if self.compare is not None and any(len(getattr(self, name)) > 1 for name in given):
+            raise ValueError("compare: both systems search with the same settings; give one number of beams, one alpha")
+
+    @property
+    def systems(self) -> list[str]:
+        return [name for name in (self.model or self.hypotheses, self.compare) if name is not None]
+
+    @property
+    def models(self) -> list[str]:
+        """Those of the systems that are no files of translations."""
+        return [name for name in self.systems if name != self.hypotheses and not Path(name).is_file()]
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Lines to translate and score.
+
+    Attributes:
+        name: sacreBLEU's name, or those of the files.
+        files: Of the source, if it is given, and of the references.
+        sources: The source sentences, if they are given.
+        references: For each sentence one or several, as many for all.
+        variant: Which newstest2014 it is; None if it is another set.
+    """
+
+    name: str
+    files: tuple[Path | None, list[Path]]
+    sources: list[str] | None
+    references: list[list[str]]
+    variant: str | None
+
+    def __str__(self) -> str:
+        lines = f"{len(self.references):,} lines"
+        if self.variant is None:
+            return f"{self.name}: {lines}"
+        others = "neither the full 3,003 nor the filtered 2,737: its BLEU compares with no published one"
+        return f"newstest2014: {lines} ({others if self.variant == 'altered' else self.variant})"
+
+
+@dataclass(frozen=True)
+class System:
+    """What a system made of the test set.
+
+    Attributes:
+        name: Its model, or its file of translations.
+        searches: The settings of each search, and how long it took; of a file one that is empty.
+        translations: For each search those of all sentences, each without line ends.
+        perplexity: That of the first references; None if it is a file.
+    """
+
+    name: str
+    searches: list[dict[str, Any]]
+    translations: list[list[str]]
+    perplexity: dict[str, float] | None
+
+
+def main() -> None:
+    (args,) = RecipeParser((EvaluationArguments,)).parse()
+    # Unless told of the CPU, processes without a GPU do not know of one another, and each would do everything.
+    cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    state = PartialState(cpu=cpu, timeout=timedelta(days=1))
+    try:
+        require_new(args)
+        paper_tokenizer(args.target_language)  # which would refuse a language only when all is translated
+        with state.main_process_first():
+            test_set = read_test_set(args)
+        ready = {name: read_hypotheses(name, test_set) for name in args.systems if name not in args.models}
+        for name in args.models:
+            require_model("model" if name == args.model else "compare", name)
+        if state.is_main_process:
+            print(test_set, flush=True)
+        systems = [ready[name] if name in ready else translate(name, test_set, args) for name in args.systems]
+        if state.is_main_process:
+            results, translations = score(systems, test_set, args)
+            write(Path(args.output_dir), results, translations)
+            show(results)
+    except (ValueError, OSError, ImportError) as error:
+        sys.exit(f"evaluate.py: {' '.join(str(error).split())}")
+    state.destroy_process_group()
+
+
+def require_new(args: EvaluationArguments) -> None:
+    """Refuse to replace an earlier evaluation, unless asked to; the main process looks before any can have written."""
+    directory = Path(args.output_dir)
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(f"output_dir: {directory} is a file; name a directory")
+    if PartialState().is_main_process and (directory / "results.json").exists() and not args.overwrite:
+        raise FileExistsError(
+            f"output_dir: {directory} holds an evaluation already; choose another, or replace it with --overwrite"
+        )
+
+
+def read_test_set(args: EvaluationArguments) -> TestSet:
+    """The lines of the test set, which must be as many in all of its files."""
+    source: Path | None
+    if args.test_set is not None:
+        source, references = sacrebleu_files(args.test_set, args.source_language, args.target_language)
+        name = f"{args.test_set}, {args.source_language}-{args.target_language}"
+    else:
+        source, references = Path(args.source) if args.source else None, [Path(file) for file in args.reference]
+        name = ", ".join(file.name for file in (source, *references) if file)
+    streams = [read("reference", file) for file in references]
+    if not streams[0]:
+        raise ValueError(f"reference: {references[0]} has no lines")
+    for file, stream in zip(references[1:], streams[1:], strict=True):
+        require_as_many(file, stream, references[0], streams[0])
+    sources = read("source", source) if source else None
+    if sources is not None:
+        require_as_many(source, sources, references[0], streams[0])
+    sides = [streams[0]] if sources is None else [sources, streams[0]]
+    alternatives = [list(texts) for texts in zip(*streams, strict=True)]
+    return TestSet(name, (source, references), sources, alternatives, newstest2014_variant(name, *sides))
+
+
+def read_hypotheses(name: str, test_set: TestSet) -> System:
+    """A system whose translations are a file."""
+    lines = read("hypotheses", Path(name))
+    require_as_many(Path(name), lines, test_set.files[1][0], test_set.references)
+    return System(name, [{}], [lines], None)
+
+
+def read(field_name: str, path: Path) -> list[str]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{field_name}: there is no file {path}")
+    return list(read_lines(path))
+
+
+def require_as_many(path: Path, lines: Sequence[Any], other: Path, others: Sequence[Any]) -> None:
+    if len(lines) != len(others):
+        raise ValueError(
+            f"{path} has {len(lines)} lines but {other} has {len(others)}; line n of one must translate line n of the "
+            f"other"
+        )
+
+
+def require_model(field_name: str, name: str) -> None:
+    try:
+        AutoConfig.from_pretrained(name)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{field_name}: {name} is neither a saved model, nor one of the Hub within reach ({error})"
+        ) from None
+
+
+def translate(name: str, test_set: TestSet, args: EvaluationArguments) -> System:
+    """Translate the test set with a model, with each of the settings."""
+    if PartialState().device.type == "cpu":
+        keep_freed_memory()
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=args.dtype).to(PartialState().device).eval()
+    found = System(name, [], [], reference_perplexity(model, tokenizer, test_set, args))
+    own = model.generation_config
+    beams = args.num_beams or [own.num_beams or 1]
+    alphas = args.length_penalty or [1.0 if own.length_penalty is None else own.length_penalty]
+    for num_beams, alpha in itertools.product(beams, alphas):
+        started = time.perf_counter()
+        settings = {"num_beams": num_beams, "length_penalty": alpha}
+        texts = translate_corpus(model, tokenizer, test_set.sources, args.tokens_per_batch, **settings)
+        found.searches.append({**settings, "seconds": time.perf_counter() - started})
+        # One line each, whatever they hold, so that the file that is written scores the same.
+        found.translations.append([" ".join(text.splitlines()) for text in texts])
+    return found
+
+
+def reference_perplexity(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet, args: EvaluationArguments
+) -> dict[str, float]:
+    source, references = test_set.files
+    with PartialState().main_process_first():
+        corpus = load_parallel_corpus([str(source), str(references[0])], args.source_language, args.target_language)
+        encoded = encode_corpus(corpus, tokenizer, args.source_language, args.target_language)
+    return perplexity(model, tokenizer, encoded)
+
+
+def score(
+    systems: list[System], test_set: TestSet, args: EvaluationArguments
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """All there is to report, and the best translations of each system."""
+    results: dict[str, Any] = {
+        "run": describe_run(),
+        "test_set": {
+            "name": test_set.name,
+            "lines": len(test_set.references),
+            "newstest2014": test_set.variant,
+            "references": len(test_set.references[0]),
+            "source_language": args.source_language,
+            "target_language": args.target_language,
+        },
+        "systems": [],
+    }
+    best: dict[str, list[str]] = {}
+    for system in systems:
+        rows = [
+            {**search, **score_translations(translations, test_set.references, args.target_language)}
+            for search, translations in zip(system.searches, system.translations, strict=True)
+        ]
+        chosen = max(range(len(rows)), key=lambda place: rows[place]["paper_bleu"]["score"])
+        best[system.name] = system.translations[chosen]
+        entry = {"name": system.name, "perplexity": system.perplexity, **rows[chosen]}
+        if test_set.sources is not None:
+            groups = bleu_by_source_length(test_set.sources, best[system.name], test_set.references)
+            entry["by_source_length"] = groups
+        results["systems"].append(entry)
+        if len(rows) > 1:
+            results["sweep"] = rows
+    if len(systems) == 2:
+        first, second = best.values()
+        results["paired_bootstrap"] = paired_bootstrap(first, second, test_set.references)
+    return results, best
+
+
+def write(directory: Path, results: dict[str, Any], translations: dict[str, list[str]]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for system, name in zip(results["systems"], ("translations.txt", "translations.compare.txt"), strict=False):
+        if system["perplexity"] is not None:
+            text = "".join(line + "\n" for line in translations[system["name"]])
+            (directory / name).write_text(text, encoding="utf-8")
+    groups = {
+        system["name"]: system["by_source_length"] for system in results["systems"] if "by_source_length" in system
+    }
+    if groups:
+        plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
+    if "sweep" in results:
+        plot_sweep(results["sweep"], directory / "sweep.png")
+    text = json.dumps(results, indent=2, ensure_ascii=False)
+    (directory / "results.json").write_text(text + "\n", encoding="utf-8")
+
+
+def show(results: dict[str, Any]) -> None:
+    console = Console()
+    table = Table("system", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
+    for system in results["systems"]:
+        scores = [f"{system[name]['score']:.2f}" for name in ("sacrebleu", "paper_bleu", "chrf")]
+        ppl = system["perplexity"]
+        table.add_row(escape(system["name"]), *scores, "" if ppl is None else f"{ppl['perplexity']:.3f}")
+    console.print(table)
+    for name in ("sacrebleu", "paper_bleu", "chrf"):
+        console.print(f"{name}: {results['systems'][0][name]['signature']}", highlight=False, soft_wrap=True)
+    if "sweep" in results:
+        show_sweep(console, results)
+    if "paired_bootstrap" in results:
+        show_comparison(console, results["paired_bootstrap"])
+
+
+def show_sweep(console: Console, results: dict[str, Any]) -> None:
+    table = Table("beams", "alpha", "sacreBLEU", "BLEU as in the paper", "chrF2", "length", "seconds", title="Search")
+    best = results["systems"][0]
+    for row in results["sweep"]:
+        scores = [f"{row[name]['score']:.2f}" for name in ("sacrebleu", "paper_bleu", "chrf")]
+        length = row["paper_bleu"]["hypothesis_length"] / row["paper_bleu"]["reference_length"]
+        settings = ("num_beams", "length_penalty")
+        table.add_row(
+            str(row["num_beams"]),
+            f"{row['length_penalty']:g}",
+            *scores,
+            f"{length:.3f}",
+            f"{row['seconds']:.1f}",
+            style="bold" if all(row[name] == best[name] for name in settings) else None,
+        )
+    console.print(table)
+    if results["test_set"]["newstest2014"]:
+        console.print("Settings are chosen on a development set, as the paper did (6.1): newstest2013, here wmt13.")
+
+
+def show_comparison(console: Console, comparison: dict[str, Any]) -> None:
+    table = Table("", "first system", "second system", "p-value", title="Paired bootstrap")
+    for name, found in comparison.items():
+        scores = [
+            f"{found[side]['score']:.2f} ({found[side]['mean']:.2f} ± {found[side]['confidence']:.2f})"
+            for side in ("baseline", "system")
+        ]
+        table.add_row(name, *scores, f"{found['p_value']:.4f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
