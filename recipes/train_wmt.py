@@ -7,6 +7,7 @@ On one device, on a machine's 8 GPUs, and with any setting of the configuration 
         --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
 
+With `--prepared DIRECTORY` the corpora are encoded once for all runs, ahead of time if you like: see prepare_data.py.
 An interrupted run goes on with `--resume`; with `--push_to_hub --hub_model_id user/name` the result goes to the Hub.
 The output directory then holds the averaged model, its tokenizer, its model card, `all_results.json`,
 `translations.test.txt` and `learning_curve.png`.
@@ -18,7 +19,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -40,7 +41,17 @@ from vaswani_transformer import (
     VaswaniTrainingArguments,
 )
 from vaswani_transformer.arguments import RecipeParser
-from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
+from vaswani_transformer.data import (
+    PreparationArguments,
+    TrainingData,
+    clean_corpus,
+    encode_corpus,
+    evenly,
+    load_parallel_corpus,
+    load_prepared,
+    prepare_corpus,
+    sentences,
+)
 from vaswani_transformer.evaluation import (
     Bleu,
     perplexity,
@@ -54,29 +65,16 @@ from vaswani_transformer.training import TimeLimit, TrainingProgress, keep_freed
 
 
 @dataclass
-class DataArguments:
+class DataArguments(PreparationArguments):
     """Corpora, cleaning and vocabulary (5.1)."""
 
-    source_language: str = field(default="en", metadata={"help": "Code of the language to translate from."})
-    target_language: str = field(default="de", metadata={"help": "Code of the language to translate into."})
-    train: list[str] | None = field(
+    prepared: str | None = field(
         default=None,
         metadata={
-            "help": "Two aligned text files (plain, .gz, .xz), one JSON-lines or Parquet file, a dataset of the Hub, "
-            "or the embedded 'phrasebook'."
+            "help": "Directory of the prepared corpora, for any number of runs; made if it is not there, see "
+            "prepare_data.py. By default they are kept in the cache of datasets."
         },
     )
-    validation: list[str] | None = field(default=None, metadata={"help": "As train."})
-    test: list[str] | None = field(default=None, metadata={"help": "As train."})
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub dataset, as 'de-en'."})
-    max_length: int = field(default=256, metadata={"help": "Longest sentence trained on, in sub-words."})
-    max_ratio: float = field(default=5.0, metadata={"help": "Longest side over shortest side of a pair trained on."})
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "A saved tokenizer; by default one is trained on the training corpus."}
-    )
-    tokenizer_model: Literal["bpe", "wordpiece"] = field(default="bpe", metadata={"help": "Kind of vocabulary."})
-    vocab_size: int = field(default=37000, metadata={"help": "Entries of the shared vocabulary."})
-    num_proc: int | None = field(default=None, metadata={"help": "Processes that encode the corpus."})
     license: str | None = field(default=None, metadata={"help": "License of the model, for its card, as 'cc-by-4.0'."})
     datasets: list[str] | None = field(
         default=None, metadata={"help": "Hub ids of the corpora, for the card; by default those that were loaded."}
@@ -153,17 +151,14 @@ def main() -> None:
             args.hub_model_id = repository(args)
         set_seed(args.seed)
         with args.main_process_first(local=False, desc="preparing the data"):
-            corpora = load_corpora(data_args)
-            tokenizer = load_tokenizer(data_args, corpora["train"], args.output_dir, checkpoint)
-            encoded = {split: encode(corpus, tokenizer, data_args) for split, corpus in corpora.items()}
-            train_dataset, cleaning = clean_corpus(encoded["train"], data_args.max_length, data_args.max_ratio)
-        fit_to_data(config, tokenizer, encoded)
+            data = load_data(data_args, args.output_dir, checkpoint)
+        fit_to_data(config, data)
         trainer = VaswaniTrainer(
             VaswaniForConditionalGeneration(config),
             args,
-            train_dataset=train_dataset,
-            eval_dataset=encoded.get("validation"),
-            processing_class=tokenizer,
+            train_dataset=data.train,
+            eval_dataset=data.encoded.get("validation"),
+            processing_class=data.tokenizer,
             callbacks=[schedule, *limits, averaging],
         )
         trainer.get_train_dataloader()  # a token budget that cannot work fails here, before training
@@ -172,11 +167,11 @@ def main() -> None:
 
     results: dict[str, Any] = {
         "run": {**describe_run(), "repository": args.hub_model_id if args.push_to_hub else None},
-        "data": {**vars(data_args), "datasets": data_args.datasets or hub_datasets(data_args), "cleaning": cleaning},
+        "data": {**vars(data_args), "datasets": hub_datasets(data_args), "cleaning": data.cleaning},
         "model": {"parameters": trainer.model.num_parameters(), **hyperparameters(config)},
         "settings": {name: getattr(args, name) for name in REPORTED_SETTINGS},
     }
-    show_plan(trainer, cleaning)
+    show_plan(trainer, data.cleaning)
     results["training"] = train(trainer, averaging, checkpoint)
     config.use_cache = True  # the trainer has switched it off, but whoever loads the model wants it
     trainer.save_model(_internal_call=True)  # else it is pushed, before it is scored
@@ -188,10 +183,10 @@ def main() -> None:
         models["test_last_checkpoint"] = averaging.averaged[-1]
     for name, directory in models.items():
         split = name.split("_")[0]
-        if split in corpora:
-            results[name], translations[name] = score(directory, tokenizer, corpora[split], encoded[split], data_args)
-    if "test" in corpora:
-        results["examples"] = choose_examples(corpora["test"], translations["test"], data_args)
+        if split in data.text:
+            results[name], translations[name] = score(directory, data, split, data_args)
+    if "test" in data.text:
+        results["examples"] = choose_examples(data.text["test"], translations["test"], data_args)
     if trainer.is_world_process_zero():
         write_results(Path(args.output_dir), results, translations, trainer.state.log_history)
         show_results(results)
@@ -226,30 +221,33 @@ def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
     return None
 
 
+def load_data(data_args: DataArguments, output_dir: str, checkpoint: str | None) -> TrainingData:
+    """The corpora, which the main process prepares: in the directory given for it, or in the cache of datasets."""
+    if data_args.prepared is not None:
+        if PartialState().is_main_process:
+            prepare_corpus(data_args.prepared, data_args)
+        return load_prepared(data_args.prepared, data_args.sources)
+    if data_args.streaming:
+        raise ValueError("streaming: what is read through the network must be kept; name a directory with --prepared")
+    corpora = load_corpora(data_args)
+    tokenizer = load_tokenizer(data_args, corpora["train"], output_dir, checkpoint)
+    encoded = {split: encode(corpus, tokenizer, data_args) for split, corpus in corpora.items()}
+    train, cleaning = clean_corpus(encoded.pop("train"), data_args.max_length, data_args.max_ratio)
+    return TrainingData(tokenizer, train, cleaning, {split: corpora[split] for split in encoded}, encoded)
+
+
 def load_corpora(data_args: DataArguments) -> dict[str, Dataset]:
     """The corpora that were given, by split."""
-    if not data_args.train:
-        raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
-    sources = {"train": data_args.train, "validation": data_args.validation, "test": data_args.test}
     return {
-        split: load_parallel_corpus(
-            source,
-            data_args.source_language,
-            data_args.target_language,
-            split,
-            data_args.dataset_config,
-            data_args.num_proc,
-        )
-        for split, source in sources.items()
-        if source
+        split: load_parallel_corpus(source, *data_args.languages, split, data_args.dataset_config, data_args.num_proc)
+        for split, source in data_args.sources.items()
     }
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
-    """Those of the corpora, which have been loaded, that are datasets of the Hub."""
-    given = [source for source in (data_args.train, data_args.validation, data_args.test) if source]
-    names = dict.fromkeys(source[0] for source in given if len(source) == 1)
-    return [name for name in names if name != "phrasebook" and not Path(name).exists()]
+    """Those named for the card; or those of the corpora, which have been loaded, that are datasets of the Hub."""
+    names = dict.fromkeys(source[0] for source in data_args.sources.values() if len(source) == 1)
+    return data_args.datasets or [name for name in names if name != "phrasebook" and not Path(name).exists()]
 
 
 def load_tokenizer(
@@ -259,15 +257,15 @@ def load_tokenizer(
     if data_args.tokenizer is not None:
         return AutoTokenizer.from_pretrained(data_args.tokenizer)
     if checkpoint is None and PartialState().is_main_process:
-        languages = (data_args.source_language, data_args.target_language)
-        text = sentences(corpus, languages)
+        sample = corpus.select(list(evenly(range(len(corpus)), len(corpus), data_args.tokenizer_sample)))
+        text = sentences(sample, data_args.languages)
         VaswaniTokenizer.train(text, data_args.vocab_size, data_args.tokenizer_model).save_pretrained(output_dir)
     # Loaded by all, since the cache of the encoded corpus is found by what the tokenizer is made of.
     return AutoTokenizer.from_pretrained(output_dir)
 
 
 def encode(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, data_args: DataArguments) -> Dataset:
-    return encode_corpus(corpus, tokenizer, data_args.source_language, data_args.target_language, data_args.num_proc)
+    return encode_corpus(corpus, tokenizer, *data_args.languages, data_args.num_proc)
 
 
 def configure_model(model_args: ModelArguments) -> VaswaniConfig:
@@ -281,8 +279,9 @@ def hyperparameters(config: VaswaniConfig) -> dict[str, Any]:
     return {name: value for name, value in config.to_dict().items() if name not in ("auto_map", "custom_pipelines")}
 
 
-def fit_to_data(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase, encoded: dict[str, Dataset]) -> None:
+def fit_to_data(config: VaswaniConfig, data: TrainingData) -> None:
     """Take the vocabulary from the tokenizer, and refuse sentences that a learned position table cannot hold."""
+    tokenizer = data.tokenizer
     for token in ("pad_token_id", "eos_token_id"):
         if getattr(tokenizer, token) is None:
             raise ValueError(f"tokenizer: it has no {token}; give one that pads, and ends sentences")
@@ -292,8 +291,8 @@ def fit_to_data(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase, encod
     if config.position_encoding != "learned":
         return
     table = config.max_position_embeddings
-    for split in encoded.keys() - {"train"}:  # training leaves out what is over-long
-        longest = max(max(encoded[split][column][:]) for column in ("source_length", "target_length"))
+    for split, encoded in data.encoded.items():  # training leaves out what is over-long
+        longest = max(max(encoded[column][:]) for column in ("source_length", "target_length"))
         if longest > table:
             raise ValueError(f"position_encoding: {split} has a sentence of {longest} tokens, a learned table {table}")
 
@@ -349,18 +348,15 @@ def cost(trainer: VaswaniTrainer, seconds: float, checkpoint: str | None) -> dic
 
 
 def score(
-    directory: str | Path,
-    tokenizer: PreTrainedTokenizerBase,
-    corpus: Dataset,
-    encoded: Dataset,
-    data_args: DataArguments,
+    directory: str | Path, data: TrainingData, split: str, data_args: DataArguments
 ) -> tuple[dict[str, Any], list[str]]:
     """Load a saved model, translate a corpus with it, and score the translations and the model."""
     model = VaswaniForConditionalGeneration.from_pretrained(directory).to(PartialState().device)
+    corpus, tokenizer = data.text[split], data.tokenizer
     source = list(sentences(corpus, [data_args.source_language]))
     references = list(sentences(corpus, [data_args.target_language]))
     translations = translate_corpus(model, tokenizer, source)
-    scores: dict[str, Any] = {"sentences": len(source), "perplexity": perplexity(model, tokenizer, encoded)}
+    scores: dict[str, Any] = {"sentences": len(source), "perplexity": perplexity(model, tokenizer, data.encoded[split])}
     if PartialState().is_main_process:
         scores["bleu"] = Bleu().compute(predictions=translations, references=references)
     return scores, translations

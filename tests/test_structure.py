@@ -29,7 +29,7 @@ ALLOWED = {
     "pipeline_vaswani": set(),
     "registration": {"configuration_vaswani", "modeling_vaswani", "pipeline_vaswani", "tokenization_vaswani"},
     "arguments": set(),
-    "data": {"data"},
+    "data": {"data", "tokenization_vaswani"},
     "evaluation": {"evaluation", "data", "pipeline_vaswani"},
     "training": {"training", "data", "evaluation"},
     "hub": {"hub"},

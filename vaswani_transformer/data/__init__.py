@@ -2,7 +2,19 @@
 
 from .batching import TokenBudgetBatchSampler
 from .cleaning import clean_corpus, encode_corpus
-from .corpora import load_parallel_corpus, sentences
+from .corpora import evenly, load_parallel_corpus, sentences
+from .preparation import PreparationArguments, TrainingData, load_prepared, prepare_corpus
 
 
-__all__ = ["TokenBudgetBatchSampler", "clean_corpus", "encode_corpus", "load_parallel_corpus", "sentences"]
+__all__ = [
+    "PreparationArguments",
+    "TokenBudgetBatchSampler",
+    "TrainingData",
+    "clean_corpus",
+    "encode_corpus",
+    "evenly",
+    "load_parallel_corpus",
+    "load_prepared",
+    "prepare_corpus",
+    "sentences",
+]

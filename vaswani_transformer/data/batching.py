@@ -41,7 +41,7 @@ def plan_batches(
         ValueError: There are no sentences, or one alone exceeds the budget.
     """
     # A slice, because a column of a dataset is quick to read only at once.
-    source, target = np.asarray(source_lengths[:]), np.asarray(target_lengths[:])
+    source, target = (np.asarray(lengths[:], dtype=np.int32) for lengths in (source_lengths, target_lengths))
     if not len(source) == len(target) > 0:
         raise ValueError(
             f"source_lengths, target_lengths: {len(source)} and {len(target)} of them; "
@@ -58,8 +58,8 @@ def plan_batches(
     source, target = source[order], target[order]
     starts = [0]
     while starts[-1] < len(order):
-        # No batch holds more sentences than tokens, so a window of that many is enough to find its end.
-        window = slice(starts[-1], starts[-1] + min(budgets))
+        # Targets only grow from here on, so a window of as many as the first one's length allows holds the batch's end.
+        window = slice(starts[-1], starts[-1] + target_tokens // max(int(target[starts[-1]]), 1))
         starts.append(starts[-1] + _count_that_fits(source[window], target[window], *budgets))
     if len(starts) > 2:
         half = (starts[-1] - starts[-3]) // 2

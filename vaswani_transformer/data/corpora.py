@@ -8,9 +8,9 @@ import itertools
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypeVar
 
 from datasets import Dataset, Features, Translation, load_dataset
 from datasets.exceptions import DatasetGenerationError
@@ -23,6 +23,7 @@ _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _JSON_LINES = (".json", ".jsonl")
 
 Row = dict[str, dict[str, str]]
+Item = TypeVar("Item")
 
 
 def load_parallel_corpus(
@@ -51,17 +52,27 @@ def load_parallel_corpus(
             the file and, where there is one, the line.
         OSError: A file is missing.
     """
-    names = [source] if isinstance(source, str) else list(source)
     languages = (source_language, target_language)
-    if source_language == target_language:
-        raise ValueError(f"source_language, target_language: both are {source_language!r}; name two languages")
+    names = check_names(source, languages)
     if len(names) == 2:
         return _from_text(Path(names[0]), Path(names[1]), languages)
-    if len(names) != 1:
-        raise ValueError(f"a corpus is one file or dataset, or two aligned text files, not {len(names)}: {names}")
     if names[0] == "phrasebook":
         return _from_phrasebook(split, languages)
     return _from_one(names[0], languages, split, config_name, num_proc)
+
+
+def check_names(source: str | Sequence[str], languages: Sequence[str]) -> list[str]:
+    """The one or two names of a corpus, as `load_parallel_corpus` takes them.
+
+    Raises:
+        ValueError: There are more or fewer, or both languages are the same.
+    """
+    names = [source] if isinstance(source, str) else list(source)
+    if languages[0] == languages[1]:
+        raise ValueError(f"source_language, target_language: both are {languages[0]!r}; name two languages")
+    if len(names) not in (1, 2):
+        raise ValueError(f"a corpus is one file or dataset, or two aligned text files, not {len(names)}: {names}")
+    return names
 
 
 def open_binary(path: Path) -> BinaryIO:
@@ -98,17 +109,29 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
         ) from None
 
 
-def _from_text(source: Path, target: Path, languages: Sequence[str]) -> Dataset:
+def count_aligned_lines(source: Path, target: Path) -> int:
+    """The number of lines that both files have.
+
+    Everything is read, so that a bad line at the end is reported before anything else is begun.
+
+    Raises:
+        ValueError: They have different numbers of lines, or none, or as `decode_lines`.
+        OSError: A file is missing, or a directory.
+    """
     for path in (source, target):
-        _require(path)
-    # Everything is read once ahead, so that a bad line at the end is reported before anything else is begun.
+        require_file(path)
     lengths = [sum(1 for _ in read_lines(path)) for path in (source, target)]
     if lengths[0] != lengths[1]:
         raise ValueError(
             f"{source} has {lengths[0]} lines but {target} has {lengths[1]}; "
             f"line n of one must translate line n of the other"
         )
-    return _from_reader(_read_text, lengths[0], (source, target), languages)
+    require_rows(lengths[0], str(source), str(target))
+    return lengths[0]
+
+
+def _from_text(source: Path, target: Path, languages: Sequence[str]) -> Dataset:
+    return _from_reader(_read_text, count_aligned_lines(source, target), (source, target), languages)
 
 
 def _read_text(paths: Sequence[str], languages: Sequence[str], versions: Any = None) -> Iterator[Row]:
@@ -117,11 +140,16 @@ def _read_text(paths: Sequence[str], languages: Sequence[str], versions: Any = N
 
 
 def _from_json_lines(path: Path, languages: Sequence[str]) -> Dataset:
-    length = sum(1 for _ in _read_json_lines((str(path),), languages))  # ahead, as in _from_text
-    return _from_reader(_read_json_lines, length, (path,), languages)
+    length = sum(1 for _ in read_json_lines((str(path),), languages))  # ahead, as in _from_text
+    return _from_reader(read_json_lines, length, (path,), languages)
 
 
-def _read_json_lines(paths: Sequence[str], languages: Sequence[str], versions: Any = None) -> Iterator[Row]:
+def read_json_lines(paths: Sequence[str], languages: Sequence[str], versions: Any = None) -> Iterator[Row]:
+    """The rows of one file of JSON lines; `versions` only makes a key of the cache.
+
+    Raises:
+        ValueError: A line is no object of texts in the languages; the message has its number.
+    """
     for number, line in enumerate(read_lines(Path(paths[0])), start=1):
         if line.strip():
             try:
@@ -137,6 +165,15 @@ def _pair_of_json(line: str, languages: Sequence[str]) -> dict[str, str]:
         raise ValueError(f"not JSON ({error.msg}, column {error.colno}); write one object a line") from None
     if not isinstance(row, dict):
         raise ValueError(f"no object of texts by language, such as {json.dumps(dict.fromkeys(languages, '...'))}")
+    return pair_of_row(row, languages)
+
+
+def pair_of_row(row: dict[str, Any], languages: Sequence[str]) -> dict[str, str]:
+    """The texts of a row by language, "" for a null.
+
+    Raises:
+        ValueError: There is no text in one of the languages, or something else.
+    """
     texts = row["translation"] if isinstance(row.get("translation"), dict) else row
     _require_languages(languages, list(texts))
     pair = {language: "" if texts[language] is None else texts[language] for language in languages}
@@ -151,7 +188,7 @@ def _from_reader(
     read: Callable[..., Iterator[Row]], length: int, paths: Sequence[Path], languages: Sequence[str]
 ) -> Dataset:
     """The rows that `read(paths, languages)` yields, written to the cache of `datasets` once for each version."""
-    _require_rows(length, *map(str, paths))
+    require_rows(length, *map(str, paths))
     return Dataset.from_generator(
         read,
         features=_features(languages),
@@ -175,35 +212,56 @@ def _from_phrasebook(split: str, languages: Sequence[str]) -> Dataset:
 def _from_one(
     name: str, languages: Sequence[str], split: str, config_name: str | None, num_proc: int | None
 ) -> Dataset:
+    kind = kind_of_table(name)
+    if kind == "json":
+        return _from_json_lines(Path(name), languages)
+    table = _load_parquet(name) if kind == "parquet" else load_from_hub(name, config_name, split)
+    return _from_table(table, name, languages, num_proc)
+
+
+def kind_of_table(name: str) -> Literal["json", "parquet", "hub"]:
+    """What the one name of a corpus stands for.
+
+    Raises:
+        ValueError: A file of another kind.
+        OSError: The name is that of such a file, but there is none, or a directory.
+    """
     path = Path(name)
-    kind = path.with_suffix("").suffix if path.suffix in _OPENERS else path.suffix
-    if kind in _JSON_LINES:
-        _require(path)
-        return _from_json_lines(path, languages)
+    suffix = path.with_suffix("").suffix if path.suffix in _OPENERS else path.suffix
+    if suffix in _JSON_LINES or path.suffix == ".parquet" or path.exists():
+        require_file(path)
+    if suffix in _JSON_LINES:
+        return "json"
     if path.suffix == ".parquet":
-        _require(path)
-        return _from_table(_load_parquet(name), name, languages, num_proc)
+        return "parquet"
     if path.exists():
-        _require(path)
         raise ValueError(f"{name}: one file must be JSON lines or Parquet; for plain text give two aligned files")
+    return "hub"
+
+
+def load_from_hub(name: str, config_name: str | None, split: str, **kwargs: Any) -> Any:
+    """`datasets.load_dataset`.
+
+    Raises:
+        FileNotFoundError: There is no such dataset, or no way to reach it.
+    """
     try:
-        table = load_dataset(name, config_name, split=split)
+        return load_dataset(name, config_name, split=split, **kwargs)
     except (FileNotFoundError, ConnectionError) as error:
         raise FileNotFoundError(f"{name}: neither a file nor a dataset of the Hub within reach ({error})") from None
-    return _from_table(table, name, languages, num_proc)
 
 
 def _load_parquet(name: str) -> Dataset:
     try:
         rows = parquet.read_metadata(name).num_rows
-        _require_rows(rows, name)
+        require_rows(rows, name)
         return load_dataset("parquet", data_files=name, split="train")
     except (ArrowInvalid, DatasetGenerationError) as error:
         raise ValueError(f"{name}: not a whole Parquet file ({error}); fetch or make it again") from None
 
 
 def _from_table(table: Dataset, name: str, languages: Sequence[str], num_proc: int | None) -> Dataset:
-    _require_rows(len(table), name)
+    require_rows(len(table), name)
     table = table.flatten()
     nested = [column for column in table.column_names if column.startswith("translation.")]
     columns = {column.removeprefix("translation."): column for column in nested or table.column_names}
@@ -241,12 +299,12 @@ def _require_languages(languages: Sequence[str], available: Sequence[str]) -> No
             raise ValueError(f"there is no text in language {language!r}, only {', '.join(available) or 'nothing'}")
 
 
-def _require_rows(count: int, *names: str) -> None:
+def require_rows(count: int, *names: str) -> None:
     if count == 0:
         raise ValueError(f"{' and '.join(names)}: the corpus is empty; give files with at least one sentence pair")
 
 
-def _require(path: Path) -> None:
+def require_file(path: Path) -> None:
     if path.is_dir():
         raise IsADirectoryError(f"{path}: a directory; name the files in it")
     if not path.is_file():
@@ -258,3 +316,14 @@ def sentences(corpus: Dataset, languages: Sequence[str], batch_size: int = 1000)
     for batch in corpus.iter(batch_size):
         pairs = batch["translation"]
         yield from itertools.chain.from_iterable((pair[language] for language in languages) for pair in pairs)
+
+
+def evenly(items: Iterable[Item], length: int, count: int) -> Iterator[Item]:
+    """`count` of the items, or all if there are fewer, spread over the whole: the same whenever it is asked.
+
+    Args:
+        items: As many as `length`.
+        length: How many there are.
+        count: How many to choose.
+    """
+    return (item for index, item in enumerate(items) if index * count % length < count)

@@ -1,0 +1,41 @@
+"""Prepare the corpora of a training run ahead of time: check, learn the vocabulary, encode, clean, once for all runs.
+
+    python recipes/prepare_data.py --config recipes/configs/wmt14_en_de_base.yaml
+    python recipes/prepare_data.py --train train.en.xz train.de.xz --test test.en test.de --prepared runs/data
+
+It takes the configuration and the options of train_wmt.py, of which it heeds those of the data, and fills the directory
+`--prepared`; training with the same settings then begins at once. The same command goes on after an interruption. Where
+the directory was made from other files or with other settings, it says in what they differ, and changes nothing.
+
+Memory grows with `--num_proc` and `--pairs_per_shard`, not with the corpus. Files are read in place. A dataset of the
+Hub is downloaded into the cache of datasets, or with `--streaming` read through the network, twice, and not kept.
+"""
+
+import sys
+import time
+
+from train_wmt import DataArguments, ModelArguments, RecipeTrainingArguments
+
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.data import prepare_corpus
+
+
+def main() -> None:
+    data_args, _, _ = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
+    started = time.monotonic()
+    try:
+        if data_args.prepared is None:
+            raise ValueError("prepared: name the directory to prepare the corpora in")
+        splits = prepare_corpus(data_args.prepared, data_args)
+    except KeyboardInterrupt:
+        sys.exit(f"prepare_data.py: interrupted; the same command goes on with {data_args.prepared}")
+    except (ValueError, OSError) as error:
+        sys.exit(f"prepare_data.py: {' '.join(str(error).split())}")
+    for split, entry in splits.items():
+        dropped = ", ".join(f"{reason} {count:,}" for reason, count in entry["cleaning"].items() if reason != "kept")
+        print(f"{split}: {entry['pairs']:,} sentence pairs" + (f" (dropped: {dropped})" if dropped else ""))
+    print(f"{data_args.prepared} is complete, after {time.monotonic() - started:.1f} seconds")
+
+
+if __name__ == "__main__":
+    main()

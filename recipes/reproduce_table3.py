@@ -1,0 +1,375 @@
+"""Table 3 of the paper (6.2): train its rows on the same data with the same budget, score them, and report them beside
+the paper's, with what each training cost by the accounting of Table 2.
+
+Six rows, scaled down, with three seeds each, two at once; and all rows as the paper has them, one on each GPU:
+
+    python recipes/reproduce_table3.py --config recipes/configs/multi30k_sweep.yaml --width 0.25 --depth 0.5 \
+        --rows base A-h1 B-dk16 C-N2 D-drop0.0 E-learned --seeds 1 2 3 --parallel 2
+    python recipes/reproduce_table3.py --config recipes/configs/wmt14_en_de_base.yaml --output_dir runs/table3
+
+The settings are those of `recipes/train_wmt.py` for data and training, the same for every row. As in the paper, the
+last step is scored, not an average, on the validation set; a test set is left alone. The corpora are prepared once, in
+`--prepared` or `<output_dir>/data`. Each training is a process of that recipe and lies in
+`<output_dir>/<row>/seed-<seed>`, with what it prints in `train.log`. After an interruption, or with more rows or seeds,
+the same command goes on with what is missing. The report, `report.md`, `table3.json` and `table3.png`, is of all rows
+and seeds that are finished.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from train_wmt import DataArguments, ModelArguments, RecipeTrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import get_last_checkpoint
+
+from vaswani_transformer import VaswaniConfig
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.configuration_vaswani import PAPER_VARIANTS
+from vaswani_transformer.data import prepare_corpus
+from vaswani_transformer.evaluation.table3 import (
+    PAPER_TRAININGS,
+    compare_with_paper,
+    cost_table,
+    paper_cost,
+    score_table,
+    verdict,
+    write_report,
+)
+from vaswani_transformer.hub import describe_run
+
+
+TRAIN = Path(__file__).with_name("train_wmt.py")
+WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
+DEPTHS = ("encoder_layers", "decoder_layers")
+
+# Settings of a training that a sweep decides, or that do not go together with it, and what to do instead.
+REFUSED = {
+    "seed": "a sweep has several; give --seeds",
+    "resume": "a sweep always goes on with what is there; leave it out",
+    "push_to_hub": "a sweep pushes nothing; push the model that you choose of it",
+    "hub_token": "a sweep pushes nothing; leave it out",
+    **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 say this; give --rows, --width, --depth"),
+}
+LEFT_ASIDE = ("config", "output_dir", "test", "variant", "average_last")
+
+
+@dataclass
+class SweepArguments(RecipeTrainingArguments):
+    """Which rows, how often, how large, how many at once, and how each is trained."""
+
+    output_dir: str | None = field(default="runs/table3", metadata={"help": "Where everything is written."})
+    rows: list[str] = field(
+        default_factory=lambda: list(PAPER_VARIANTS), metadata={"help": "Rows of Table 3; by default all."}
+    )
+    seeds: list[int] = field(default_factory=lambda: [1], metadata={"help": "Seeds with which each row is trained."})
+    width: float = field(default=1.0, metadata={"help": "Multiplies d_model, d_ff, d_k and d_v of each row."})
+    depth: float = field(default=1.0, metadata={"help": "Multiplies the numbers of layers of each row."})
+    parallel: int | None = field(
+        default=None, metadata={"help": "Trainings at once; by default one on each GPU, or one on the processor."}
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "seeds"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name}: {' '.join(map(str, values))} names one of them twice")
+        if self.parallel is not None and self.parallel < 1:
+            raise ValueError(f"parallel: must be at least 1, is {self.parallel}")
+        for row in self.rows:
+            scaled_sizes(row, self.width, self.depth)
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: a row with a seed."""
+
+    row: str
+    seed: int
+    sweep: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.row}, seed {self.seed}"
+
+    @property
+    def directory(self) -> Path:
+        return self.sweep / self.row / f"seed-{self.seed}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "train.log"
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """What was measured, once it was."""
+        return read_json(self.directory / "all_results.json")
+
+
+def main() -> None:
+    args, data_args, settings = parse()
+    directory = Path(args.output_dir)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # past what stops the trainings
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with locked(directory) as lock:
+            manifest = {"width": args.width, "depth": args.depth, **settings}
+            require_same(directory, manifest)
+            prepare_corpus(data_args.prepared, data_args)
+            # After the corpora, since it is with the settings that these need changing that one cannot go on.
+            write_whole(directory / "training.yaml", yaml.safe_dump(settings, allow_unicode=True))
+            write_whole(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+            try:
+                failed = train_all(args, data_args.prepared, lock)
+            finally:
+                report(directory, args)
+    except KeyboardInterrupt:
+        sys.exit("reproduce_table3.py: interrupted; the same command goes on")
+    except (ValueError, OSError) as error:
+        sys.exit(f"reproduce_table3.py: {' '.join(str(error).split())}")
+    if failed:
+        sys.exit("reproduce_table3.py: " + "; ".join(f"{job.name} failed, see {job.log}" for job in failed))
+
+
+def parse() -> tuple[SweepArguments, DataArguments, dict[str, Any]]:
+    """The arguments, and of those for `train_wmt.py` what differs from its own defaults."""
+    parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
+    args, data_args, _ = parser.parse()
+    given = vars(parser.parse_args())  # as they were given, for the dataclasses change some of them
+    defaults = vars(RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse_args([]))
+    settings = {name: given[name] for name in defaults if name not in LEFT_ASIDE and given[name] != defaults[name]}
+    for name in settings.keys() & REFUSED.keys():
+        parser.error(f"{name}: {REFUSED[name]}")
+    if not data_args.validation:
+        parser.error("validation: Table 3 is scored on it; give one")
+    data_args.test = None
+    data_args.prepared = data_args.prepared or str(Path(args.output_dir, "data"))
+    return args, data_args, settings
+
+
+def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
+    """The sizes of a row of Table 3, scaled, for `VaswaniConfig.from_variant`; the number of heads stays.
+
+    Raises:
+        ValueError: There is no such row, or a size is no whole number.
+    """
+    config = VaswaniConfig.from_variant(row)
+    sizes = {}
+    for scale, factor, names in (("width", width, WIDTHS), ("depth", depth, DEPTHS)):
+        for name in names:
+            size = getattr(config, name) * factor
+            if size < 1 or not size.is_integer():
+                raise ValueError(f"{scale}: {factor:g} makes {name} of row {row} {size:g}; it must be a whole number")
+            sizes[name] = int(size)
+    return sizes
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[int]:
+    """Hold a directory, so that no two trainings write the same files.
+
+    The trainings inherit the descriptor, and with it the lock: it holds until the last of them has ended, too.
+
+    Raises:
+        ValueError: Another process holds it.
+    """
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"output_dir: another process is at work in {directory}; wait for it, or end it") from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def require_same(directory: Path, manifest: dict[str, Any]) -> None:
+    """Raise a ValueError if a directory has another sweep in it, or something else."""
+    before = read_json(directory / "sweep.json")
+    if before is None:
+        if any(path.name not in ("data", "training.yaml") and path.suffix != ".tmp" for path in directory.iterdir()):
+            raise ValueError(f"output_dir: {directory} has something else in it than a sweep; choose another")
+        return
+    differing = [
+        f"{name} ({before.get(name, 'the default')} then, {manifest.get(name, 'the default')} now)"
+        for name in {**before, **manifest}
+        if before.get(name) != manifest.get(name)
+    ]
+    if differing:
+        raise ValueError(
+            f"output_dir: {directory} holds a sweep that differs in {', '.join(differing)}; repeat the command that "
+            f"began it to go on with that one, or choose another directory"
+        )
+
+
+def shares(args: SweepArguments) -> list[dict[str, str]]:
+    """For each of the trainings at once, the environment that gives it its share of the machine."""
+    count = 0 if args.use_cpu else torch.cuda.device_count()
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = given.split(",")[:count] if given else [str(number) for number in range(count)]
+    parallel = args.parallel or count or 1
+    if gpus:
+        return [{"CUDA_VISIBLE_DEVICES": gpus[number % count]} for number in range(parallel)]
+    return [{"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // parallel))}] * parallel
+
+
+def train_all(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
+    """Train what is not finished, several at once, and return what failed. However this ends, no training goes on."""
+    jobs = [Job(row, seed, Path(args.output_dir)) for seed in args.seeds for row in args.rows]
+    waiting = deque(job for job in jobs if job.results is None)
+    slots, running = shares(args), dict[int, tuple[Job, subprocess.Popen]]()
+    failed: list[Job] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns) as progress:
+        task = progress.add_task("", total=len(jobs), completed=len(jobs) - len(waiting))
+        try:
+            while waiting or running:
+                for slot, variables in enumerate(slots):
+                    if waiting and slot not in running:
+                        job = waiting.popleft()
+                        running[slot] = job, start(job, args, prepared, variables, lock)
+                names = "; ".join(job.name for job, _ in running.values())
+                progress.update(task, description=f"running: {names}; waiting: {len(waiting)}")
+                time.sleep(0.2)
+                for slot, (job, process) in list(running.items()):
+                    if process.poll() is not None:
+                        del running[slot]
+                        progress.console.print(outcome(job, process.returncode), highlight=False, markup=False)
+                        progress.advance(task)
+                        failed += [job] if job.results is None else []
+        finally:
+            stop([process for _, process in running.values()])
+    return failed
+
+
+def start(job: Job, args: SweepArguments, prepared: str, variables: dict[str, str], lock: int) -> subprocess.Popen:
+    """Start a training, or go on with it, in a session of its own, which an interruption from the keyboard spares."""
+    job.directory.mkdir(parents=True, exist_ok=True)
+    options: dict[str, Any] = {
+        "config": job.sweep / "training.yaml",
+        "prepared": prepared,
+        "output_dir": job.directory,
+        "average_last": 1,
+        "variant": job.row,
+        **scaled_sizes(job.row, args.width, args.depth),
+        "seed": job.seed,
+        "resume": clear_for_resuming(job.directory),
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    with job.log.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, str(TRAIN), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **variables},
+            start_new_session=True,
+            pass_fds=[lock],
+        )
+
+
+def clear_for_resuming(directory: Path) -> bool:
+    """Make way for `train_wmt.py`, and tell whether there is a checkpoint for it to go on from."""
+    while checkpoint := get_last_checkpoint(str(directory)):
+        state = read_json(Path(checkpoint, TRAINER_STATE_NAME))
+        if state is None:
+            shutil.rmtree(checkpoint)  # half-written
+            continue
+        if state["global_step"] < state["max_steps"]:
+            return True
+        # Put aside, for with nothing left to train train_wmt.py does not go on to the scores.
+        kept = directory / f"unscored-{Path(checkpoint).name}"
+        shutil.rmtree(kept, ignore_errors=True)
+        Path(checkpoint).rename(kept)
+    for weights in directory.glob("model*.safetensors"):  # those of that step
+        weights.unlink()
+    return False
+
+
+def outcome(job: Job, status: int) -> str:
+    """A line on how a training ended."""
+    if job.results is None:
+        lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return f"{job.name}: failed with status {status}: {last}"
+    scores, minutes = job.results["validation"], job.results["training"]["seconds"] / 60
+    bleu, perplexity = scores["bleu"]["score"], scores["perplexity"]["perplexity"]
+    return f"{job.name}: sacreBLEU {bleu:.2f}, perplexity {perplexity:.2f}, {minutes:.1f} minutes"
+
+
+def stop(processes: Sequence[subprocess.Popen]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def report(directory: Path, args: SweepArguments) -> None:
+    """Write and show the comparison of all that is finished."""
+    runs = {row: finished(directory, row) for row in PAPER_VARIANTS}
+    if not any(runs.values()):
+        return
+    found = {
+        "run": describe_run(),
+        "scale": {"width": args.width, "depth": args.depth},
+        "paper_costs": {name: paper_cost(name, VaswaniConfig.from_variant(name)) for name in PAPER_TRAININGS},
+        **compare_with_paper(runs),
+    }
+    write_report(found, directory)
+    console = Console()
+    brief = [[line[0], *line[4:]] for line in score_table(found)]  # the rest would not fit
+    for title, lines in (("Table 3", brief), ("Table 2", cost_table(found))):
+        table = Table(*lines[0], title=title)
+        for line in lines[1:]:
+            table.add_row(*line)
+        console.print(table)
+    console.print(verdict(found), f"Report: {directory / 'report.md'}", sep="\n", highlight=False)
+
+
+def finished(directory: Path, row: str) -> dict[int, dict[str, Any]]:
+    """What was measured of a row, by seed."""
+    seeds = [int(path.name.removeprefix("seed-")) for path in (directory / row).glob("seed-*")]
+    found = {seed: Job(row, seed, directory).results for seed in seeds}
+    return {seed: results for seed, results in found.items() if results is not None}
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What a file holds; None if there is none, or only the beginning of one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    main()

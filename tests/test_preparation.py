@@ -1,0 +1,499 @@
+"""The reference is the other way to the same rows: `clean_corpus(encode_corpus(load_parallel_corpus(...)))`."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_corpora import Folder
+from transformers import AutoTokenizer
+
+from vaswani_transformer import VaswaniTokenizer
+from vaswani_transformer.data import (
+    PreparationArguments,
+    clean_corpus,
+    corpora,
+    encode_corpus,
+    evenly,
+    load_parallel_corpus,
+    load_prepared,
+    preparation,
+    prepare_corpus,
+    sentences,
+    shards,
+)
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.streams import PairStream
+
+
+# With rows that cleaning drops, in the first, a middle and the last shard of seven.
+PAIRS = [
+    ("", "Leer."),
+    *phrasebook("train")[:30],
+    ("Yes.", "Ja " * 60),
+    *phrasebook("train")[30:60],
+    ("A " * 400, "Ein"),
+]
+SIZE = 7
+HELD_OUT = [("  A dog. ", "Ein Hund."), ("", ""), *phrasebook("test")[:9]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def files(folder) -> dict[str, list[str]]:
+    """Aligned text files, by split."""
+    return {
+        split: [
+            folder.lines(f"{split}.{side}.gz", list(texts))
+            for side, texts in zip(("en", "de"), zip(*pairs, strict=True), strict=True)
+        ]
+        for split, pairs in (("train", PAIRS), ("test", HELD_OUT))
+    }
+
+
+@pytest.fixture
+def output(tmp_path) -> Path:
+    return tmp_path / "prepared"
+
+
+def arguments(files: dict[str, list[str]], **changes) -> PreparationArguments:
+    return PreparationArguments(**{"vocab_size": 300, "num_proc": 2, "pairs_per_shard": SIZE, **files, **changes})
+
+
+def contents(directory: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below a directory, with when it was written."""
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def rows_of(directory: Path) -> dict[str, tuple[bytes, int]]:
+    """Those of `contents` that hold rows; the others tell of places and times."""
+    return {
+        name: content for name, content in contents(directory).items() if name.endswith((".arrow", "cleaning.json"))
+    }
+
+
+def error_of(error_class: type[Exception], output: Path, args: PreparationArguments) -> str:
+    """The message of the error; nothing in the directory may change."""
+    before = contents(output)
+    with pytest.raises(error_class) as error:
+        prepare_corpus(output, args)
+    assert error.type is error_class
+    assert contents(output) == before
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def check_rows(output: Path, names: list[str], max_length: int = 256, max_ratio: float = 5.0) -> None:
+    corpus = load_parallel_corpus(names, "en", "de")
+    tokenizer = AutoTokenizer.from_pretrained(output / "tokenizer")
+    expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), max_length, max_ratio)
+    data = load_prepared(output)
+    assert data.train.to_list() == expected.to_list()
+    assert data.cleaning == totals
+    assert 0 < totals["kept"] < len(corpus)
+
+
+@pytest.mark.parametrize("num_proc", [1, 2, None])
+def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output, num_proc):
+    entries = prepare_corpus(output, arguments(files, num_proc=num_proc))
+    check_rows(output, files["train"])
+    assert entries["train"]["pairs"] == len(PAIRS)
+    assert entries["train"]["cleaning"] == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 60}
+    assert sorted(path.name for path in (output / "train").iterdir()) == [
+        f"shard-{number:05d}-of-00009" for number in range(9)
+    ]
+
+
+def test_the_limits_of_cleaning_are_those_given(files, output):
+    prepare_corpus(output, arguments(files, max_length=12, max_ratio=1.5))
+    check_rows(output, files["train"], 12, 1.5)
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_tables_are_prepared_too(folder, output, kind):
+    name = getattr(folder, kind)(f"a.{kind}", [{"en": english, "de": german} for english, german in PAIRS])
+    prepare_corpus(output, arguments({"train": [name]}))
+    check_rows(output, [name])
+
+
+def test_what_is_scored_on_keeps_every_row_and_its_text(files, output):
+    prepare_corpus(output, arguments(files))
+    data = load_prepared(output, ["train", "test"])
+    corpus = load_parallel_corpus(files["test"], "en", "de")
+    assert data.text["test"].to_list() == corpus.to_list()
+    assert list(sentences(data.text["test"], ["de"])) == [german for _, german in HELD_OUT]
+    assert data.encoded["test"].to_list() == encode_corpus(corpus, data.tokenizer, "en", "de").to_list()
+    assert data.text.keys() == data.encoded.keys() == {"test"}
+
+
+def test_rows_are_mapped_from_the_shards_in_small_integers(files, output):
+    prepare_corpus(output, arguments(files))
+    train = load_prepared(output).train
+    assert [Path(file["filename"]).parent.parent for file in train.cache_files] == [output / "train"] * 9
+    types = [str(field.type) for field in train.features.arrow_schema]
+    assert [kind.replace("item: ", "").replace("element: ", "") for kind in types] == ["list<int32>"] * 2 + [
+        "int32"
+    ] * 2
+
+
+def test_the_vocabulary_is_learned_from_the_whole_corpus_or_a_sample_of_it(files, folder, output):
+    for sample, pairs in ((1_000_000, PAIRS), (21, PAIRS[::3])):
+        prepare_corpus(output, arguments(files, tokenizer_sample=sample))
+        text = (sentence for pair in pairs for sentence in pair)
+        expected = VaswaniTokenizer.train(text, 300, show_progress=False)
+        assert load_prepared(output).tokenizer.get_vocab() == expected.get_vocab()
+        shutil.rmtree(output)
+
+
+def test_a_tokenizer_that_is_given_is_used(files, output, tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "given")
+    args = arguments(files, tokenizer=str(tmp_path / "given"))
+    prepare_corpus(output, args)
+    assert load_prepared(output).tokenizer.get_vocab() == tokenizer.get_vocab()
+    check_rows(output, files["train"])
+
+    file = tmp_path / "given" / "tokenizer.json"
+    file.write_text(file.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert "differs in tokenizer" in error_of(ValueError, output, args)
+    shutil.rmtree(tmp_path / "given")  # what is prepared can do without
+    prepare_corpus(output, args)
+
+
+@settings(deadline=None, database=None)
+@given(st.integers(1, 200), st.integers(1, 250))
+def test_a_sample_is_spread_evenly(length, count):
+    chosen = list(evenly(range(length), length, count))
+    assert len(chosen) == min(length, count)
+    assert chosen == sorted(set(chosen))
+    gaps = [after - before for before, after in zip(chosen, [*chosen[1:], length], strict=True)]
+    assert max(gaps) - min(gaps) <= 1
+    assert chosen[0] == 0
+
+
+# A second start, an interruption, a change.
+
+
+def test_a_second_start_reads_and_writes_nothing(files, output, monkeypatch):
+    first = prepare_corpus(output, arguments(files))
+    before = contents(output)
+    monkeypatch.setattr(preparation, "open_stream", lambda *_: pytest.fail("a corpus was opened"))
+    monkeypatch.setattr(preparation, "sha256", lambda: pytest.fail("a file was read"))
+    assert prepare_corpus(output, arguments(files)) == first
+    assert contents(output) == before
+
+
+def test_what_is_prepared_can_do_without_the_files(files, output):
+    prepare_corpus(output, arguments(files))
+    before = contents(output)
+    for name in (*files["train"], *files["test"]):
+        os.remove(name)
+    prepare_corpus(output, arguments(files))
+    assert contents(output) == before
+    assert len(load_prepared(output, ["test"]).train) == 60
+
+
+class InterruptionError(Exception):
+    pass
+
+
+def interrupt(monkeypatch, error: Exception, after: int) -> None:
+    """Make the reading of the corpus for its shards, which is the second after the sample for the vocabulary, fail."""
+    open_stream = preparation.open_stream
+
+    def open_failing(*args) -> PairStream:
+        stream = open_stream(*args)
+        readings: list[int] = []
+
+        def read() -> Iterator[tuple[str, str]]:
+            readings.append(0)
+            for number, pair in enumerate(stream.read()):
+                if len(readings) == 2 and number == after:
+                    raise error
+                yield pair
+
+        return PairStream(read, stream.count)
+
+    monkeypatch.setattr(preparation, "open_stream", open_failing)
+
+
+@pytest.mark.parametrize("after", [SIZE * 3, SIZE * 5 + 2])
+def test_after_an_interruption_only_the_rest_is_done(files, output, tmp_path, monkeypatch, after):
+    with monkeypatch.context() as patch:
+        interrupt(patch, InterruptionError(), after)
+        with pytest.raises(InterruptionError):
+            prepare_corpus(output, arguments(files))
+    finished = contents(output)
+    assert len({name.split("/")[1] for name in finished if name.startswith("train/")}) == after // SIZE
+    with pytest.raises(ValueError, match="no finished train"):
+        load_prepared(output)
+
+    monkeypatch.setattr(preparation, "_train_tokenizer", lambda *_: pytest.fail("the tokenizer was trained again"))
+    prepare_corpus(output, arguments(files, num_proc=1))
+    now = contents(output)
+    assert {name: now[name] for name in finished if name != "preparation.json"} == {
+        name: content for name, content in finished.items() if name != "preparation.json"
+    }
+    check_rows(output, files["train"])
+
+
+def test_an_interruption_leaves_no_trace_in_the_result(files, output, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupt(patch, InterruptionError(), 20)
+        with pytest.raises(InterruptionError):
+            prepare_corpus(output, arguments(files))
+    for one in (output, tmp_path / "whole"):
+        prepare_corpus(one, arguments(files))
+    interrupted, whole = rows_of(output), rows_of(tmp_path / "whole")
+    assert {name: content for name, (content, _) in interrupted.items()} == {
+        name: content for name, (content, _) in whole.items()
+    }
+
+
+def killed_in_the_third_shard(pairs, folder, form) -> int:
+    if folder.name.startswith("shard-00002"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return WRITE_SHARD(pairs, folder, form)
+
+
+WRITE_SHARD = shards.write_shard
+
+
+def test_a_process_that_is_killed_is_told_of_and_made_up_for(files, output, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "write_shard", killed_in_the_third_shard)
+        with pytest.raises(ChildProcessError, match=r"was killed.*repeat the command to go on"):
+            prepare_corpus(output, arguments(files, num_proc=1))
+    assert len(list((output / "train").iterdir())) == 2
+    prepare_corpus(output, arguments(files))
+    check_rows(output, files["train"])
+
+
+def killed_while_writing(pairs, folder, form) -> int:
+    with shards.whole_directory(folder) as temporary:
+        (temporary / "half").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def test_what_a_killed_process_was_writing_is_no_shard_and_cleared_away(files, output, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "write_shard", killed_while_writing)
+        with pytest.raises(ChildProcessError):
+            prepare_corpus(output, arguments(files))
+    assert [path.suffix for path in (output / "train").iterdir()].count(".tmp") > 0
+    prepare_corpus(output, arguments(files))
+    check_rows(output, files["train"])
+    assert not list(output.rglob("*.tmp"))
+
+
+def slowly(pairs, folder, form) -> int:
+    time.sleep(0.05)  # so that a reader that did not wait would be far ahead
+    return WRITE_SHARD(pairs, folder, form)
+
+
+def test_only_as_many_shards_as_processes_and_one_are_in_memory(files, output, monkeypatch):
+    monkeypatch.setattr(shards, "write_shard", slowly)
+    prepare_corpus(output, arguments(files, num_proc=1))  # for the tokenizer
+    ahead = []
+
+    def read() -> Iterator[tuple[str, str]]:
+        for number, pair in enumerate(PAIRS * 3):
+            ahead.append(number // SIZE - len(list((output / "other").glob("shard-*[0-9]"))))
+            yield pair
+
+    form = shards.ShardFormat(output / "tokenizer", ("en", "de"), None, SIZE)
+    shards.write_shards(read(), 3 * len(PAIRS), output / "other", form, num_proc=2)
+    assert 2 <= max(ahead) <= 3
+
+
+def test_only_the_shards_that_are_missing_are_written(files, output):
+    prepare_corpus(output, arguments(files))
+    before = rows_of(output)
+    for number in (0, 4):
+        shutil.rmtree(output / "train" / f"shard-{number:05d}-of-00009")
+    with pytest.raises(ValueError, match="no finished train"):
+        load_prepared(output)
+    prepare_corpus(output, arguments(files))
+    now = rows_of(output)
+    assert {name: content for name, (content, _) in now.items()} == {
+        name: content for name, (content, _) in before.items()
+    }
+    rewritten = {name.split("/")[1] for name in now if now[name] != before[name]}
+    assert rewritten == {"shard-00000-of-00009", "shard-00004-of-00009"}
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_changed_file_is_noticed_though_its_size_is_the_same(files, folder, output, monkeypatch, finished):
+    if finished:
+        prepare_corpus(output, arguments(files))
+    else:
+        with monkeypatch.context() as patch:
+            interrupt(patch, InterruptionError(), 20)
+            with pytest.raises(InterruptionError):
+                prepare_corpus(output, arguments(files))
+    name = files["train"][1]
+    content = bytearray(Path(name).read_bytes())
+    content[-1] ^= 1
+    Path(name).write_bytes(content)
+    os.utime(name, ns=(0, 0))
+    message = error_of(ValueError, output, arguments(files))
+    assert f"differs in train ({name}); name another directory, or delete {output} to" in message
+
+
+def test_a_file_of_the_same_content_is_the_same(files, output, tmp_path, monkeypatch):
+    prepare_corpus(output, arguments(files))
+    before = rows_of(output)
+    os.utime(files["train"][0], ns=(0, 0))
+    elsewhere = [shutil.copy(name, tmp_path / f"copy-{number}.gz") for number, name in enumerate(files["test"])]
+    prepare_corpus(output, arguments({**files, "test": [str(name) for name in elsewhere]}))
+    assert rows_of(output) == before
+    monkeypatch.setattr(preparation, "sha256", lambda: pytest.fail("a file was read again"))
+    prepare_corpus(output, arguments({**files, "test": [str(name) for name in elsewhere]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [("max_length", 20), ("max_ratio", 2.0), ("vocab_size", 301), ("tokenizer_sample", 9), ("target_language", "nl")],
+)
+def test_a_changed_setting_is_noticed(files, output, name, now):
+    prepare_corpus(output, arguments(files))
+    then = getattr(arguments(files), name)
+    assert f"differs in {name} ({then} then, {now} now)" in error_of(
+        ValueError, output, arguments(files, **{name: now})
+    )
+
+
+def test_every_difference_is_told(files, output):
+    prepare_corpus(output, arguments(files))
+    swapped = {"train": files["train"][::-1], "test": files["train"]}
+    message = error_of(ValueError, output, arguments(swapped, max_length=9, vocab_size=500))
+    assert "max_length (256 then, 9 now), vocab_size (300 then, 500 now), train (order), test (" in message
+
+
+def test_another_test_set_can_be_had_without_preparing_the_rest_anew(files, folder, output):
+    prepare_corpus(output, arguments({"train": files["train"]}))
+    train = rows_of(output / "train")
+    prepare_corpus(output, arguments(files))  # one more
+    other = {"test": [folder.lines("b.en", ["One."]), folder.lines("b.de", ["Eins."])]}
+    message = error_of(ValueError, output, arguments({**files, **other}))
+    assert message.endswith(f"or delete {output / 'test'} to prepare that anew")
+    shutil.rmtree(output / "test")
+    prepare_corpus(output, arguments({**files, **other}))
+    assert list(sentences(load_prepared(output, ["test"]).text["test"], ["en", "de"])) == ["One.", "Eins."]
+    assert rows_of(output / "train") == train
+
+
+def test_until_there_is_a_vocabulary_everything_may_change(files, folder, output):
+    with pytest.raises(ValueError, match="the corpus supports only"):
+        prepare_corpus(output, arguments(files, vocab_size=9000))
+    wide = {"train": [folder.lines("b.en", ["One."] * 9), folder.lines("b.de", ["Eins."] * 9)]}
+    prepare_corpus(output, arguments(wide, vocab_size=263, max_length=99))
+    assert load_prepared(output).cleaning["kept"] == 9
+
+
+def test_a_corpus_that_becomes_shorter_meanwhile_is_refused(files, output, monkeypatch):
+    open_stream = preparation.open_stream
+
+    def longer(*args) -> PairStream:
+        return PairStream(open_stream(*args).read, lambda: len(PAIRS) + 1)
+
+    monkeypatch.setattr(preparation, "open_stream", longer)
+    with pytest.raises(ValueError, match=r"^train: the corpus lost pairs"):
+        prepare_corpus(output, arguments({"train": files["train"]}))
+
+
+def test_a_dataset_of_the_hub_that_has_grown_is_noticed(output, monkeypatch):
+    rows = [{"translation": {"en": english, "de": german}} for english, german in PAIRS]
+    monkeypatch.setattr(corpora, "load_dataset", lambda *_, **__: Dataset.from_list(rows))
+    args = arguments({"train": ["wmt/wmt14"]}, dataset_config="de-en")
+    with monkeypatch.context() as patch:
+        interrupt(patch, InterruptionError(), 20)
+        with pytest.raises(InterruptionError):
+            prepare_corpus(output, args)
+    rows.append(rows[1])
+    assert "train had 63 pairs" in error_of(ValueError, output, args)
+    assert "differs in train (wmt/wmt14)" in error_of(
+        ValueError, output, arguments({"train": ["wmt/wmt14"]}, dataset_config="fr-en")
+    )
+    rows.pop()
+    prepare_corpus(output, args)
+    monkeypatch.setattr(corpora, "load_dataset", lambda *_, **__: pytest.fail("the Hub was asked"))
+    prepare_corpus(output, args)
+    assert load_prepared(output).cleaning["kept"] == 60
+
+
+# Errors.
+
+
+def test_a_directory_of_something_else_is_left_alone(files, output):
+    output.mkdir()
+    (output / "thesis.tex").touch()
+    assert f"{output} has other files in it" in error_of(FileExistsError, output, arguments(files))
+
+
+def test_a_lost_tokenizer_is_not_replaced_by_another(files, output):
+    prepare_corpus(output, arguments(files))
+    shutil.rmtree(output / "tokenizer")
+    assert f"{output / 'tokenizer'} is gone" in error_of(ValueError, output, arguments(files))
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_files_are_checked_before_anything_is_made(files, folder, output, split, monkeypatch):
+    monkeypatch.setattr(preparation, "_train_tokenizer", lambda *_: pytest.fail("training began"))
+    bad = {**files, split: [files[split][0], folder.lines("bad.de", ["Eins."])]}
+    assert "bad.de has 1; line n of one" in error_of(ValueError, output, arguments(bad))
+    gone = {**files, split: [files[split][0], "gone.de"]}
+    assert "gone.de: there is no such file" in error_of(FileNotFoundError, output, arguments(gone))
+    assert not output.exists()
+    with pytest.raises(OSError, match="nowhere"):
+        prepare_corpus(output, arguments(bad, tokenizer="nowhere/at/all"))
+
+
+def test_nothing_left_is_refused_with_the_reasons(files, output):
+    with pytest.raises(ValueError, match=r"cleaning left no sentence pair: .*'too_long': 62"):
+        prepare_corpus(output, arguments(files, max_length=1))
+    with pytest.raises(ValueError, match="no finished train"):
+        load_prepared(output)
+
+
+def test_no_corpus_and_what_is_not_prepared_are_refused(files, output):
+    with pytest.raises(ValueError, match=r"^train: give a corpus"):
+        prepare_corpus(output, arguments({"test": files["test"]}))
+    with pytest.raises(ValueError, match=rf"^prepared: {output} has no finished train"):
+        load_prepared(output)
+    prepare_corpus(output, arguments(files))
+    with pytest.raises(ValueError, match="no finished validation"):
+        load_prepared(output, ["test", "validation"])
+
+
+@pytest.mark.parametrize("name", ["tokenizer_sample", "num_proc", "pairs_per_shard"])
+def test_numbers_below_one_are_refused(name):
+    with pytest.raises(ValueError, match=f"^{name}: must be at least 1, is 0"):
+        arguments({}, **{name: 0})
+
+
+def test_real_pairs_are_prepared_as_they_are_encoded(shared_data, output):
+    names = [str(shared_data / "canlaws_en-fr" / f"valid.{language}.gz") for language in ("en", "fr")]
+    args = PreparationArguments(
+        "en", "fr", train=names, vocab_size=2000, num_proc=2, pairs_per_shard=700, max_length=80
+    )
+    prepare_corpus(output, args)
+    data = load_prepared(output)
+    corpus = load_parallel_corpus(names, "en", "fr")
+    expected, totals = clean_corpus(encode_corpus(corpus, data.tokenizer, "en", "fr"), max_length=80)
+    assert data.cleaning == totals
+    assert data.train.to_list() == expected.to_list()
+    record = json.loads((output / "preparation.json").read_text(encoding="utf-8"))
+    assert record["splits"]["train"]["pairs"] == len(corpus) == 3000

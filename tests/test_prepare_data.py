@@ -1,0 +1,205 @@
+"""The recipe from the command line, killed and taken up again, and training from what it leaves."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from conftest import REPOSITORY
+from test_train_wmt import TINY
+
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+RECIPES = REPOSITORY / "recipes"
+
+
+SIZES = {"train": 3000, "validation": 12, "test": 12}
+
+
+@pytest.fixture
+def settings(tmp_path) -> dict:
+    files: dict[str, list[str]] = {}
+    for split, size in SIZES.items():
+        for side, language in enumerate(("en", "de")):
+            path = tmp_path / f"{split}.{language}"
+            path.write_text("".join(pair[side] + "\n" for pair in phrasebook(split)[:size]), encoding="utf-8")
+            files.setdefault(split, []).append(str(path))
+    return {
+        **TINY,
+        **files,
+        "dropout": 0.0,
+        "max_steps": 2,
+        "save_steps": 1,
+        "eval_strategy": "no",
+        "num_proc": 2,
+        "pairs_per_shard": 400,
+        "output_dir": str(tmp_path / "run"),
+        "prepared": str(tmp_path / "prepared"),
+    }
+
+
+@pytest.fixture
+def main(monkeypatch, tmp_path):
+    """Runs the recipe's `main` in this process."""
+    monkeypatch.syspath_prepend(RECIPES)
+    import prepare_data
+
+    def run(settings: dict, *overrides: str) -> None:
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+        monkeypatch.setattr(sys, "argv", ["prepare_data.py", "--config", str(tmp_path / "config.yaml"), *overrides])
+        prepare_data.main()
+
+    return run
+
+
+@pytest.fixture
+def error(main, capsys):
+    """Its one line of complaint."""
+
+    def run(settings: dict, *overrides: str) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main(settings, *overrides)
+        message = str(stop.value.code)
+        assert message.startswith("prepare_data.py: ")
+        assert len(message.splitlines()) == 1
+        return message
+
+    return run
+
+
+def command(recipe: str, settings: dict, folder: Path, *launcher: str) -> list[str]:
+    config = folder / f"{recipe}.yaml"
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return [sys.executable, *launcher, str(RECIPES / recipe), "--config", str(config)]
+
+
+def times(directory: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
+
+
+def test_the_recipe_prepares_once_and_reports(main, error, settings, capsys):
+    main(settings)
+    report = capsys.readouterr().out
+    assert "train: 3,000 sentence pairs (dropped: empty 0, too_long 0, ratio 0)\n" in report
+    assert "test: 12 sentence pairs\n" in report
+    assert re.search(rf"{settings['prepared']} is complete, after \d+\.\d seconds", report)
+
+    before = times(Path(settings["prepared"]))
+    main(settings, "--num_proc", "1", "--output_dir", "elsewhere", "--max_steps", "9")  # of no importance to the data
+    assert times(Path(settings["prepared"])) == before
+    assert "differs in vocab_size (320 then, 330 now)" in error(settings, "--vocab_size", "330")
+    assert times(Path(settings["prepared"])) == before
+
+
+def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(main, settings, tmp_path):
+    settings |= {"num_proc": 1, "pairs_per_shard": 30}
+    prepared = Path(settings["prepared"])
+    program = subprocess.Popen(command("prepare_data.py", settings, tmp_path), stderr=subprocess.DEVNULL)
+    workers: list[psutil.Process] = []
+    while not workers or not list(prepared.glob("train/shard-*-of-00100")):
+        assert program.poll() is None, "it was finished before it could be killed"
+        workers = psutil.Process(program.pid).children()
+        time.sleep(0.01)
+    program.send_signal(signal.SIGKILL)
+    program.wait()
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    finished = {path: at for path, at in times(prepared).items() if ".tmp" not in str(path.parent)}
+    assert 0 < len(list(prepared.glob("train/shard-*-of-00100"))) < 100
+
+    main(settings)
+    now = times(prepared)
+    finished.pop(prepared / "preparation.json")
+    assert {path: now[path] for path in finished} == finished
+    assert len(list(prepared.glob("train/*"))) == 100
+
+    settings["prepared"] = str(tmp_path / "whole")
+    main(settings)
+    for shard in sorted(prepared.glob("*/*/*.arrow")):
+        assert shard.read_bytes() == (tmp_path / "whole" / shard.relative_to(prepared)).read_bytes()
+
+
+def test_training_is_the_same_from_prepared_corpora(main, settings, tmp_path, capsys):
+    """Prepared by the first of two processes; and alone, without preparation."""
+    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    together = subprocess.run(
+        command("train_wmt.py", settings, tmp_path, *launcher), capture_output=True, text=True, check=False
+    )
+    assert together.returncode == 0, together.stderr
+    before = times(Path(settings["prepared"]))
+    main(settings)
+    assert times(Path(settings["prepared"])) == before
+
+    alone = {**settings, "prepared": None, "output_dir": str(tmp_path / "alone")}
+    result = subprocess.run(command("train_wmt.py", alone, tmp_path), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    one, two = (
+        json.loads((Path(run["output_dir"]) / "all_results.json").read_text(encoding="utf-8"))
+        for run in (alone, settings)
+    )
+    assert one["data"]["cleaning"] == two["data"]["cleaning"]
+    assert one["training"]["target_tokens"] == two["training"]["target_tokens"]
+    for split in ("validation", "test"):
+        assert one[split]["perplexity"]["tokens"] == two[split]["perplexity"]["tokens"]
+        assert one[split]["perplexity"]["nats_per_token"] == pytest.approx(
+            two[split]["perplexity"]["nats_per_token"], rel=1e-4
+        )
+        assert one[split]["sentences"] == two[split]["sentences"] == SIZES[split]
+
+
+def test_a_directory_is_needed(error, settings):
+    assert "prepared: name the directory" in error({**settings, "prepared": None})
+
+
+def test_mistakes_in_the_data_are_told_before_anything_is_made(error, settings, tmp_path):
+    assert "no-such.en: there is no such file" in error(settings, "--train", "no-such.en", "no-such.de")
+    assert "the corpus supports only" in error(settings, "--vocab_size", "30000")
+    assert not list(tmp_path.glob("prepared/*/shard-*"))
+
+
+def test_an_interruption_is_answered_with_what_to_do(error, settings, monkeypatch):
+    import prepare_data
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare_data, "prepare_corpus", interrupted)
+    assert "interrupted; the same command goes on" in error(settings)
+
+
+def test_training_refuses_what_was_prepared_otherwise_and_what_it_could_not_keep(main, settings, monkeypatch, tmp_path):
+    main(settings)
+    import train_wmt
+
+    monkeypatch.setattr(train_wmt.VaswaniTrainer, "train", lambda *a, **k: pytest.fail("training began"))
+    config = tmp_path / "config.yaml"
+    for changes, complaint in (
+        ({"max_length": 9}, r"differs in max_length \(256 then, 9 now\)"),
+        ({"prepared": None, "streaming": True}, "streaming: .* name a directory"),
+    ):
+        config.write_text(yaml.safe_dump({**settings, **changes}), encoding="utf-8")
+        monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config)])
+        with pytest.raises(SystemExit, match=complaint):
+            train_wmt.main()
+
+
+@pytest.mark.parametrize("path", sorted((RECIPES / "configs").glob("wmt14*.yaml")), ids=lambda path: path.stem)
+def test_the_configurations_of_wmt14_prepare_base_and_big_in_one_place(path, monkeypatch):
+    monkeypatch.syspath_prepend(RECIPES)
+    import train_wmt
+
+    classes = (train_wmt.DataArguments, train_wmt.ModelArguments, train_wmt.RecipeTrainingArguments)
+    data, _, _ = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--bf16", "false"])
+    other = Path(str(path).replace("base", "BIG").replace("big", "base").replace("BIG", "big"))
+    sibling, _, _ = train_wmt.RecipeParser(classes).parse(["--config", str(other), "--bf16", "false"])
+    assert data == sibling
+    assert data.sources == {split: ["wmt/wmt14"] for split in ("train", "validation", "test")}
+    assert set(data.dataset_config.split("-")) == {data.source_language, data.target_language}
+    assert data.prepared == f"runs/wmt14_en_{data.target_language}_data"
+    assert data.tokenizer_sample < 4_500_000

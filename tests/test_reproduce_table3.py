@@ -1,0 +1,420 @@
+"""The sweep over Table 3: two rows by the real recipe; and, by a stand-in for it, what is run, and what remains."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+from conftest import REPOSITORY
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.configuration_vaswani import PAPER_VARIANTS
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+# Notes what it is called with, and scores; fails on a row, or stays at it until it is asked to end, if told to.
+STAND_IN = """
+import json, os, signal, sys, time
+from pathlib import Path
+
+options = {name.lstrip("-"): value for name, value in zip(sys.argv[1::2], sys.argv[2::2])}
+row, output = options["variant"], Path(options["output_dir"])
+variables = {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")}
+signal.signal(signal.SIGTERM, lambda *_: (Path(os.environ["CALLS"]).with_name("asked").touch(), os._exit(1)))
+with open(os.environ["CALLS"], "a") as calls:
+    calls.write(json.dumps({**options, "variables": variables, "pid": os.getpid()}) + "\\n")
+if row == os.environ.get("FAILS"):
+    sys.exit("train_wmt.py: out of [memory]")
+if row == os.environ.get("STAYS"):
+    time.sleep(600)
+results = json.loads(Path(os.environ["RESULTS"]).read_text())
+results["validation"]["bleu"]["score"] = 10.0 * int(options["seed"]) + len(row)
+(output / "all_results.json").write_text(json.dumps(results))
+"""
+RESULTS = {
+    "run": {"commit": "abc", "hardware": "a machine"},
+    "data": {"cleaning": {"kept": 80}},
+    "model": {"parameters": 1234, **VaswaniConfig().to_dict()},
+    "settings": {"source_tokens": 400, "target_tokens": 400},
+    "training": {
+        "steps": 4,
+        "seconds": 2.0,
+        "processes": 1,
+        "resumed_from": None,
+        "cost": {"by_the_papers_accounting": 4e12, "counted": 1e12, "rate": 2e10},
+    },
+    "validation": {"sentences": 10, "bleu": {"score": 0, "signature": "x"}, "perplexity": {"perplexity": 9.0}},
+}
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    """The recipe as a module."""
+    sys.path.insert(0, str(REPOSITORY / "recipes"))
+    import reproduce_table3
+
+    yield reproduce_table3
+    sys.path.remove(str(REPOSITORY / "recipes"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> dict[str, list[str]]:
+    folder = tmp_path_factory.mktemp("corpus")
+    for split, size in (("train", 300), ("validation", 12)):
+        for side, language in enumerate(("en", "de")):
+            lines = [pair[side] + "\n" for pair in phrasebook(split)[:size]]
+            (folder / f"{split}.{language}").write_text("".join(lines), encoding="utf-8")
+    return {split: [f"{folder}/{split}.en", f"{folder}/{split}.de"] for split in ("train", "validation")}
+
+
+@pytest.fixture
+def settings(corpus, tmp_path) -> dict:
+    return {
+        **corpus,
+        "output_dir": str(tmp_path / "sweep"),
+        "vocab_size": 320,
+        "num_proc": 1,
+        "width": 0.0625,
+        "depth": 0.5,
+        "rows": ["base", "C-N2"],
+        "source_tokens": 400,
+        "target_tokens": 400,
+        "max_steps": 4,
+        "warmup_steps": 2,
+        "save_steps": 2,
+        "report_to": "none",
+    }
+
+
+@pytest.fixture
+def sweep(recipe, settings, tmp_path, monkeypatch):
+    """Run the recipe with these settings, some of them changed; returns its last words, None where all went well."""
+    monkeypatch.setenv("COLUMNS", "200")
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*options: str, **changes) -> str | int | None:
+        config = tmp_path / "config.yaml"
+        config.write_text(yaml.safe_dump({**settings, **changes}), encoding="utf-8")
+        monkeypatch.setattr(sys, "argv", ["reproduce_table3.py", "--config", str(config), *options])
+        try:
+            recipe.main()
+        except SystemExit as stop:
+            return stop.code
+        return None
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def calls(recipe, tmp_path, monkeypatch):
+    """Put the stand-in in the place of train_wmt.py; returns how it was called, as a list of options."""
+    (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS), encoding="utf-8")
+    noted = tmp_path / "calls.jsonl"
+    monkeypatch.setattr(recipe, "TRAIN", tmp_path / "stand_in.py")
+    monkeypatch.setenv("CALLS", str(noted))
+    monkeypatch.setenv("RESULTS", str(tmp_path / "results.json"))
+
+    def read() -> list[dict]:
+        lines = noted.read_text(encoding="utf-8").splitlines() if noted.exists() else []
+        noted.unlink(missing_ok=True)
+        return [json.loads(line) for line in lines]
+
+    return read
+
+
+def trained(calls: list[dict]) -> list[tuple[str, str]]:
+    return sorted((call["variant"], call["seed"]) for call in calls)
+
+
+def test_two_rows_are_trained_scored_reported_and_gone_on_with(sweep, settings, recipe, capsys):
+    assert sweep("--parallel", "2") is None
+    directory = Path(settings["output_dir"])
+    files = {row: directory / row / "seed-1" / "all_results.json" for row in settings["rows"]}
+    first = {row: json.loads(file.read_text(encoding="utf-8")) for row, file in files.items()}
+    for row, results in first.items():
+        sizes = {"d_model": 32, "d_ff": 128, "d_k": 4, "d_v": 4}
+        layers = {"base": 3, "C-N2": 1}[row]
+        config = VaswaniConfig(**sizes, encoder_layers=layers, decoder_layers=layers, vocab_size=320)
+        assert results["model"]["parameters"] == VaswaniForConditionalGeneration(config).num_parameters()
+        assert results["training"]["averaged"] == ["checkpoint-4"]
+        assert results["settings"]["seed"] == 1
+        assert "test" not in results
+    assert first["base"]["data"]["prepared"] == first["C-N2"]["data"]["prepared"] == str(directory / "data")
+
+    report = json.loads((directory / "table3.json").read_text(encoding="utf-8"))
+    assert report["shared"]["pairs"] == 300
+    for row, results in first.items():
+        assert report["rows"][row]["perplexity"]["values"] == [results["validation"]["perplexity"]["perplexity"]]
+        assert report["rows"][row]["cost"]["counted"] == results["training"]["cost"]["counted"]
+    assert "| C-N2 | encoder_layers 1, decoder_layers 1 |" in (directory / "report.md").read_text(encoding="utf-8")
+    shown = capsys.readouterr().out
+    assert f"C-N2, seed 1: sacreBLEU {first['C-N2']['validation']['bleu']['score']:.2f}, perplexity" in shown
+    assert "Table 3" in shown
+
+    # As if ended while the second row was scored: its last step is made again, and comes to the same.
+    files["C-N2"].write_text('{"run": ', encoding="utf-8")
+    untouched = files["base"].stat().st_mtime_ns
+    assert sweep() is None
+    again = json.loads(files["C-N2"].read_text(encoding="utf-8"))
+    assert again["training"]["resumed_from"] == "checkpoint-2"
+    assert again["validation"] == first["C-N2"]["validation"]
+    assert files["base"].stat().st_mtime_ns == untouched
+    assert (files["C-N2"].parent / "unscored-checkpoint-4" / "model.safetensors").exists()
+
+
+def test_every_row_and_seed_is_trained_once_and_what_is_added_later(sweep, calls, settings):
+    assert sweep(seeds=[1, 2]) is None
+    made = calls()
+    assert trained(made) == [("C-N2", "1"), ("C-N2", "2"), ("base", "1"), ("base", "2")]
+    assert [call["seed"] for call in made] == ["1", "1", "2", "2"]  # whole tables first
+    directory = Path(settings["output_dir"])
+    for call in made:
+        assert call["output_dir"] == str(directory / call["variant"] / f"seed-{call['seed']}")
+        assert (call["average_last"], call["resume"], call["prepared"]) == ("1", "False", str(directory / "data"))
+        passed_on = yaml.safe_load(Path(call["config"]).read_text(encoding="utf-8"))
+        assert passed_on.items() >= {"max_steps": 4, "vocab_size": 320, "train": settings["train"]}.items()
+    assert sweep(seeds=[1, 2]) is None
+    assert calls() == []
+    assert sweep(seeds=[3], rows=["base", "A-h1"]) is None
+    assert trained(calls()) == [("A-h1", "3"), ("base", "3")]
+    report = json.loads((directory / "table3.json").read_text(encoding="utf-8"))
+    assert {row: found["seeds"] for row, found in report["rows"].items()} == {
+        "base": [1, 2, 3],
+        "A-h1": [3],
+        "C-N2": [1, 2],
+    }
+    assert report["rows"]["base"]["bleu"]["values"] == [14, 24, 34]
+
+
+def test_a_row_that_fails_stops_no_other_and_is_tried_again(sweep, calls, monkeypatch, capsys, settings):
+    monkeypatch.setenv("FAILS", "base")
+    log = Path(settings["output_dir"]) / "base" / "seed-1" / "train.log"
+    assert sweep() == f"reproduce_table3.py: base, seed 1 failed, see {log}"
+    assert "base, seed 1: failed with status 1: train_wmt.py: out of [memory]" in capsys.readouterr().out
+    assert trained(calls()) == [("C-N2", "1"), ("base", "1")]
+    assert "| C-N2 |" in (Path(settings["output_dir"]) / "report.md").read_text(encoding="utf-8")
+    monkeypatch.delenv("FAILS")
+    assert sweep() is None
+    assert trained(calls()) == [("base", "1")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_what_runs_and_the_rest_is_gone_on_with(
+    sweep, calls, monkeypatch, recipe, settings, tmp_path, number
+):
+    monkeypatch.setenv("STAYS", "base")
+
+    def interrupt(seconds: float) -> None:
+        has_begun = (tmp_path / "calls.jsonl").exists() and "base" in (tmp_path / "calls.jsonl").read_text("utf-8")
+        if has_begun and (tmp_path / "sweep" / "C-N2" / "seed-1" / "all_results.json").exists():
+            os.kill(os.getpid(), number)
+        time.sleep(0.01)
+
+    monkeypatch.setattr(recipe, "time", SimpleNamespace(sleep=interrupt))
+    goes_on = "reproduce_table3.py: interrupted; the same command goes on"
+    assert sweep("--parallel", "2") == (goes_on if number == signal.SIGINT else 128 + number)
+    made = calls()
+    assert trained(made) == [("C-N2", "1"), ("base", "1")]
+    (stayed,) = [call["pid"] for call in made if call["variant"] == "base"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(stayed, 0)
+    assert (tmp_path / "asked").exists()
+    assert "| C-N2 |" in (tmp_path / "sweep" / "report.md").read_text(encoding="utf-8")
+    monkeypatch.setattr(recipe, "time", time)
+    monkeypatch.delenv("STAYS")
+    assert sweep() is None
+    assert trained(calls()) == [("base", "1")]
+
+
+def test_two_sweeps_do_not_share_a_directory(recipe, sweep, calls, monkeypatch, tmp_path):
+    directory = tmp_path / "sweep"
+    directory.mkdir()
+    monkeypatch.setenv("STAYS", "C-N2")
+    job, args = recipe.Job("C-N2", 1, directory), SimpleNamespace(width=0.0625, depth=0.5)
+    with recipe.locked(directory) as lock:
+        assert "another process is at work" in sweep()
+        outliving = recipe.start(job, args, "data", {}, lock)
+    try:
+        assert "another process is at work" in sweep()
+    finally:
+        recipe.stop([outliving])
+    with recipe.locked(directory):
+        pass
+
+
+def test_another_sweep_in_the_directory_is_left_alone(sweep, calls, settings, corpus, tmp_path):
+    assert sweep() is None
+    calls()
+    report = (tmp_path / "sweep" / "report.md").read_bytes()
+    assert "differs in width (0.0625 then, 0.125 now)" in sweep(width=0.125)
+    assert "differs in max_steps (4 then, 5 now)" in sweep("--max_steps", "5")
+    assert "bf16 (the default then, True now)" in sweep("--bf16", "true", "--use_cpu", "true")
+    changed = tmp_path / "changed.en"
+    changed.write_text(Path(corpus["train"][0]).read_text(encoding="utf-8").upper(), encoding="utf-8")
+    assert "train" in sweep(train=[str(changed), corpus["train"][1]])
+    assert calls() == []
+    assert (tmp_path / "sweep" / "report.md").read_bytes() == report
+
+
+def test_a_corpus_that_changes_in_between_is_noticed(sweep, calls, corpus, tmp_path):
+    files = [tmp_path / "train.en", tmp_path / "train.de"]
+    for file, original in zip(files, corpus["train"], strict=True):
+        file.write_bytes(Path(original).read_bytes())
+    train = [str(file) for file in files]
+    assert sweep(train=train, rows=["base"]) is None
+    calls()
+    files[1].write_text(files[1].read_text(encoding="utf-8").upper(), encoding="utf-8")
+    assert "prepared otherwise" in sweep(train=train)
+    assert calls() == []
+
+
+def test_a_directory_with_something_else_in_it_is_left_alone(sweep, calls, tmp_path):
+    (tmp_path / "sweep" / "checkpoint-500").mkdir(parents=True)
+    assert "has something else in it than a sweep" in sweep()
+    assert calls() == []
+
+
+def test_corrected_settings_of_a_corpus_that_could_not_be_prepared_are_accepted(sweep, calls):
+    assert "vocab_size: the corpus supports only" in sweep(vocab_size=30000)
+    assert sweep() is None
+    assert len(calls()) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rows", "base", "Z-9"], "there is no 'Z-9' in Table 3"),
+        (["--rows", "base", "base"], "rows: base base names one of them twice"),
+        (["--seeds", "1", "1"], "seeds: 1 1 names one of them twice"),
+        (["--parallel", "0"], "parallel: must be at least 1, is 0"),
+        (["--width", "0.01"], "width: 0.01 makes d_model of row base 5.12; it must be a whole number"),
+        (["--width", "nan"], "width: nan makes"),
+        (["--rows", "A-h32", "--width", "0.03125"], "width: 0.03125 makes d_k of row A-h32 0.5"),
+        (["--rows", "C-N2", "--depth", "0.25"], "depth: 0.25 makes encoder_layers of row C-N2 0.5"),
+        (["--d_model", "64"], "d_model: the rows of Table 3 say this"),
+        (["--seed", "7"], "seed: a sweep has several; give --seeds"),
+        (["--resume"], "resume: a sweep always goes on"),
+        (["--push_to_hub", "--hub_token", "secret"], "a sweep pushes nothing"),
+        (["--max_stepz", "5"], "there is no option --max_stepz"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_told_before_anything_is_done(sweep, calls, tmp_path, monkeypatch, options, message):
+    monkeypatch.setenv("HF_TOKEN", "none")  # so that the one that is set here is forgotten
+    assert message in sweep(*options)
+    assert calls() == []
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_there_must_be_a_validation_set(sweep):
+    assert "validation: Table 3 is scored on it" in sweep(validation=None)
+
+
+@pytest.mark.parametrize("name", ["multi30k_sweep", "wmt14_en_de_base"])
+def test_configurations_without_sizes_serve_a_sweep(recipe, monkeypatch, name):
+    path = REPOSITORY / "recipes" / "configs" / f"{name}.yaml"
+    monkeypatch.setattr(sys, "argv", ["x", "--config", str(path), "--bf16", "false"])
+    args, data_args, passed_on = recipe.parse()
+    assert args.rows == list(PAPER_VARIANTS)
+    assert data_args.test is None
+    assert data_args.prepared == (passed_on.get("prepared") or f"{args.output_dir}/data")
+    written = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for setting in ("max_steps", "save_total_limit", "logging_steps"):
+        assert passed_on[setting] == written[setting]
+    assert not {"test", "variant", "average_last", "output_dir"} & passed_on.keys()
+
+
+@pytest.mark.parametrize("row", PAPER_VARIANTS)
+def test_scaled_rows_keep_their_relation_to_the_paper(recipe, row):
+    config = VaswaniConfig.from_variant(row)
+    sizes = recipe.scaled_sizes(row, 0.25, 0.5)
+    scaled = VaswaniConfig.from_variant(row, **sizes)
+    for name in ("d_model", "d_ff", "d_k", "d_v"):
+        assert 4 * getattr(scaled, name) == getattr(config, name)
+    for name in ("encoder_layers", "decoder_layers"):
+        assert 2 * getattr(scaled, name) == getattr(config, name)
+    for name in ("num_heads", "dropout", "label_smoothing", "position_encoding"):
+        assert getattr(scaled, name) == getattr(config, name)
+    assert scaled.decoder_d_ff == scaled.d_ff
+
+
+@pytest.mark.parametrize(
+    ("visible", "parallel", "expected"),
+    [
+        (None, None, ["0", "1", "2"]),
+        (None, 2, ["0", "1"]),
+        (None, 5, ["0", "1", "2", "0", "1"]),
+        ("7,GPU-5,2", None, ["7", "GPU-5", "2"]),
+    ],
+)
+def test_each_training_has_a_gpu_of_its_own(recipe, monkeypatch, visible, parallel, expected):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    shares = recipe.shares(SimpleNamespace(use_cpu=False, parallel=parallel))
+    assert shares == [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
+
+
+@pytest.mark.parametrize(("parallel", "threads"), [(None, "6"), (2, "3"), (4, "1"), (8, "1")])
+def test_trainings_share_the_processor(recipe, monkeypatch, parallel, threads):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    shares = recipe.shares(SimpleNamespace(use_cpu=True, parallel=parallel))
+    assert shares == [{"OMP_NUM_THREADS": threads}] * (parallel or 1)
+
+
+def test_trainings_at_once_run_on_different_gpus(sweep, calls, monkeypatch, recipe):
+    monkeypatch.setattr(recipe, "shares", lambda args: [{"CUDA_VISIBLE_DEVICES": name} for name in "45"])
+    assert sweep() is None
+    assert sorted(call["variables"]["CUDA_VISIBLE_DEVICES"] for call in calls()) == ["4", "5"]
+
+
+def checkpoint(directory: Path, step: int, state: str | None = None) -> None:
+    folder = directory / f"checkpoint-{step}"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_text(str(step), encoding="utf-8")
+    if state is not None:
+        (folder / "trainer_state.json").write_text(state.replace("STEP", str(step)), encoding="utf-8")
+
+
+STATE = '{"global_step": STEP, "max_steps": 30}'
+
+
+def test_a_training_goes_on_from_the_last_whole_checkpoint(recipe, tmp_path):
+    assert not recipe.clear_for_resuming(tmp_path)
+    for step, state in ((10, STATE), (20, STATE), (21, STATE[:20]), (22, None)):
+        checkpoint(tmp_path, step, state)
+    assert recipe.clear_for_resuming(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-20"]
+
+
+def test_a_training_without_scores_makes_its_last_step_again_and_loses_nothing(recipe, tmp_path):
+    checkpoint(tmp_path, 20, STATE)
+    for _ in range(2):
+        checkpoint(tmp_path, 30, STATE)
+        assert recipe.clear_for_resuming(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-20", "unscored-checkpoint-30"]
+
+
+def test_a_training_whose_only_checkpoint_is_the_last_begins_anew(recipe, tmp_path):
+    checkpoint(tmp_path, 30, STATE)
+    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "train.log").touch()
+    assert not recipe.clear_for_resuming(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.log", "unscored-checkpoint-30"]
+
+
+def test_a_file_is_replaced_whole(recipe, tmp_path):
+    recipe.write_whole(tmp_path / "sweep.json", "before")
+    with open(tmp_path / "sweep.json", encoding="utf-8") as before:
+        recipe.write_whole(tmp_path / "sweep.json", "after")
+        assert before.read() == "before"
+    assert [(path.name, path.read_text(encoding="utf-8")) for path in tmp_path.iterdir()] == [("sweep.json", "after")]

@@ -1,0 +1,360 @@
+"""Table 3 of the paper (6.2), and the cost of Table 2: the numbers, and how the rows of a sweep compare with them."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from transformers import PreTrainedConfig
+
+from .flops import training_cost, training_flops
+
+
+# Perplexity per word-piece and BLEU on newstest2013 (Table 3), by the names of `PAPER_VARIANTS`.
+PAPER_SCORES = {
+    "base": (4.92, 25.8),
+    "A-h1": (5.29, 24.9),
+    "A-h4": (5.00, 25.5),
+    "A-h16": (4.91, 25.8),
+    "A-h32": (5.01, 25.4),
+    "B-dk16": (5.16, 25.1),
+    "B-dk32": (5.01, 25.4),
+    "C-N2": (6.11, 23.7),
+    "C-N4": (5.19, 25.3),
+    "C-N8": (4.88, 25.5),
+    "C-d256": (5.75, 24.5),
+    "C-d1024": (4.66, 26.0),
+    "C-ff1024": (5.12, 25.4),
+    "C-ff4096": (4.75, 26.2),
+    "D-drop0.0": (5.77, 24.6),
+    "D-drop0.2": (4.95, 25.5),
+    "D-ls0.0": (4.67, 25.3),
+    "D-ls0.2": (5.47, 25.7),
+    "E-learned": (4.92, 25.7),
+    "big": (4.33, 26.4),
+}
+
+# Steps, and time in hours on 8 P100 (5.2), which sustain 9.5 TFLOPS (footnote 5).
+PAPER_TRAININGS = {"base": (100_000, 12.0), "big": (300_000, 3.5 * 24)}
+_PAPER_DEVICES, _PAPER_RATE = 8, 9.5e12
+_PAPER_TOKENS = 25_000  # of a batch, a side (5.1)
+_TOKENS_PER_SENTENCE = 25  # our guess; twice as many change the count by less than one percent
+
+_SETTINGS = (
+    "encoder_layers",
+    "decoder_layers",
+    "d_model",
+    "d_ff",
+    "num_heads",
+    "d_k",
+    "d_v",
+    "dropout",
+    "label_smoothing",
+    "position_encoding",
+)
+_SOURCES = (("commits", "commit"), ("hardware", "hardware"))
+_DRAWS = 10_000  # random orders with which the order of the rows is compared
+
+Runs = Mapping[str, Mapping[int, dict[str, Any]]]
+Row = dict[str, Any]
+
+
+def paper_cost(name: str, config: PreTrainedConfig) -> dict[str, Any]:
+    """What the paper's "base" or "big" training cost, as `training_cost` has it, the batches counted as full ones."""
+    steps, hours = PAPER_TRAININGS[name]
+    length = _TOKENS_PER_SENTENCE
+    counted = steps * training_flops(config, _PAPER_TOKENS // length, length, length)
+    cost = training_cost(hours * 3600, _PAPER_DEVICES, _PAPER_RATE, counted)
+    return {**cost, "seconds": hours * 3600, "devices": _PAPER_DEVICES}
+
+
+def compare_with_paper(runs: Runs) -> dict[str, Any]:
+    """The rows of a sweep beside the paper's.
+
+    Args:
+        runs: For each row of Table 3, by its name, and each seed what `recipes/train_wmt.py` wrote as
+            `all_results.json`; "validation" is what is compared.
+
+    Returns:
+        "reference", the row that the others are compared with, the base model where it is there; "rows", for each what
+        differs from the reference, parameters, steps, seeds, scores and cost; "agreement", see `agreement`; and, of all
+        runs, "commits", "hardware", and what "shared" settings and data they have.
+    """
+    names = [name for name in PAPER_SCORES if runs.get(name)]
+    reference = names[0]
+    rows = {name: _summary(name, runs[name]) for name in names}
+    first = rows[reference]
+    for row in rows.values():
+        row["differs"] = {
+            setting: value for setting, value in row["settings"].items() if value != first["settings"][setting]
+        }
+        for score, base in ((row["bleu"], first["bleu"]), (row["paper"]["bleu"], first["paper"]["bleu"])):
+            score["difference"] = score["mean"] - base["mean"]
+    results = [result for by_seed in runs.values() for result in by_seed.values()]
+    return {
+        "reference": reference,
+        "rows": rows,
+        "agreement": agreement(rows),
+        **{name: sorted({result["run"][key] for result in results}) for name, key in _SOURCES},
+        "shared": _shared(results[0]),
+    }
+
+
+def _shared(result: dict[str, Any]) -> dict[str, Any]:
+    """What every run of a sweep has as this one has it."""
+    return {
+        "pairs": result["data"]["cleaning"]["kept"],
+        **{name: result["settings"][name] for name in ("source_tokens", "target_tokens")},
+        "sentences": result["validation"]["sentences"],
+        "signature": result["validation"]["bleu"]["signature"],
+    }
+
+
+def _summary(name: str, runs: Mapping[int, dict[str, Any]]) -> Row:
+    results = [runs[seed] for seed in sorted(runs)]
+    perplexity, bleu = PAPER_SCORES[name]
+    return {
+        "settings": {setting: results[0]["model"][setting] for setting in _SETTINGS},
+        "parameters": results[0]["model"]["parameters"],
+        "steps": round(fmean(result["training"]["steps"] for result in results)),
+        "seeds": sorted(runs),
+        "perplexity": _spread([result["validation"]["perplexity"]["perplexity"] for result in results]),
+        "bleu": _spread([result["validation"]["bleu"]["score"] for result in results]),
+        "paper": {"perplexity": {"mean": perplexity}, "bleu": {"mean": bleu}},
+        "cost": _mean_cost([result["training"] for result in results]),
+    }
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    """Mean and sample standard deviation, which one value has not."""
+    return {"mean": fmean(values), "standard_deviation": stdev(values) if len(values) > 1 else None, "values": values}
+
+
+def _mean_cost(trainings: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Means over the trainings that were not interrupted, for of the others the cost of the end alone is known."""
+    whole = [training for training in trainings if training["resumed_from"] is None]
+    if not whole:
+        return None
+    names = ("by_the_papers_accounting", "counted", "rate")
+    cost = {name: fmean(training["cost"][name] for training in whole) for name in names}
+    return {
+        **cost,
+        "utilisation": cost["counted"] / cost["by_the_papers_accounting"],
+        "seconds": fmean(training["seconds"] for training in whole),
+        "devices": whole[0]["processes"],
+    }
+
+
+def agreement(rows: Mapping[str, Row]) -> dict[str, Any]:
+    """How far the order of the rows is the paper's, and how far chance could have made it.
+
+    Args:
+        rows: For each "bleu", "perplexity", with "mean", "standard_deviation" and "values", and "paper" with both.
+
+    Returns:
+        "rank_correlation" (Spearman's) and "random_orders_as_good", the share of random orders of the rows with at
+        least that correlation, for "bleu" and "perplexity", None where there are less than three rows or all are equal;
+        "standard_deviation" of BLEU over seeds, pooled over the rows, and its "degrees_of_freedom"; of the "pairs" of
+        rows those "separated", by more than twice the standard error of the difference of their mean BLEU; and of these
+        those "as_in_paper", "against_paper", and "tied_in_paper". Without a second seed of any row nothing is known of
+        chance, and the standard deviation and the numbers of separated pairs are None.
+    """
+    found: dict[str, Any] = {"rank_correlation": {}, "random_orders_as_good": {}}
+    for score in ("bleu", "perplexity"):
+        ours, paper = ([side[score]["mean"] for side in sides] for sides in (rows.values(), _papers(rows)))
+        correlation, share = rank_correlation(ours, paper)
+        found["rank_correlation"][score], found["random_orders_as_good"][score] = correlation, share
+    return {**found, **_separation([row["bleu"] for row in rows.values()], [row["bleu"] for row in _papers(rows)])}
+
+
+def _papers(rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+    return [row["paper"] for row in rows.values()]
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
+    """Spearman's rank correlation, equal values sharing their mean rank, and the share of random orders of the second
+    that have at least as much of it; or Nones, where there are less than three values or all are equal."""
+    ranks = [_ranks(values) - (len(values) + 1) / 2 for values in (first, second)]
+    norm = math.prod(np.linalg.norm(side) for side in ranks)
+    if len(first) < 3 or norm == 0:
+        return None, None
+    correlation = float(ranks[0] @ ranks[1] / norm)
+    orders = np.random.default_rng(0).permuted(np.tile(ranks[1], (_DRAWS, 1)), axis=1)  # [draws, values]
+    return correlation, float(np.mean(orders @ ranks[0] / norm >= correlation - 1e-9))
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    column = np.asarray(values)[:, None]
+    return (column > column.T).sum(axis=1) + ((column == column.T).sum(axis=1) + 1) / 2
+
+
+def _separation(scores: Sequence[dict[str, Any]], paper: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    pairs = [(i, j) for i in range(len(scores)) for j in range(i)]
+    found: dict[str, Any] = {"pairs": len(pairs), "degrees_of_freedom": sum(len(row["values"]) - 1 for row in scores)}
+    counts = dict.fromkeys(("separated", "as_in_paper", "against_paper", "tied_in_paper"))
+    if not found["degrees_of_freedom"]:
+        return {**found, "standard_deviation": None, **counts}
+    squares = sum((value - row["mean"]) ** 2 for row in scores for value in row["values"])
+    deviation = math.sqrt(squares / found["degrees_of_freedom"])
+    counts = dict.fromkeys(counts, 0)
+    for i, j in pairs:
+        error = deviation * math.sqrt(1 / len(scores[i]["values"]) + 1 / len(scores[j]["values"]))
+        difference = scores[i]["mean"] - scores[j]["mean"]
+        if abs(difference) > 2 * error:
+            direction = difference * (paper[i]["mean"] - paper[j]["mean"])
+            kind = "tied_in_paper" if direction == 0 else "as_in_paper" if direction > 0 else "against_paper"
+            counts["separated"] += 1
+            counts[kind] += 1
+    return {**found, "standard_deviation": deviation, **counts}
+
+
+def score_table(report: dict[str, Any]) -> list[list[str]]:
+    """Table 3 as text: the heading, and a line for each row."""
+    reference = report["reference"]
+    scores = ["PPL", "BLEU", f"BLEU - {reference}"]
+    lines = [["row", f"differs from {reference}", "parameters", "steps", "seeds", *scores]]
+    lines[0] += [f"paper: {score}" for score in scores]
+    for name, row in report["rows"].items():
+        paper = row["paper"]
+        lines.append(
+            [
+                name,
+                _as_text(row["differs"]),
+                f"{row['parameters']:,}",
+                f"{row['steps']:,}",
+                str(len(row["seeds"])),
+                _with_spread(row["perplexity"]),
+                _with_spread(row["bleu"]),
+                f"{row['bleu']['difference']:+.2f}",
+                f"{paper['perplexity']['mean']:.2f}",
+                f"{paper['bleu']['mean']:.1f}",
+                f"{paper['bleu']['difference']:+.1f}",
+            ]
+        )
+    return lines
+
+
+def _as_text(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{setting} {value}" for setting, value in settings.items())
+
+
+def _with_spread(score: dict[str, Any]) -> str:
+    deviation = score["standard_deviation"]
+    return f"{score['mean']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
+def cost_table(report: dict[str, Any]) -> list[list[str]]:
+    """The accounting of Table 2 as text: the heading, and a line for each row and for each of the paper's models."""
+    costs = {name: row["cost"] for name, row in report["rows"].items()}
+    costs |= {f"paper: {name}": cost for name, cost in report["paper_costs"].items()}
+    lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
+    for name, cost in costs.items():
+        if cost is None:
+            lines.append([name, "interrupted", *[""] * (len(lines[0]) - 2)])
+            continue
+        numbers = [f"{cost[key]:.1e}".replace("e+", "e") for key in ("rate", "by_the_papers_accounting", "counted")]
+        minutes = f"{cost['seconds'] / 60:,.1f}"
+        lines.append([name, minutes, str(cost["devices"]), *numbers, f"{cost['utilisation']:.1%}"])
+    return lines
+
+
+def verdict(report: dict[str, Any]) -> str:
+    """What the comparison says, and what it does not, in sentences."""
+    found = report["agreement"]
+    ranks = [
+        f"of {label} {found['rank_correlation'][score]:+.2f} (a random order agrees as well in "
+        f"{found['random_orders_as_good'][score]:.0%} of cases)"
+        for score, label in (("bleu", "BLEU"), ("perplexity", "perplexity"))
+        if found["rank_correlation"][score] is not None
+    ]
+    order = f"Rank correlation with the paper's rows (Spearman): {', '.join(ranks)}." if ranks else ""
+    if found["separated"] is None:
+        chance = "No row has a second seed, so that nothing is known of chance: any difference may be due to it."
+    else:
+        chance = (
+            f"Of {found['pairs']} pairs of rows {found['separated']} differ in BLEU by more than twice the standard "
+            f"error of their difference (standard deviation over seeds, pooled: {found['standard_deviation']:.2f}, "
+            f"{found['degrees_of_freedom']} degrees of freedom): {found['as_in_paper']} of these as in the paper, "
+            f"{found['against_paper']} against it, {found['tied_in_paper']} where it has a tie. "
+            "The order of the others may be chance."
+        )
+    return " ".join([order, chance]).strip()
+
+
+def as_markdown(report: dict[str, Any]) -> str:
+    """The whole report."""
+    run, scale, shared, reference = (report[name] for name in ("run", "scale", "shared", "reference"))
+    facts = [
+        f"Command: `{run['command']}`",
+        f"Commit: {', '.join(f'`{commit}`' for commit in report['commits'])}, {run['date']}",
+        f"Hardware: {'; '.join(report['hardware'])}",
+        f"Widths {scale['width']:g} times, layers {scale['depth']:g} times the paper's: {reference} has "
+        + _as_text(report["rows"][reference]["settings"]),
+        f"Corpus: {shared['pairs']:,} pairs (the paper: about 4.5 million)",
+        f"Batches: at most {shared['source_tokens']:,} source and {shared['target_tokens']:,} target tokens "
+        "(the paper: about 25,000 of each); steps in the table (the paper: 100,000, big 300,000)",
+        f"Scores: of the last step, on the validation set, {shared['sentences']:,} sentences (the paper: newstest2013)",
+        f"sacreBLEU signature: `{shared['signature']}` (the paper's BLEU is another)",
+        f"Versions: {', '.join(f'{name} {version}' for name, version in run['versions'].items())}",
+    ]
+    return "\n\n".join(
+        [
+            "# Table 3, row by row",
+            "\n".join(f"- {fact}" for fact in facts),
+            "## Scores (Table 3)",
+            _markdown_table(score_table(report)),
+            "±: standard deviation over seeds. The data, the scores and the sizes are not the paper's, so that "
+            "differences between rows can be compared, and values cannot. What follows is said of this corpus, these "
+            "sizes and this budget: where the order is another, the paper's may still hold at its own.",
+            verdict(report),
+            "![BLEU beside the paper's](table3.png)",
+            "## Cost of a training (Table 2)",
+            _markdown_table(cost_table(report)),
+            "A multiply-add is two operations. The rate is that of large matrix products on one device, measured after "
+            "each training (the paper: 9.5 TFLOPS); utilisation is the share of time x devices x rate that was "
+            "counted. The paper's models are counted as full batches of sentences of "
+            f"{_TOKENS_PER_SENTENCE} sub-words.\n",
+        ]
+    )
+
+
+def _markdown_table(lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---"] * len(lines[0])
+    return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:]))
+
+
+def plot_rows(report: dict[str, Any], path: str | Path) -> None:
+    """Draw BLEU relative to the reference row, with the spread over seeds, and the paper's, as a PNG file."""
+    rows = report["rows"]
+    figure = Figure(figsize=(2 + 0.9 * max(len(rows), 4), 4.5), layout="constrained")
+    axes = figure.subplots()
+    scores = [row["bleu"] for row in rows.values()]
+    deviations = [score["standard_deviation"] or 0.0 for score in scores]
+    label = "this sweep, ± standard deviation over seeds" if any(deviations) else "this sweep, one seed"
+    heights = [score["difference"] for score in scores]
+    axes.bar(range(len(rows)), heights, 0.6, yerr=deviations, capsize=4, color="tab:blue", alpha=0.7, label=label)
+    paper = [row["paper"]["bleu"]["difference"] for row in rows.values()]
+    axes.plot(range(len(rows)), paper, "D", color="tab:orange", markeredgecolor="white", markersize=9, label="paper")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_xticks(range(len(rows)), list(rows), rotation=30, ha="right")
+    axes.set_ylabel(f"BLEU relative to {report['reference']}")
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def write_report(report: dict[str, Any], directory: Path) -> None:
+    """Write `report.md`, `table3.json` and `table3.png` into a directory.
+
+    Args:
+        report: What `compare_with_paper` found, and "run", what `describe_run` says; "scale", with "width" and "depth";
+            and "paper_costs", what `paper_cost` says of each of `PAPER_TRAININGS`.
+        directory: Where to.
+    """
+    (directory / "table3.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    plot_rows(report, directory / "table3.png")
+    (directory / "report.md").write_text(as_markdown(report), encoding="utf-8")
