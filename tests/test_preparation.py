@@ -318,7 +318,13 @@ def test_only_as_many_shards_as_processes_and_one_are_in_memory(files, output, m
     assert 2 <= max(ahead) <= 3
 
 
-def test_only_the_shards_that_are_missing_are_written(files, output):
+def once(pairs, folder, form) -> int:
+    assert not folder.exists()
+    return WRITE_SHARD(pairs, folder, form)
+
+
+def test_only_the_shards_that_are_missing_are_written(files, output, monkeypatch):
+    monkeypatch.setattr(shards, "write_shard", once)
     prepare_corpus(output, arguments(files))
     before = rows_of(output)
     for number in (0, 4):

@@ -211,6 +211,7 @@ def test_an_interruption_ends_what_runs_and_the_rest_is_gone_on_with(
     sweep, calls, monkeypatch, recipe, settings, tmp_path, number
 ):
     monkeypatch.setenv("STAYS", "base")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs behind
 
     def interrupt(seconds: float) -> None:
         has_begun = (tmp_path / "calls.jsonl").exists() and "base" in (tmp_path / "calls.jsonl").read_text("utf-8")
@@ -228,6 +229,7 @@ def test_an_interruption_ends_what_runs_and_the_rest_is_gone_on_with(
         os.kill(stayed, 0)
     assert (tmp_path / "asked").exists()
     assert "| C-N2 |" in (tmp_path / "sweep" / "report.md").read_text(encoding="utf-8")
+    signal.signal(signal.SIGINT, before)
     monkeypatch.setattr(recipe, "time", time)
     monkeypatch.delenv("STAYS")
     assert sweep() is None

@@ -85,7 +85,7 @@ def _of_table(table: Dataset | IterableDataset, name: str, languages: Sequence[s
         length = len(table)
         require_rows(length, name)
     else:  # the Hub tells of many datasets how long they are; 0 is not to be believed
-        length = getattr((table.info.splits or {}).get(split), "num_examples", None) or 0
+        length = getattr((table.info.splits or {}).get(split), "num_examples", None)
     return PairStream(stream.read, lambda: length) if length else stream
 
 
