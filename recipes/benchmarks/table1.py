@@ -246,7 +246,8 @@ def plot(results: dict[str, Any], path: Path) -> None:
             axes.plot(sizes, line, "--", color=f"C{number}", linewidth=1)
         other = "d" if axis == "n" else "n"
         axes.set(xscale="log", yscale="log", xlabel=f"{axis}, at {other} = {results[axis][other]}")
-        axes.set_xticks(sizes, [str(size) for size in sizes], minor=False)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
         if not place:
             axes.set_ylabel("milliseconds; dashed: growth by Table 1")
