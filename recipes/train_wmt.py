@@ -195,6 +195,7 @@ def main() -> None:
             push_or_explain(trainer.push_to_hub, args.hub_model_id, args.output_dir)
         except OSError as error:
             sys.exit(f"train_wmt.py: {error}")
+    PartialState().destroy_process_group()  # left to the interpreter's end, its threads may outlive what they use
 
 
 def repository(args: RecipeTrainingArguments) -> str:
