@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
+
+from .callbacks import have_passed
 
 
 logger = logging.get_logger(__name__)
@@ -123,10 +124,7 @@ class CheckpointAveraging(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.every_minutes is None:
             return
-        due = time.monotonic() - self._saved_at >= 60 * self.every_minutes
-        if args.world_size > 1:  # the clocks of processes differ, but all must save at the same step
-            due = bool(broadcast(torch.tensor(int(due), device=args.device)).item())
-        if due or control.should_training_stop:
+        if have_passed(self.every_minutes, self._saved_at, args) or control.should_training_stop:
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

@@ -46,6 +46,15 @@ class TrainingProgress(ProgressCallback):
         )
 
 
+def have_passed(minutes: float, since: float, args: TrainingArguments) -> bool:
+    """Whether so many minutes have passed since a time of `time.monotonic`, by the main process's clock: the clocks of
+    processes differ, but all must stop, or save, at the same step."""
+    due = time.monotonic() - since >= 60 * minutes
+    if args.world_size > 1:
+        due = bool(broadcast(torch.tensor(int(due), device=args.device)).item())
+    return due
+
+
 class TimeLimit(TrainerCallback):
     """Ends training, with a checkpoint, once it has taken so many minutes: for runs of equal time on any machine.
 
@@ -68,8 +77,5 @@ class TimeLimit(TrainerCallback):
         self._began = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        due = time.monotonic() - self._began >= 60 * self.minutes
-        if args.world_size > 1:  # the clocks of processes differ, but all must stop at the same step
-            due = bool(broadcast(torch.tensor(int(due), device=args.device)).item())
-        if due:
+        if have_passed(self.minutes, self._began, args):
             control.should_training_stop = control.should_save = True
