@@ -47,6 +47,8 @@ def restricted_attention_forward(
         The output `[batch, target, heads, d_v]`, and no weights.
     """
     batch, _, target, _ = query.shape
+    if padding_mask is None:
+        padding_mask = torch.ones(batch, key.shape[2], dtype=torch.bool, device=key.device)
     reach = neighborhood // 2
     before, behind = reach, 0 if module.is_causal else reach
     block = min(max(reach, _SMALLEST_BLOCK), target)
@@ -65,7 +67,7 @@ def restricted_attention_forward(
         queries.transpose(1, 2).flatten(0, 1),  # [batch * blocks, heads, block, d_k]
         keys,
         values,
-        attn_mask=_mask_of_blocks(query, padding_mask, (block, before, behind), first, left, right),
+        attn_mask=_mask_of_blocks(F.pad(padding_mask[:, first:].bool(), (left, right)), block, before, behind),
         dropout_p=dropout,
         scale=scaling,
     )  # [batch * blocks, heads, block, d_v]
@@ -73,23 +75,13 @@ def restricted_attention_forward(
     return output[:, :target], None
 
 
-def _mask_of_blocks(
-    query: torch.Tensor,
-    padding_mask: torch.Tensor | None,
-    shape: tuple[int, int, int],
-    first: int,
-    left: int,
-    right: int,
-) -> torch.Tensor:
-    """Which keys of its window each query of a block may attend to: `[batch * blocks, 1, block, window]`."""
-    block, before, behind = shape
+def _mask_of_blocks(exists: torch.Tensor, block: int, before: int, behind: int) -> torch.Tensor:
+    """Which keys of its window each query of a block may attend to: `[batch * blocks, 1, block, window]`; `exists` says
+    which keys are tokens, `[batch, keys]`."""
     window = before + block + behind
-    if padding_mask is None:
-        source = query.shape[2] + (before - left) + first
-        padding_mask = torch.ones(query.shape[0], source, dtype=torch.bool, device=query.device)
-    exists = F.pad(padding_mask[:, first:].bool(), (left, right)).unfold(1, window, block)  # [batch, blocks, window]
-    queries = torch.arange(block, device=query.device).unsqueeze(-1) + before  # in the window
-    distance = torch.arange(window, device=query.device) - queries  # [block, window]
+    exists = exists.unfold(1, window, block)  # [batch, blocks, window]
+    queries = torch.arange(block, device=exists.device).unsqueeze(-1) + before  # in the window
+    distance = torch.arange(window, device=exists.device) - queries  # [block, window]
     near = (distance >= -before) & (distance <= behind)
     # A query always sees its own place, lest padding, which sees nothing else, becomes NaN.
     allowed = (near & exists.unsqueeze(2)) | distance.eq(0)  # [batch, blocks, block, window]
