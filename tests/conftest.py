@@ -16,9 +16,12 @@ os.environ.update(
     OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"),
 )
 
-import shutil  # noqa: E402 - behind the environment
+import importlib.util  # noqa: E402 - behind the environment
+import shutil  # noqa: E402
+import sys  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
+from types import ModuleType  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -30,6 +33,16 @@ from vaswani_transformer.data.phrasebook import phrasebook  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def recipe_module(path: str) -> ModuleType:
+    """A recipe, such as "benchmarks/decode.py", loaded afresh, under a name that no library has."""
+    file = REPOSITORY / "recipes" / path
+    spec = importlib.util.spec_from_file_location(f"{file.stem}_recipe", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their types
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from conftest import REPOSITORY
+from conftest import recipe_module
 from packaging.version import Version
 from torch.nn import functional as F
 from transformers import (
@@ -409,14 +409,10 @@ def translations(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
 
 def load_recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The recipe, to be called with its command line."""
-    path = REPOSITORY / "recipes" / "convert.py"
-    spec = importlib.util.spec_from_file_location("convert_recipe", path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "convert_recipe", module)  # where its dataclass looks for its types
-    spec.loader.exec_module(module)
+    module = recipe_module("convert.py")
 
     def run(*arguments: object) -> None:
-        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", [module.__file__, *map(str, arguments)])
         module.main()
 
     return run

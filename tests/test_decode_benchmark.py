@@ -1,11 +1,8 @@
 """What `recipes/benchmarks/decode.py` compares is the same: the weights, the sentences, the ends."""
 
-import importlib.util
-import sys
-
 import pytest
 import torch
-from conftest import REPOSITORY
+from conftest import recipe_module
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 
@@ -14,12 +11,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 def decode():
     """The benchmark as a module."""
     pytest.importorskip("ctranslate2")
-    path = REPOSITORY / "recipes" / "benchmarks" / "decode.py"
-    spec = importlib.util.spec_from_file_location("decode", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["decode"] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+    return recipe_module("benchmarks/decode.py")
 
 
 @torch.no_grad()

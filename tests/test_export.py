@@ -1,7 +1,6 @@
 """The exported model against our own: token probabilities, hypotheses, scores; refusals; the parity report."""
 
 import copy
-import importlib.util
 import json
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import REPOSITORY
+from conftest import recipe_module
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -334,14 +333,10 @@ def test_parity_refuses_text_that_it_cannot_compare(trained, tokenizer, exported
 @pytest.fixture
 def recipe(monkeypatch):
     """The recipe, to be called with its command line."""
-    path = REPOSITORY / "recipes" / "export.py"
-    spec = importlib.util.spec_from_file_location("export_recipe", path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "export_recipe", module)  # where its dataclass looks for its types
-    spec.loader.exec_module(module)
+    module = recipe_module("export.py")
 
     def run(*arguments: str) -> None:
-        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        monkeypatch.setattr(sys, "argv", [module.__file__, *arguments])
         module.main()
 
     return run

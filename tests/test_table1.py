@@ -1,23 +1,17 @@
 """`recipes/benchmarks/table1.py`: the layers it measures, the exponents it fits, the files it writes."""
 
-import importlib.util
 import json
 import sys
 
 import pytest
 import torch
-from conftest import REPOSITORY
+from conftest import recipe_module
 
 
 @pytest.fixture(scope="module")
 def table1():
     """The benchmark as a module."""
-    path = REPOSITORY / "recipes" / "benchmarks" / "table1.py"
-    spec = importlib.util.spec_from_file_location("table1", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["table1"] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+    return recipe_module("benchmarks/table1.py")
 
 
 @pytest.mark.parametrize("power", [0, 1, 2, 0.5])
