@@ -61,7 +61,7 @@ from vaswani_transformer.evaluation import (
     translate_corpus,
 )
 from vaswani_transformer.hub import describe_run, prepare_repository, push_or_explain, write_model_card
-from vaswani_transformer.training import TimeLimit, TrainingProgress, keep_freed_memory
+from vaswani_transformer.training import TimeLimit, TrainingProgress, keep_freed_memory, leave_process_group
 
 
 @dataclass
@@ -139,7 +139,11 @@ REPORTED_SETTINGS = (
 
 
 def main() -> None:
-    data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
+    run(*RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse())
+    leave_process_group()
+
+
+def run(data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments) -> None:
     try:
         checkpoint = checkpoint_to_resume(args)
         config = configure_model(model_args)
@@ -195,7 +199,6 @@ def main() -> None:
             push_or_explain(trainer.push_to_hub, args.hub_model_id, args.output_dir)
         except OSError as error:
             sys.exit(f"train_wmt.py: {error}")
-    PartialState().destroy_process_group()  # left to the interpreter's end, its threads may outlive what they use
 
 
 def repository(args: RecipeTrainingArguments) -> str:

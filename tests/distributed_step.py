@@ -23,7 +23,12 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
-from vaswani_transformer.training import TimeLimit, TrainingProgress, VaswaniTrainingArguments
+from vaswani_transformer.training import (
+    TimeLimit,
+    TrainingProgress,
+    VaswaniTrainingArguments,
+    leave_process_group,
+)
 
 
 NUM_ROWS = 30
@@ -198,3 +203,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    leave_process_group()

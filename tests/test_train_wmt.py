@@ -40,6 +40,20 @@ TINY = {
     "disable_tqdm": False,
 }
 
+# Runs the script that is its first argument, and leaves the names of the threads that outlive it.
+WATCHED = """
+import atexit, os, runpy, sys
+from pathlib import Path
+
+def leave_threads(file):
+    file.write_text(" ".join(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")))
+
+atexit.register(leave_threads, Path(__file__).with_name(f"threads-{os.environ['RANK']}"))
+del sys.argv[0]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Path:
@@ -137,9 +151,13 @@ def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
     settings["output_dir"] += "-2"
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    command = [*launcher, str(RECIPE), "--config", str(tmp_path / "config.yaml")]
+    (tmp_path / "watched.py").write_text(WATCHED, encoding="utf-8")
+    command = [*launcher, str(tmp_path / "watched.py"), str(RECIPE), "--config", str(tmp_path / "config.yaml")]
     together = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     assert together.returncode == 0, together.stderr
+    # Those of gloo abort the process if they are still letting go of tensors while the interpreter shuts down.
+    threads = [(tmp_path / f"threads-{rank}").read_text(encoding="utf-8") for rank in range(2)]
+    assert not any("gloo" in names for names in threads), threads
     results = [
         json.loads((Path(directory) / "all_results.json").read_text(encoding="utf-8"))
         for directory in (settings["output_dir"].removesuffix("-2"), settings["output_dir"])

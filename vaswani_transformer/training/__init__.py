@@ -4,6 +4,7 @@ from .averaging import CheckpointAveraging, average_checkpoints
 from .callbacks import TimeLimit, TrainingProgress
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
+from .processes import leave_process_group
 from .schedule import NoamSchedule, noam_learning_rate
 from .trainer import VaswaniTrainer, VaswaniTrainingArguments
 
@@ -18,5 +19,6 @@ __all__ = [
     "VaswaniTrainingArguments",
     "average_checkpoints",
     "keep_freed_memory",
+    "leave_process_group",
     "noam_learning_rate",
 ]
