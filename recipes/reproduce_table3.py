@@ -52,6 +52,7 @@ from vaswani_transformer.evaluation.table3 import (
     verdict,
     write_report,
 )
+from vaswani_transformer.files import write_whole
 from vaswani_transformer.hub import describe_run
 
 
@@ -271,7 +272,7 @@ def start(job: Job, args: SweepArguments, prepared: str, variables: dict[str, st
         "variant": job.row,
         **scaled_sizes(job.row, args.width, args.depth),
         "seed": job.seed,
-        "resume": clear_for_resuming(job.directory),
+        "resume": remove_damaged(job.directory),
     }
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     with job.log.open("ab") as log:
@@ -286,21 +287,12 @@ def start(job: Job, args: SweepArguments, prepared: str, variables: dict[str, st
         )
 
 
-def clear_for_resuming(directory: Path) -> bool:
-    """Make way for `train_wmt.py`, and tell whether there is a checkpoint for it to go on from."""
+def remove_damaged(directory: Path) -> bool:
+    """Remove the checkpoints that were not written to the end, and tell whether there is another to go on from."""
     while checkpoint := get_last_checkpoint(str(directory)):
-        state = read_json(Path(checkpoint, TRAINER_STATE_NAME))
-        if state is None:
-            shutil.rmtree(checkpoint)  # half-written
-            continue
-        if state["global_step"] < state["max_steps"]:
+        if read_json(Path(checkpoint, TRAINER_STATE_NAME)) is not None:  # it is written last
             return True
-        # Put aside, for with nothing left to train train_wmt.py does not go on to the scores.
-        kept = directory / f"unscored-{Path(checkpoint).name}"
-        shutil.rmtree(kept, ignore_errors=True)
-        Path(checkpoint).rename(kept)
-    for weights in directory.glob("model*.safetensors"):  # those of that step
-        weights.unlink()
+        shutil.rmtree(checkpoint)
     return False
 
 
@@ -362,13 +354,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ On one device, on a machine's 8 GPUs, and with any setting of the configuration 
 With `--prepared DIRECTORY` the corpora are encoded once for all runs, ahead of time if you like: see prepare_data.py.
 An interrupted run goes on with `--resume`; with `--push_to_hub --hub_model_id user/name` the result goes to the Hub.
 The output directory then holds the averaged model, its tokenizer, its model card, `all_results.json`,
-`translations.test.txt` and `learning_curve.png`.
+`translations.test.txt`, and pictures of the learning curve and of BLEU by source length.
 """
 
 import json
 import os
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProgressCallback, TrainerState, set_seed
+from transformers import ProgressCallback, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -36,7 +35,6 @@ from vaswani_transformer import (
     NoamSchedule,
     VaswaniConfig,
     VaswaniForConditionalGeneration,
-    VaswaniTokenizer,
     VaswaniTrainer,
     VaswaniTrainingArguments,
 )
@@ -44,22 +42,22 @@ from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.data import (
     PreparationArguments,
     TrainingData,
-    clean_corpus,
-    encode_corpus,
-    evenly,
-    load_parallel_corpus,
+    load_corpora,
     load_prepared,
     prepare_corpus,
     sentences,
 )
 from vaswani_transformer.evaluation import (
     Bleu,
+    bleu_by_source_length,
     perplexity,
+    plot_bleu_by_source_length,
     plot_learning_curve,
     sustained_rate,
     training_cost,
     translate_corpus,
 )
+from vaswani_transformer.files import write_whole
 from vaswani_transformer.hub import describe_run, prepare_repository, push_or_explain, write_model_card
 from vaswani_transformer.training import TimeLimit, TrainingProgress, keep_freed_memory, leave_process_group
 
@@ -215,7 +213,7 @@ def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
         if checkpoint is None:
             raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
         steps = int(checkpoint.rpartition("-")[2])
-        if 0 < args.max_steps <= steps:
+        if 0 < args.max_steps <= steps and (directory / "all_results.json").exists():
             raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
         return checkpoint
     # The other processes may come late, when the main one has begun to write.
@@ -227,49 +225,17 @@ def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
 
 def load_data(data_args: DataArguments, output_dir: str, checkpoint: str | None) -> TrainingData:
     """The corpora, which the main process prepares: in the directory given for it, or in the cache of datasets."""
-    if data_args.prepared is not None:
-        if PartialState().is_main_process:
-            prepare_corpus(data_args.prepared, data_args)
-        return load_prepared(data_args.prepared, data_args.sources)
-    if data_args.streaming:
-        raise ValueError("streaming: what is read through the network must be kept; name a directory with --prepared")
-    corpora = load_corpora(data_args)
-    tokenizer = load_tokenizer(data_args, corpora["train"], output_dir, checkpoint)
-    encoded = {split: encode(corpus, tokenizer, data_args) for split, corpus in corpora.items()}
-    train, cleaning = clean_corpus(encoded.pop("train"), data_args.max_length, data_args.max_ratio)
-    return TrainingData(tokenizer, train, cleaning, {split: corpora[split] for split in encoded}, encoded)
-
-
-def load_corpora(data_args: DataArguments) -> dict[str, Dataset]:
-    """The corpora that were given, by split."""
-    return {
-        split: load_parallel_corpus(source, *data_args.languages, split, data_args.dataset_config, data_args.num_proc)
-        for split, source in data_args.sources.items()
-    }
+    if data_args.prepared is None:
+        return load_corpora(data_args, output_dir, train_tokenizer=checkpoint is None)
+    if PartialState().is_main_process:
+        prepare_corpus(data_args.prepared, data_args)
+    return load_prepared(data_args.prepared, data_args.sources)
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
     """Those named for the card; or those of the corpora, which have been loaded, that are datasets of the Hub."""
     names = dict.fromkeys(source[0] for source in data_args.sources.values() if len(source) == 1)
     return data_args.datasets or [name for name in names if name != "phrasebook" and not Path(name).exists()]
-
-
-def load_tokenizer(
-    data_args: DataArguments, corpus: Dataset, output_dir: str, checkpoint: str | None
-) -> PreTrainedTokenizerBase:
-    """The given tokenizer; or that of the run, which the main process trains and saves once."""
-    if data_args.tokenizer is not None:
-        return AutoTokenizer.from_pretrained(data_args.tokenizer)
-    if checkpoint is None and PartialState().is_main_process:
-        sample = corpus.select(list(evenly(range(len(corpus)), len(corpus), data_args.tokenizer_sample)))
-        text = sentences(sample, data_args.languages)
-        VaswaniTokenizer.train(text, data_args.vocab_size, data_args.tokenizer_model).save_pretrained(output_dir)
-    # Loaded by all, since the cache of the encoded corpus is found by what the tokenizer is made of.
-    return AutoTokenizer.from_pretrained(output_dir)
-
-
-def encode(corpus: Dataset, tokenizer: PreTrainedTokenizerBase, data_args: DataArguments) -> Dataset:
-    return encode_corpus(corpus, tokenizer, *data_args.languages, data_args.num_proc)
 
 
 def configure_model(model_args: ModelArguments) -> VaswaniConfig:
@@ -323,12 +289,11 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: s
         trainer.add_callback(TrainingProgress())
     if trainer.args.use_cpu:
         keep_freed_memory()
-    started = time.monotonic()
-    trainer.train(resume_from_checkpoint=checkpoint)
-    seconds = time.monotonic() - started
+    if not finish(trainer, checkpoint):
+        trainer.train(resume_from_checkpoint=checkpoint)
     return {
-        "seconds": seconds,
-        "cost": cost(trainer, seconds, checkpoint),
+        "seconds": trainer.totals.seconds,
+        "cost": cost(trainer),
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "target_tokens": trainer.total_target_tokens,
@@ -339,15 +304,28 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: s
     }
 
 
-def cost(trainer: VaswaniTrainer, seconds: float, checkpoint: str | None) -> dict[str, Any]:
-    """What was computed since the checkpoint, counted and by the accounting of Table 2. All processes measure at once,
-    since they share what the machine can do."""
+def finish(trainer: VaswaniTrainer, checkpoint: str | None) -> bool:
+    """End a training whose checkpoint is of its last step as `train` would have, which itself would train on."""
+    state = None if checkpoint is None else TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME)))
+    if state is None or not 0 < trainer.args.max_steps <= state.global_step:
+        return False
+    state.is_local_process_zero, state.is_world_process_zero = (
+        trainer.is_local_process_zero(),
+        trainer.is_world_process_zero(),
+    )
+    trainer.state = state
+    trainer.callback_handler.on_train_begin(trainer.args, state, trainer.control)
+    trainer.callback_handler.on_train_end(trainer.args, state, trainer.control)
+    return True
+
+
+def cost(trainer: VaswaniTrainer) -> dict[str, Any]:
+    """What was computed, counted and by the accounting of Table 2. All processes measure at once, since they share what
+    the machine can do."""
     dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
-    before = 0.0
-    if checkpoint is not None:
-        before = TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME))).total_flos
     rate = sustained_rate(trainer.args.device, dtype)
-    found = training_cost(seconds, trainer.args.world_size, rate, trainer.state.total_flos - before)
+    # Device-seconds of one device, since a resumed training may have had more devices before, or fewer.
+    found = training_cost(trainer.totals.device_seconds, 1, rate, trainer.state.total_flos)
     return {**found, "dtype": str(dtype).removeprefix("torch.")}
 
 
@@ -363,6 +341,7 @@ def score(
     scores: dict[str, Any] = {"sentences": len(source), "perplexity": perplexity(model, tokenizer, data.encoded[split])}
     if PartialState().is_main_process:
         scores["bleu"] = Bleu().compute(predictions=translations, references=references)
+        scores["by_source_length"] = bleu_by_source_length(source, translations, [[text] for text in references])
     return scores, translations
 
 
@@ -383,13 +362,17 @@ def choose_examples(corpus: Dataset, translations: list[str], data_args: DataArg
 def write_results(
     directory: Path, results: dict[str, Any], translations: dict[str, list[str]], log_history: list[dict[str, Any]]
 ) -> None:
-    text = json.dumps(results, indent=2, ensure_ascii=False, default=str)
-    (directory / "all_results.json").write_text(text + "\n", encoding="utf-8")
     for split, lines in translations.items():
         text = "".join(line.replace("\n", " ") + "\n" for line in lines)  # one a line, whatever a sentence holds
         (directory / f"translations.{split}.txt").write_text(text, encoding="utf-8")
     plot_learning_curve(log_history, directory / "learning_curve.png")
+    tested = {"averaged": "test", "last checkpoint": "test_last_checkpoint"}
+    groups = {name: results[entry]["by_source_length"] for name, entry in tested.items() if entry in results}
+    if groups:
+        plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
     write_model_card(directory / "README.md", results)
+    # Last, since it is what tells a finished run from one that is to be gone on with.
+    write_whole(directory / "all_results.json", json.dumps(results, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
 def show_results(results: dict[str, Any]) -> None:

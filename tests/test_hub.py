@@ -216,11 +216,11 @@ def test_a_run_without_checkpoints_claims_no_average(results, tmp_path):
     assert "verage" not in text.replace("average_last", "")
 
 
-def test_counts_since_a_resumption_say_so(complete, tmp_path):
+def test_a_resumed_run_says_so(complete, tmp_path):
     complete["training"]["resumed_from"] = "checkpoint-5500"
     write_model_card(tmp_path / "README.md", complete)
     text = ModelCard.load(tmp_path / "README.md").text
-    assert [line.split(":")[0] for line in text.splitlines() if "since checkpoint-5500" in line] == ["- Time", "- Cost"]
+    assert [line.split(":")[0] for line in text.splitlines() if "resumed from checkpoint-5500" in line] == ["- Time"]
 
 
 def test_a_repository_is_used_by_its_name_with_and_without_the_package(results, tmp_path, monkeypatch):

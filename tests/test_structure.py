@@ -29,7 +29,8 @@ ALLOWED = {
     "pipeline_vaswani": set(),
     "registration": {"configuration_vaswani", "modeling_vaswani", "pipeline_vaswani", "tokenization_vaswani"},
     "arguments": set(),
-    "data": {"data", "tokenization_vaswani"},
+    "files": set(),
+    "data": {"data", "files", "tokenization_vaswani"},
     "evaluation": {"evaluation", "data", "pipeline_vaswani"},
     "training": {"training", "data", "evaluation"},
     "hub": {"hub"},
@@ -103,7 +104,7 @@ def test_the_top_level_holds_nothing_else():
     assert folders - generated == {"vaswani_transformer", "recipes", "tests", "model_cards"}
 
 
-def test_every_module_has_its_tests_and_its_line_in_the_readme():
+def test_every_module_has_its_line_in_the_readme():
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     for path in MODULES:
         if path.name != "__init__.py":

@@ -96,7 +96,9 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
 
     for name in ("model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "README.md"):
         assert (directory / name).stat().st_size > 0
-    assert (directory / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("learning_curve.png", "bleu_by_source_length.png"):
+        assert (directory / name).read_bytes().startswith(b"\x89PNG")
+    assert sum(group["sentences"] for group in results["test"]["by_source_length"]) == results["test"]["sentences"]
     assert not list(directory.glob("pytorch_model*"))
 
     # what is reported is what the saved model does
@@ -138,6 +140,21 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
     assert results["training"]["steps"] == 4
     assert results["training"]["resumed_from"] == "checkpoint-2"
+
+    # Killed while it was scored, it is scored.
+    (directory / "all_results.json").unlink()
+    (directory / "model.safetensors").unlink()
+    scored = run(settings, tmp_path, "--resume")
+    assert scored.returncode == 0, scored.stderr
+    again = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    assert again["training"].pop("resumed_from") == "checkpoint-4"
+    changing = {"seconds", "cost"}  # are measured
+    for split in ("test", "validation", "test_last_checkpoint", "examples"):
+        assert again[split] == results[split]
+    for name in again["training"].keys() - changing:
+        assert again["training"][name] == results["training"][name], name
+    assert again["training"]["seconds"] <= results["training"]["seconds"]
+    assert again["training"]["cost"]["counted"] == results["training"]["cost"]["counted"]
 
     finished = run(settings, tmp_path, "--resume")
     assert finished.returncode == 1

@@ -1,6 +1,7 @@
 """The trainer of token-budget batches (5.1), on one process and on two."""
 
 import ctypes
+import json
 import os
 import platform
 import subprocess
@@ -246,9 +247,60 @@ def test_logs_count_tokens_seconds_and_padding(tmp_path: Path, tokenizer: Vaswan
 def test_counts_more_tokens_than_float32_can(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
     trainer = make_trainer(make_model(), tokenizer, tmp_path)
     batch = {"labels": torch.zeros(1, 3, dtype=torch.long)}
-    trainer._target_tokens = 2**31
+    trainer.totals.target_tokens = 2**31
     trainer.get_batch_samples(iter([batch]), 1, torch.device("cpu"))
     assert trainer.total_target_tokens == 2**31 + 3
+
+
+@pytest.mark.parametrize("restore", [False, True])
+def test_a_resumed_training_counts_on(tmp_path: Path, tokenizer: VaswaniTokenizer, clock: Clock, restore: bool) -> None:
+    settings = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3, "callbacks": [clock]}
+    whole = make_trainer(make_model(), tokenizer, tmp_path, **settings)
+    whole.train()
+    clock.now += 500.0
+    settings |= {"restore_callback_states_from_checkpoint": restore, "output_dir": tmp_path / "resumed"}
+    resumed = make_trainer(make_model(), tokenizer, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert resumed.total_target_tokens == whole.total_target_tokens > 0
+    assert resumed.totals.seconds == resumed.totals.device_seconds == whole.totals.seconds == 7 * clock.seconds
+
+
+def test_counting_begins_with_a_checkpoint_that_has_no_count(
+    tmp_path: Path, tokenizer: VaswaniTokenizer, clock: Clock
+) -> None:
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 3, "callbacks": [clock]}
+    make_trainer(make_model(), tokenizer, tmp_path, **settings).train()
+    file = tmp_path / "checkpoint-3" / "trainer_state.json"
+    state = json.loads(file.read_text(encoding="utf-8"))
+    del state["stateful_callbacks"]["TrainingTotals"]
+    file.write_text(json.dumps(state), encoding="utf-8")
+    resumed = make_trainer(make_model(), tokenizer, tmp_path, **settings)
+    resumed.train(resume_from_checkpoint=str(file.parent))
+    (batch,) = chain(*resumed.batches.values())
+    assert resumed.total_target_tokens == batch["labels"].ne(-100).sum()
+    assert resumed.totals.seconds == clock.seconds
+
+
+def test_batches_are_planned_once_for_a_dataset_and_its_settings(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    trainer = make_trainer(make_model(), tokenizer, tmp_path)
+    planned = []
+
+    def plan() -> int:
+        """How many plans there were before this one."""
+        trainer.get_train_dataloader()
+        if not any(trainer.batch_sampler is sampler for sampler in planned):
+            planned.append(trainer.batch_sampler)
+        return len(planned)
+
+    assert [plan(), plan()] == [1, 1]
+    for name, value in (("source_tokens", 30), ("target_tokens", 50), ("data_seed", 5)):
+        setattr(trainer.args, name, value)
+        before = len(planned)
+        assert [plan(), plan()] == [before + 1] * 2
+    assert planned[-1].seed == 5
+    trainer.train_dataset = Dataset.from_list(make_rows()[:9])
+    assert [plan(), plan()] == [5, 5]
+    assert sorted(row for batch in trainer.batch_sampler for row in batch) == list(range(9))
 
 
 def test_a_clock_that_stands_still_does_no_harm(tmp_path: Path, tokenizer: VaswaniTokenizer, clock: Clock) -> None:

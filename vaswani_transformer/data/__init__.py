@@ -2,7 +2,8 @@
 
 from .batching import TokenBudgetBatchSampler
 from .cleaning import clean_corpus, encode_corpus
-from .corpora import evenly, load_parallel_corpus, sentences
+from .corpora import load_parallel_corpus, sentences
+from .loading import load_corpora
 from .preparation import PreparationArguments, TrainingData, load_prepared, prepare_corpus
 
 
@@ -12,7 +13,7 @@ __all__ = [
     "TrainingData",
     "clean_corpus",
     "encode_corpus",
-    "evenly",
+    "load_corpora",
     "load_parallel_corpus",
     "load_prepared",
     "prepare_corpus",

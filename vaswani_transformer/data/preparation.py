@@ -24,6 +24,7 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from ..files import write_whole
 from ..tokenization_vaswani import VaswaniTokenizer
 from .cleaning import require_kept
 from .corpora import evenly
@@ -284,12 +285,7 @@ class Preparation:
         if self._file.exists() and self._file.read_text(encoding="utf-8") == text:
             return  # it may be on a disk that this machine cannot write to
         self.directory.mkdir(parents=True, exist_ok=True)
-        temporary = self._file.with_name(f"{self._file.name}.{os.getpid()}.tmp")
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._file)
+        write_whole(self._file, text)
 
 
 _COMPARED = (

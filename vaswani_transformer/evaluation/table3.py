@@ -134,18 +134,14 @@ def _spread(values: list[float]) -> dict[str, Any]:
     return {"mean": fmean(values), "standard_deviation": stdev(values) if len(values) > 1 else None, "values": values}
 
 
-def _mean_cost(trainings: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Means over the trainings that were not interrupted, for of the others the cost of the end alone is known."""
-    whole = [training for training in trainings if training["resumed_from"] is None]
-    if not whole:
-        return None
+def _mean_cost(trainings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     names = ("by_the_papers_accounting", "counted", "rate")
-    cost = {name: fmean(training["cost"][name] for training in whole) for name in names}
+    cost = {name: fmean(training["cost"][name] for training in trainings) for name in names}
     return {
         **cost,
         "utilisation": cost["counted"] / cost["by_the_papers_accounting"],
-        "seconds": fmean(training["seconds"] for training in whole),
-        "devices": whole[0]["processes"],
+        "seconds": fmean(training["seconds"] for training in trainings),
+        "devices": trainings[0]["processes"],
     }
 
 
@@ -253,9 +249,6 @@ def cost_table(report: dict[str, Any]) -> list[list[str]]:
     costs |= {f"paper: {name}": cost for name, cost in report["paper_costs"].items()}
     lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
     for name, cost in costs.items():
-        if cost is None:
-            lines.append([name, "interrupted", *[""] * (len(lines[0]) - 2)])
-            continue
         numbers = [f"{cost[key]:.1e}".replace("e+", "e") for key in ("rate", "by_the_papers_accounting", "counted")]
         minutes = f"{cost['seconds'] / 60:,.1f}"
         lines.append([name, minutes, str(cost["devices"]), *numbers, f"{cost['utilisation']:.1%}"])

@@ -47,6 +47,7 @@ def write_model_card(path: str | Path, results: dict[str, Any], picture: str | N
         _use(results, source, target),
         _training(results),
         f"![Learning curve]({picture})" if picture else "",
+        _by_length(results),
         _limits(results, source, target),
     ]
     ModelCard("\n\n".join(section for section in sections if section) + "\n").save(path)
@@ -116,6 +117,17 @@ def _scores(results: dict[str, Any]) -> str:
     return "\n".join([*rows, "", f"sacreBLEU signature: `{first['bleu']['signature']}`; decoding as in section 6.1."])
 
 
+def _by_length(results: dict[str, Any]) -> str:
+    groups = results.get("test", {}).get("by_source_length")
+    if not groups:
+        return ""
+    rows = ["## BLEU by source length", "", "| words of the source | sentences | sacreBLEU |", "|---|---|---|"]
+    for group in groups:
+        lengths = f"{group['shortest']} to {group['longest']}" if group["longest"] else f"{group['shortest']} or more"
+        rows.append(f"| {lengths} | {group['sentences']:,} | {group['sacrebleu']:.2f} |")
+    return "\n".join([*rows, "", "The test set, by words between white space; a group of few sentences says little."])
+
+
 def _use(results: dict[str, Any], source: str, target: str) -> str:
     example = results["examples"][0]["source"] if results.get("examples") else "..."
     repository = results["run"].get("repository")
@@ -147,7 +159,6 @@ translator({example!r})
 def _training(results: dict[str, Any]) -> str:
     training, data, run = results["training"], results["data"], results["run"]
     dropped = ", ".join(f"{count} {reason}" for reason, count in data["cleaning"].items() if reason != "kept")
-    since = training["resumed_from"]
     facts = [
         f"Corpus: {_corpus(data['train'])}; {data['cleaning']['kept']:,} pairs kept; dropped: {dropped}.",
         f"Command: `{run['command']}`",
@@ -155,8 +166,8 @@ def _training(results: dict[str, Any]) -> str:
         f"Hardware: {run['hardware']}, {training['processes']} process(es)",
         f"Time: {training['seconds'] / 60:.1f} minutes of training, {training['steps']} steps, "
         f"{training['epochs']:.1f} epochs, {training['target_tokens']:,} target tokens"
-        + (f"; minutes and tokens since {since}" if since else ""),
-        *(_cost(training["cost"], since) if "cost" in training else []),
+        + (f"; resumed from {training['resumed_from']}" if training["resumed_from"] else ""),
+        *(_cost(training["cost"]) if "cost" in training else []),
         f"Padding: {training['padding_share']:.1%} of all tokens",
         f"Parameters: {results['model']['parameters']:,}",
         *([f"Averaged: {', '.join(training['averaged'])}"] if training["averaged"] else []),
@@ -165,13 +176,13 @@ def _training(results: dict[str, Any]) -> str:
     return "\n".join(["## Training", "", *(f"- {fact}" for fact in facts), "", *_settings(results)])
 
 
-def _cost(cost: dict[str, Any], since: str | None) -> list[str]:
+def _cost(cost: dict[str, Any]) -> list[str]:
     """What `evaluation.training_cost` found, beside Table 2."""
     dtype = f" in {cost['dtype']}" if "dtype" in cost else ""
     return [
         f"Cost: {_scientific(cost['by_the_papers_accounting'])} FLOPs by the paper's accounting, time x devices x rate "
         f"(the paper: base 3.3e18, big 2.3e19); {_scientific(cost['counted'])} FLOPs, {cost['utilisation']:.1%} of "
-        "that, counted from the matrix products" + (f"; both since {since}" if since else ""),
+        "that, counted from the matrix products",
         f"Rate: {_scientific(cost['rate'])} FLOPs a second on each device, measured by large matrix products{dtype}",
     ]
 

@@ -1,4 +1,4 @@
-"""What a trainer shows while it works, and how long it may."""
+"""What a trainer shows while it works, what it has spent, and how long it may."""
 
 import time
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 
 
 # What is logged, how the bar calls it, and how it is written.
@@ -44,6 +45,52 @@ class TrainingProgress(ProgressCallback):
         self.training_bar.set_postfix(
             {short: form.format(self._latest[name]) for name, (short, form) in _SHOWN.items() if name in self._latest}
         )
+
+
+class TrainingTotals(TrainerCallback, ExportableState):
+    """What a training has spent. Checkpoints keep it, so that a resumed training counts from where it goes on.
+
+    Attributes:
+        seconds: Duration of the training.
+        device_seconds: The same, summed over the processes that took part.
+        target_tokens: Number of target tokens, over all processes; while training a tensor, lest the device be waited
+            for.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.device_seconds = 0.0
+        self.target_tokens: torch.Tensor | int = 0
+        self._processes = 0
+        self._since = 0.0
+
+    def state(self) -> dict[str, Any]:
+        self._pass_time()
+        names = ("seconds", "device_seconds")
+        attributes = {name: getattr(self, name) for name in names} | {"target_tokens": int(self.target_tokens)}
+        return {"args": {}, "attributes": attributes}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        # Where the checkpoint that training goes on from is of a trainer without this, there is nothing kept.
+        kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        for name, value in kept["attributes"].items():
+            setattr(self, name, value)
+        self._processes, self._since = args.world_size, time.monotonic()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._pass_time()
+        self._processes = 0
+
+    def _pass_time(self) -> None:
+        if self._processes:
+            now = time.monotonic()
+            self.seconds += now - self._since
+            self.device_seconds += (now - self._since) * self._processes
+            self._since = now
 
 
 def have_passed(minutes: float, since: float, args: TrainingArguments) -> bool:

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from ..data.batching import TokenBudgetBatchSampler
+from .callbacks import TrainingTotals
 from .loss import LabelSmoothedLoss
 
 
@@ -77,25 +78,25 @@ class VaswaniTrainer(Seq2SeqTrainer):
             kwargs["compute_loss_func"] = LabelSmoothedLoss(model.config.label_smoothing)
         super().__init__(model, args, **kwargs)
         self.batch_sampler: TokenBudgetBatchSampler | None = None
-        self._target_tokens: torch.Tensor | int = 0
+        self._planned_for: tuple[Dataset, dict[str, int]] | None = None
+        self.add_callback(TrainingTotals())
         self._start_interval()
         self.add_callback(_EpochOfSampler(self))
 
     @property
+    def totals(self) -> TrainingTotals:
+        """What has been spent on the training, also before it was resumed."""
+        # Looked up, for `restore_callback_states_from_checkpoint` replaces the callbacks.
+        return next(callback for callback in self.callback_handler.callbacks if isinstance(callback, TrainingTotals))
+
+    @property
     def total_target_tokens(self) -> int:
-        """Number of target tokens that this trainer has trained on, over all processes."""
-        return int(self._target_tokens)
+        """Number of target tokens that the model was trained on, over all processes."""
+        return int(self.totals.target_tokens)
 
     def get_train_dataloader(self) -> DataLoader:
         self._check_train_dataset()
-        self.batch_sampler = TokenBudgetBatchSampler(
-            self._lengths("source_length", "input_ids"),
-            self._lengths("target_length", "labels"),
-            self.args.source_tokens,
-            self.args.target_tokens,
-            num_parts=self.args.world_size * self.args.gradient_accumulation_steps,
-            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-        )
+        self._plan_batches()
         loader = DataLoader(
             self._remove_unused_columns(self.train_dataset, description="training"),
             batch_sampler=self.batch_sampler,
@@ -106,6 +107,22 @@ class VaswaniTrainer(Seq2SeqTrainer):
             prefetch_factor=self.args.dataloader_prefetch_factor,
         )
         return self.accelerator.prepare(loader)
+
+    def _plan_batches(self) -> None:
+        """Plan them anew if the dataset or a setting has changed: of millions of rows that takes a while."""
+        settings = {
+            "source_tokens": self.args.source_tokens,
+            "target_tokens": self.args.target_tokens,
+            "num_parts": self.args.world_size * self.args.gradient_accumulation_steps,
+            "seed": self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+        }
+        if self._planned_for is not None:
+            dataset, planned = self._planned_for
+            if dataset is self.train_dataset and planned == settings:
+                return
+        lengths = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
+        self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings)
+        self._planned_for = self.train_dataset, settings
 
     def _check_train_dataset(self) -> None:
         if not isinstance(self.train_dataset, Dataset) or not len(self.train_dataset):
@@ -124,7 +141,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         batches, num_items = super().get_batch_samples(*args, **kwargs)
         if num_items is not None:
             # A tensor, since counting must not wait for the device; of integers, since a run has billions of tokens.
-            self._target_tokens = self._target_tokens + torch.as_tensor(num_items).long()
+            self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> float:
