@@ -6,6 +6,7 @@ from setuptools import find_packages, setup
 
 
 EXPORT = ["ctranslate2>=4.8.5,<5"]  # recipes/export.py
+TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
 
 setup(
@@ -40,6 +41,7 @@ setup(
     extras_require={
         "export": EXPORT,
         "convert": CONVERT,
+        "tracking": TRACKING,
         "dev": [
             "pytest>=8.0",
             "hypothesis>=6.100",
@@ -49,6 +51,7 @@ setup(
             "types-PyYAML>=6.0",
             *EXPORT,
             *CONVERT,
+            *TRACKING,
         ],
     },
 )

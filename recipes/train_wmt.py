@@ -27,6 +27,7 @@ from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.table import Table
 from transformers import ProgressCallback, TrainerState, set_seed
+from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -143,6 +144,7 @@ def main() -> None:
 
 def run(data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments) -> None:
     try:
+        require_trackers(args)
         checkpoint = checkpoint_to_resume(args)
         config = configure_model(model_args)
         schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
@@ -203,6 +205,14 @@ def repository(args: RecipeTrainingArguments) -> str:
     """Full name of the repository to push to, which the main process creates."""
     name = args.hub_model_id or Path(args.output_dir).resolve().name
     return prepare_repository(name, args.hub_private_repo) if PartialState().is_main_process else name
+
+
+def require_trackers(args: RecipeTrainingArguments) -> None:
+    for name in args.report_to:
+        if name not in get_available_reporting_integrations():
+            raise ValueError(
+                f"report_to: {name} is not installed, or not known to transformers; try `pip install {name}`"
+            )
 
 
 def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:

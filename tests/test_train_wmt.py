@@ -11,6 +11,7 @@ import pytest
 import yaml
 from conftest import REPOSITORY
 from huggingface_hub import ModelCard
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -84,9 +85,16 @@ def run(settings: dict, folder: Path, *overrides: str) -> subprocess.CompletedPr
 
 
 def test_text_files_become_a_scored_documented_translating_model(settings, tmp_path):
-    result = run(settings, tmp_path)
+    result = run(settings, tmp_path, "--report_to", "tensorboard")
     assert result.returncode == 0, result.stderr
     directory = Path(settings["output_dir"])
+    (events,) = (directory / "runs").iterdir()
+    tracked = EventAccumulator(str(events)).Reload()
+    logged = json.loads((directory / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    for name in ("loss", "learning_rate", "target_tokens_per_second"):
+        values = [entry[name] for entry in logged if name in entry]
+        assert [event.value for event in tracked.Scalars(f"train/{name}")] == pytest.approx(values, rel=1e-6)
+        assert len(values) == 4
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
     assert results["data"]["cleaning"] == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 300}
     assert results["training"]["steps"] == 4
@@ -234,6 +242,11 @@ def test_empty_corpus(error, tmp_path):
 
 def test_missing_file(error, corpus):
     assert "no-such-file.de: there is no such file" in error(train=[str(corpus / "train.en"), "no-such-file.de"])
+
+
+def test_trackers(error):
+    assert "report_to: tensorbord is not installed, or not known" in error(report_to=["tensorbord"])
+    assert "report_to: neptune is not installed" in error("--report_to", "neptune")
 
 
 def test_no_corpus(error):
