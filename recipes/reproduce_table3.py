@@ -293,6 +293,8 @@ def remove_damaged(directory: Path) -> bool:
         if read_json(Path(checkpoint, TRAINER_STATE_NAME)) is not None:  # it is written last
             return True
         shutil.rmtree(checkpoint)
+    for weights in directory.glob("model*.safetensors"):  # without a checkpoint they are of no use
+        weights.unlink()
     return False
 
 

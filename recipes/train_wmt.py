@@ -27,7 +27,7 @@ from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.table import Table
 from transformers import ProgressCallback, TrainerState, set_seed
-from transformers.integrations import get_available_reporting_integrations
+from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -60,7 +60,13 @@ from vaswani_transformer.evaluation import (
 )
 from vaswani_transformer.files import write_whole
 from vaswani_transformer.hub import describe_run, prepare_repository, push_or_explain, write_model_card
-from vaswani_transformer.training import TimeLimit, TrainingProgress, keep_freed_memory, leave_process_group
+from vaswani_transformer.training import (
+    TimeLimit,
+    TrainingProgress,
+    TrainingTotals,
+    keep_freed_memory,
+    leave_process_group,
+)
 
 
 @dataclass
@@ -109,7 +115,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     learning_rate_factor: float = field(default=1.0, metadata={"help": "Multiplies the learning rate of 5.3."})
     average_last: int = field(default=5, metadata={"help": "Checkpoints averaged at the end (6.1)."})
     save_minutes: float | None = field(default=None, metadata={"help": "Minutes between checkpoints (6.1: 10)."})
-    max_minutes: float | None = field(default=None, metadata={"help": "Minutes after which training ends."})
+    max_minutes: float | None = field(default=None, metadata={"help": "Minutes of training after which it ends."})
     hub_strategy: str = field(default="end", metadata={"help": "What is pushed when; 'end', the finished model only."})
 
     def __post_init__(self) -> None:
@@ -123,6 +129,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         super().__post_init__()
 
 
+# Those that transformers does not count among the available ones even where they are.
+UNLISTED_TRACKERS = ("azure_ml", "flyte")
 REPORTED_SETTINGS = (
     "source_tokens",
     "target_tokens",
@@ -208,11 +216,13 @@ def repository(args: RecipeTrainingArguments) -> str:
 
 
 def require_trackers(args: RecipeTrainingArguments) -> None:
+    installed = {*get_available_reporting_integrations(), *UNLISTED_TRACKERS}
     for name in args.report_to:
-        if name not in get_available_reporting_integrations():
-            raise ValueError(
-                f"report_to: {name} is not installed, or not known to transformers; try `pip install {name}`"
-            )
+        if name not in INTEGRATION_TO_CALLBACK:
+            known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
+            raise ValueError(f"report_to: there is no tracker {name!r}; choose from {known}, or none")
+        if name not in installed:
+            raise ValueError(f"report_to: {name} is not installed; install it, or choose another tracker, or none")
 
 
 def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
@@ -223,7 +233,7 @@ def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
         if checkpoint is None:
             raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
         steps = int(checkpoint.rpartition("-")[2])
-        if 0 < args.max_steps <= steps and (directory / "all_results.json").exists():
+        if 0 < args.max_steps <= steps <= scored_steps(directory):
             raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
         return checkpoint
     # The other processes may come late, when the main one has begun to write.
@@ -231,6 +241,14 @@ def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
     if PartialState().is_main_process and traces:
         raise ValueError(f"output_dir: {directory} already holds a run; choose another, or go on with --resume")
     return None
+
+
+def scored_steps(directory: Path) -> int:
+    """Steps of the training whose results lie in a directory; 0 if there are none."""
+    try:
+        return json.loads((directory / "all_results.json").read_text(encoding="utf-8"))["training"]["steps"]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return 0
 
 
 def load_data(data_args: DataArguments, output_dir: str, checkpoint: str | None) -> TrainingData:
@@ -316,16 +334,20 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: s
 
 def finish(trainer: VaswaniTrainer, checkpoint: str | None) -> bool:
     """End a training whose checkpoint is of its last step as `train` would have, which itself would train on."""
-    state = None if checkpoint is None else TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME)))
-    if state is None or not 0 < trainer.args.max_steps <= state.global_step:
+    if checkpoint is None:
+        return False
+    state, args = TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME))), trainer.args
+    seconds = TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
+    out_of_time = args.max_minutes is not None and seconds >= 60 * args.max_minutes
+    if not (0 < args.max_steps <= state.global_step or out_of_time):
         return False
     state.is_local_process_zero, state.is_world_process_zero = (
         trainer.is_local_process_zero(),
         trainer.is_world_process_zero(),
     )
     trainer.state = state
-    trainer.callback_handler.on_train_begin(trainer.args, state, trainer.control)
-    trainer.callback_handler.on_train_end(trainer.args, state, trainer.control)
+    trainer.callback_handler.on_train_begin(args, state, trainer.control)
+    trainer.callback_handler.on_train_end(args, state, trainer.control)
     return True
 
 
@@ -335,7 +357,8 @@ def cost(trainer: VaswaniTrainer) -> dict[str, Any]:
     dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
     rate = sustained_rate(trainer.args.device, dtype)
     # Device-seconds of one device, since a resumed training may have had more devices before, or fewer.
-    found = training_cost(trainer.totals.device_seconds, 1, rate, trainer.state.total_flos)
+    counted = trainer.state.total_flos - trainer.totals.operations_before
+    found = training_cost(trainer.totals.device_seconds, 1, rate, counted)
     return {**found, "dtype": str(dtype).removeprefix("torch.")}
 
 

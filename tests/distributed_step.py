@@ -176,6 +176,7 @@ def main(folder: Path) -> None:
         "rows": trainer.rows_by_epoch(),
         "labels": sum(int(batch["labels"].ne(-100).sum()) for side in trainer.batches.values() for batch in side),
         "total_target_tokens": trainer.total_target_tokens,
+        "seconds": (trainer.totals.seconds, trainer.totals.device_seconds),
         "logs": trainer.state.log_history,
         "averaged": [directory.name for directory in averaging.averaged],
         "weights": trainer.model.state_dict(),

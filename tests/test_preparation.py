@@ -21,7 +21,6 @@ from vaswani_transformer.data import (
     clean_corpus,
     corpora,
     encode_corpus,
-    evenly,
     load_parallel_corpus,
     load_prepared,
     preparation,
@@ -174,7 +173,7 @@ def test_a_tokenizer_that_is_given_is_used(files, output, tokenizer, tmp_path):
 @settings(deadline=None, database=None)
 @given(st.integers(1, 200), st.integers(1, 250))
 def test_a_sample_is_spread_evenly(length, count):
-    chosen = list(evenly(range(length), length, count))
+    chosen = list(corpora.evenly(range(length), length, count))
     assert len(chosen) == min(length, count)
     assert chosen == sorted(set(chosen))
     gaps = [after - before for before, after in zip(chosen, [*chosen[1:], length], strict=True)]

@@ -60,6 +60,7 @@ CHANGES = {
             "test": "phrasebook",
             "vocab_size": "600",
             "rows": "C-N2",
+            "seeds": "1",
             "width": "0.0625",
             "max_steps": "2",
             "save_steps": "1",

@@ -159,8 +159,8 @@ def test_two_rows_are_trained_scored_reported_and_gone_on_with(sweep, settings, 
     assert f"C-N2, seed 1: sacreBLEU {first['C-N2']['validation']['bleu']['score']:.2f}, perplexity" in shown
     assert "Table 3" in shown
 
-    # As if ended while the second row was scored: that is all that is done again.
-    files["C-N2"].unlink()
+    # As if ended while the results were written: scoring is all that is done again.
+    files["C-N2"].write_text('{"run": ', encoding="utf-8")
     untouched = files["base"].stat().st_mtime_ns
     assert sweep() is None
     again = json.loads(files["C-N2"].read_text(encoding="utf-8"))
@@ -397,9 +397,9 @@ def test_a_training_goes_on_from_the_last_whole_checkpoint(recipe, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-20"]
 
 
-def test_a_file_is_replaced_whole(recipe, tmp_path):
-    recipe.write_whole(tmp_path / "sweep.json", "before")
-    with open(tmp_path / "sweep.json", encoding="utf-8") as before:
-        recipe.write_whole(tmp_path / "sweep.json", "after")
-        assert before.read() == "before"
-    assert [(path.name, path.read_text(encoding="utf-8")) for path in tmp_path.iterdir()] == [("sweep.json", "after")]
+def test_a_training_without_a_whole_checkpoint_begins_anew(recipe, tmp_path):
+    checkpoint(tmp_path, 30, "")
+    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "train.log").touch()
+    assert not recipe.remove_damaged(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.log"]

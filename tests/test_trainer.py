@@ -209,6 +209,18 @@ def test_a_limit_of_time_ends_training_with_a_checkpoint(
         TimeLimit(0)
 
 
+def test_a_resumed_training_has_the_time_that_is_left(
+    tmp_path: Path, tokenizer: VaswaniTokenizer, clock: Clock
+) -> None:
+    """Ten seconds are five steps, whether or not it was interrupted after the second."""
+    settings = {"save_strategy": "steps", "save_steps": 2, "callbacks": [clock, TimeLimit(1 / 6)]}
+    make_trainer(make_model(), tokenizer, tmp_path, max_steps=2, **settings).train()
+    clock.now += 100.0
+    resumed = make_trainer(make_model(), tokenizer, tmp_path, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert resumed.state.global_step == 5
+
+
 def test_processes_stop_at_the_same_step(two_processes: list[dict[str, Any]]) -> None:
     """When the first one's clock says so."""
     assert [found["limited"] for found in two_processes] == [3, 3]
@@ -263,6 +275,11 @@ def test_a_resumed_training_counts_on(tmp_path: Path, tokenizer: VaswaniTokenize
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert resumed.total_target_tokens == whole.total_target_tokens > 0
     assert resumed.totals.seconds == resumed.totals.device_seconds == whole.totals.seconds == 7 * clock.seconds
+    clock.now += 500.0
+    resumed.args.max_steps = 2  # from the beginning
+    resumed.train()
+    assert resumed.totals.seconds == 2 * clock.seconds
+    assert resumed.total_target_tokens < whole.total_target_tokens
 
 
 def test_counting_begins_with_a_checkpoint_that_has_no_count(
@@ -279,6 +296,8 @@ def test_counting_begins_with_a_checkpoint_that_has_no_count(
     (batch,) = chain(*resumed.batches.values())
     assert resumed.total_target_tokens == batch["labels"].ne(-100).sum()
     assert resumed.totals.seconds == clock.seconds
+    operations = resumed.state.total_flos - resumed.totals.operations_before
+    assert operations == resumed.floating_point_ops(batch) < resumed.state.total_flos
 
 
 def test_batches_are_planned_once_for_a_dataset_and_its_settings(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
@@ -286,20 +305,25 @@ def test_batches_are_planned_once_for_a_dataset_and_its_settings(tmp_path: Path,
     planned = []
 
     def plan() -> int:
-        """How many plans there were before this one."""
+        """How many plans there have been, with this one."""
         trainer.get_train_dataloader()
         if not any(trainer.batch_sampler is sampler for sampler in planned):
             planned.append(trainer.batch_sampler)
         return len(planned)
 
     assert [plan(), plan()] == [1, 1]
-    for name, value in (("source_tokens", 30), ("target_tokens", 50), ("data_seed", 5)):
+    for name, value in (
+        ("source_tokens", 30),
+        ("target_tokens", 50),
+        ("gradient_accumulation_steps", 2),
+        ("data_seed", 5),
+    ):
         setattr(trainer.args, name, value)
         before = len(planned)
         assert [plan(), plan()] == [before + 1] * 2
     assert planned[-1].seed == 5
     trainer.train_dataset = Dataset.from_list(make_rows()[:9])
-    assert [plan(), plan()] == [5, 5]
+    assert [plan(), plan()] == [6, 6]
     assert sorted(row for batch in trainer.batch_sampler for row in batch) == list(range(9))
 
 
@@ -313,6 +337,8 @@ def test_logs_of_two_processes_count_both(two_processes: list[dict[str, Any]]) -
     consumed = sum(found["labels"] for found in two_processes)
     assert consumed == EPOCHS * count_labels(make_rows())
     assert [found["total_target_tokens"] for found in two_processes] == [consumed, consumed]
+    steps = EPOCHS * STEPS_AN_EPOCH
+    assert [found["seconds"] for found in two_processes] == [(60 * steps, 120 * steps), (3600 * steps, 7200 * steps)]
     # The first process logs, and by its clock a step takes a minute; all steps are logged.
     speeds = [entry.get("target_tokens_per_second", 0.0) for entry in two_processes[0]["logs"]]
     assert sum(speeds) * 60 == pytest.approx(consumed, rel=1e-9)

@@ -1,7 +1,7 @@
 """Sections 5.2 to 5.4 and 6.1 of the paper: schedule, loss, checkpoint averaging, and the trainer that joins them."""
 
 from .averaging import CheckpointAveraging, average_checkpoints
-from .callbacks import TimeLimit, TrainingProgress
+from .callbacks import TimeLimit, TrainingProgress, TrainingTotals
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
 from .processes import leave_process_group
@@ -15,6 +15,7 @@ __all__ = [
     "NoamSchedule",
     "TimeLimit",
     "TrainingProgress",
+    "TrainingTotals",
     "VaswaniTrainer",
     "VaswaniTrainingArguments",
     "average_checkpoints",

@@ -55,29 +55,38 @@ class TrainingTotals(TrainerCallback, ExportableState):
         device_seconds: The same, summed over the processes that took part.
         target_tokens: Number of target tokens, over all processes; while training a tensor, lest the device be waited
             for.
+        operations_before: Those of `state.total_flos` for which there are no seconds, as a checkpoint without them has.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.device_seconds = 0.0
         self.target_tokens: torch.Tensor | int = 0
+        self.operations_before = 0.0
         self._processes = 0
         self._since = 0.0
 
     def state(self) -> dict[str, Any]:
         self._pass_time()
-        names = ("seconds", "device_seconds")
+        names = ("seconds", "device_seconds", "operations_before")
         attributes = {name: getattr(self, name) for name in names} | {"target_tokens": int(self.target_tokens)}
         return {"args": {}, "attributes": attributes}
+
+    @classmethod
+    def of_checkpoint(cls, state: TrainerState) -> dict[str, Any]:
+        """The attributes by name, as the checkpoint has them that training goes on from; none if it begins."""
+        if state.global_step == 0:
+            return {}
+        return state.stateful_callbacks.get(cls.__name__, {}).get("attributes", {})
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        # Where the checkpoint that training goes on from is of a trainer without this, there is nothing kept.
-        kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
-        for name, value in kept["attributes"].items():
+        nothing = {"seconds": 0.0, "device_seconds": 0.0, "target_tokens": 0, "operations_before": state.total_flos}
+        for name, value in {**nothing, **self.of_checkpoint(state)}.items():
             setattr(self, name, value)
         self._processes, self._since = args.world_size, time.monotonic()
+        state.stateful_callbacks[type(self).__name__] = self.state()  # the trainer asks for no state that it has not
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -106,7 +115,7 @@ class TimeLimit(TrainerCallback):
     """Ends training, with a checkpoint, once it has taken so many minutes: for runs of equal time on any machine.
 
     Args:
-        minutes: Since training began, or was resumed.
+        minutes: Since training began, not counting those between an interruption and the resumption.
 
     Raises:
         ValueError: `minutes` is not positive.
@@ -121,7 +130,7 @@ class TimeLimit(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._began = time.monotonic()
+        self._began = time.monotonic() - TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if have_passed(self.minutes, self._began, args):

@@ -1,0 +1,20 @@
+"""Files appear whole or not at all."""
+
+import pytest
+
+from vaswani_transformer.files import write_whole
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    write_whole(tmp_path / "results.json", "before")
+    with open(tmp_path / "results.json", encoding="utf-8") as before:
+        write_whole(tmp_path / "results.json", "grün\n")
+        assert before.read() == "before"
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("results.json", "grün\n".encode())]
+
+
+def test_a_file_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
+    write_whole(tmp_path / "results.json", "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(tmp_path / "results.json", "after \udcff")
+    assert (tmp_path / "results.json").read_text(encoding="utf-8") == "before"
