@@ -33,7 +33,12 @@ def results(row: str, bleu: float, perplexity: float = 5.0, **training) -> dict:
         },
         "validation": {
             "sentences": 1014,
-            "bleu": {"score": bleu, "signature": "nrefs:1|tok:13a"},
+            "bleu": {
+                "score": bleu,
+                "signature": "nrefs:1|tok:13a",
+                "hypothesis_length": 11880,
+                "reference_length": 12000,
+            },
             "perplexity": {"perplexity": perplexity},
         },
     }
@@ -97,23 +102,29 @@ def test_no_rank_correlation_of_two_values_or_of_equal_ones():
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_rows_that_differ_by_far_more_than_chance_agree_with_the_paper_or_contradict_it(sign):
-    found = table3.compare_with_paper(as_in_paper(deviation=1e-3, sign=sign))["agreement"]
+    agreement = table3.compare_with_paper(as_in_paper(deviation=1e-3, sign=sign))["agreement"]
+    found = agreement["bleu"]
     bleu = [bleu for _, bleu in table3.PAPER_SCORES.values()]
     differing = sum(first != second for first, second in itertools.combinations(bleu, 2))
-    assert found["pairs"] == math.comb(len(bleu), 2)
+    assert agreement["pairs"] == math.comb(len(bleu), 2)
     kinds = (found["as_in_paper"], found["against_paper"], found["tied_in_paper"])
     assert kinds == ((differing, 0, 0) if sign > 0 else (0, differing, 0))
     assert found["separated"] == differing
-    assert found["rank_correlation"]["bleu"] == pytest.approx(sign)
-    assert found["rank_correlation"]["perplexity"] == pytest.approx(1)
-    assert found["random_orders_as_good"]["bleu"] == (0 if sign > 0 else 1)
+    assert found["rank_correlation"] == pytest.approx(sign)
+    assert found["random_orders_as_good"] == (0 if sign > 0 else 1)
+    # The perplexities are the paper's, and the same with every seed.
+    found = agreement["perplexity"]
+    perplexities = [perplexity for perplexity, _ in table3.PAPER_SCORES.values()]
+    differing = sum(first != second for first, second in itertools.combinations(perplexities, 2))
+    assert (found["separated"], found["as_in_paper"], found["standard_deviation"]) == (differing, differing, 0)
+    assert found["rank_correlation"] == pytest.approx(1)
 
 
 def test_rows_that_differ_where_the_paper_has_a_tie():
     runs = {row: as_in_paper(1e-3)[row] for row in ("base", "A-h16")}  # both have 25.8
     for run in runs["A-h16"].values():
         run["validation"]["bleu"]["score"] += 1
-    found = table3.compare_with_paper(runs)["agreement"]
+    found = table3.compare_with_paper(runs)["agreement"]["bleu"]
     assert (found["separated"], found["as_in_paper"], found["against_paper"], found["tied_in_paper"]) == (1, 0, 0, 1)
 
 
@@ -128,15 +139,15 @@ def test_rows_are_separate_beyond_twice_the_standard_error():
         for seed, bleu in enumerate(scores["C-N2"]):
             moved["C-N2"][seed]["validation"]["bleu"]["score"] = bleu - 28.05 + 30.4 - distance
         found = table3.compare_with_paper(moved)["agreement"]
-        assert found["separated"] == found["as_in_paper"] == expected
-        assert found["standard_deviation"] == pytest.approx(pooled)
+        assert found["bleu"]["separated"] == found["bleu"]["as_in_paper"] == expected
+        assert found["bleu"]["standard_deviation"] == pytest.approx(pooled)
         assert found["degrees_of_freedom"] == 3
 
 
 def test_one_seed_says_nothing_of_chance():
     runs = {row: {1: seeds[1]} for row, seeds in as_in_paper().items()}
     found = table3.compare_with_paper(runs)
-    assert found["agreement"]["separated"] is found["agreement"]["standard_deviation"] is None
+    assert found["agreement"]["bleu"]["separated"] is found["agreement"]["bleu"]["standard_deviation"] is None
     assert found["rows"]["base"]["bleu"]["standard_deviation"] is None
     assert "nothing is known of chance" in table3.verdict(found)
 
@@ -183,15 +194,21 @@ def test_the_report_has_every_row_beside_the_papers(report, tmp_path):
     table3.write_report(report, tmp_path)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "| A-h1 | num_heads 1, d_k 512, d_v 512 | 1,234,567 | 3,000 | 3 | 5.29 ± 0.00 | 99.80 ± 0.25 |" in text
-    assert "| 99.80 ± 0.25 | -1.80 | 5.29 | 24.9 | -0.9 |" in text
+    assert "| 99.80 ± 0.25 | -1.80 | 0.99 | 5.29 | 24.9 | -0.9 |" in text
     assert "| C-N2 | encoder_layers 2, decoder_layers 2 | 1,234,567 | 3,000 | 3 |" in text
     assert "| base | 3.3 | 1 | 2.0e10 | 4.0e12 | 1.0e12 | 25.0% |" in text
     assert "| paper: base | 720.0 | 8 | 9.5e12 | 3.3e18 | 9.5e17 | 29.0% |" in text
     for fact in ("`python recipes/x.py`", "`abc`", "a machine", "nrefs:1|tok:13a", "29,000", "1,014", "0.25 times"):
         assert fact in text
-    assert "Of 3 pairs of rows 3 differ" in text
+    assert "Of 3 pairs of rows 3 differ in BLEU" in text
+    assert "end too early" not in text
     assert json.loads((tmp_path / "table3.json").read_text(encoding="utf-8")) == report
     assert (tmp_path / "table3.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_says_that_translations_are_short(report):
+    report["rows"]["A-h1"]["length"] = 0.9
+    assert "have 90% of the references' words, those of the row with the longest 99%" in table3.verdict(report)
 
 
 def test_the_picture_shows_the_differences_of_both(report, monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """Table 3 of the paper (6.2), and the cost of Table 2: the numbers, and how the rows of a sweep compare with them."""
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -57,6 +58,7 @@ _SETTINGS = (
     "position_encoding",
 )
 _SOURCES = (("commits", "commit"), ("hardware", "hardware"))
+_SHORT = 0.95  # of the references' length; below it BLEU's brevity penalty takes more than five percent
 _DRAWS = 10_000  # random orders with which the order of the rows is compared
 
 Runs = Mapping[str, Mapping[int, dict[str, Any]]]
@@ -124,9 +126,15 @@ def _summary(name: str, runs: Mapping[int, dict[str, Any]]) -> Row:
         "seeds": sorted(runs),
         "perplexity": _spread([result["validation"]["perplexity"]["perplexity"] for result in results]),
         "bleu": _spread([result["validation"]["bleu"]["score"] for result in results]),
+        "length": fmean(_relative_length(result["validation"]["bleu"]) for result in results),
         "paper": {"perplexity": {"mean": perplexity}, "bleu": {"mean": bleu}},
         "cost": _mean_cost([result["training"] for result in results]),
     }
+
+
+def _relative_length(bleu: dict[str, Any]) -> float:
+    """Of the translations, in that of the references."""
+    return bleu["hypothesis_length"] / bleu["reference_length"]
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
@@ -152,23 +160,23 @@ def agreement(rows: Mapping[str, Row]) -> dict[str, Any]:
         rows: For each "bleu", "perplexity", with "mean", "standard_deviation" and "values", and "paper" with both.
 
     Returns:
-        "rank_correlation" (Spearman's) and "random_orders_as_good", the share of random orders of the rows with at
-        least that correlation, for "bleu" and "perplexity", None where there are less than three rows or all are equal;
-        "standard_deviation" of BLEU over seeds, pooled over the rows, and its "degrees_of_freedom"; of the "pairs" of
-        rows those "separated", by more than twice the standard error of the difference of their mean BLEU; and of these
-        those "as_in_paper", "against_paper", and "tied_in_paper". Without a second seed of any row nothing is known of
-        chance, and the standard deviation and the numbers of separated pairs are None.
+        Both for "bleu" and for "perplexity": "rank_correlation" (Spearman's) and "random_orders_as_good", the share of
+        random orders of the rows with at least that correlation, None where there are less than three rows or all are
+        equal; "standard_deviation" over seeds, pooled over the rows; the number of pairs of rows that are "separated",
+        by more than twice the standard error of the difference of their means; and of these those "as_in_paper",
+        "against_paper", and "tied_in_paper". Without a second seed of any row nothing is known of chance, and the
+        standard deviation and the numbers of separated pairs are None. And for both, the number of "pairs" and the
+        "degrees_of_freedom" of the standard deviation.
     """
-    found: dict[str, Any] = {"rank_correlation": {}, "random_orders_as_good": {}}
-    for score in ("bleu", "perplexity"):
-        ours, paper = ([side[score]["mean"] for side in sides] for sides in (rows.values(), _papers(rows)))
-        correlation, share = rank_correlation(ours, paper)
-        found["rank_correlation"][score], found["random_orders_as_good"][score] = correlation, share
-    return {**found, **_separation([row["bleu"] for row in rows.values()], [row["bleu"] for row in _papers(rows)])}
-
-
-def _papers(rows: Mapping[str, Row]) -> list[dict[str, Any]]:
-    return [row["paper"] for row in rows.values()]
+    found: dict[str, Any] = {
+        "pairs": math.comb(len(rows), 2),
+        "degrees_of_freedom": sum(len(row["bleu"]["values"]) - 1 for row in rows.values()),
+    }
+    for name in ("bleu", "perplexity"):
+        ours, papers = [row[name] for row in rows.values()], [row["paper"][name] for row in rows.values()]
+        correlation, share = rank_correlation(*([score["mean"] for score in scores] for scores in (ours, papers)))
+        found[name] = {"rank_correlation": correlation, "random_orders_as_good": share, **_separation(ours, papers)}
+    return found
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
@@ -189,29 +197,28 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
 
 
 def _separation(scores: Sequence[dict[str, Any]], paper: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    pairs = [(i, j) for i in range(len(scores)) for j in range(i)]
-    found: dict[str, Any] = {"pairs": len(pairs), "degrees_of_freedom": sum(len(row["values"]) - 1 for row in scores)}
-    counts = dict.fromkeys(("separated", "as_in_paper", "against_paper", "tied_in_paper"))
-    if not found["degrees_of_freedom"]:
-        return {**found, "standard_deviation": None, **counts}
+    found: dict[str, Any] = dict.fromkeys(("separated", "as_in_paper", "against_paper", "tied_in_paper"))
+    freedom = sum(len(row["values"]) - 1 for row in scores)
+    if not freedom:
+        return {"standard_deviation": None, **found}
     squares = sum((value - row["mean"]) ** 2 for row in scores for value in row["values"])
-    deviation = math.sqrt(squares / found["degrees_of_freedom"])
-    counts = dict.fromkeys(counts, 0)
-    for i, j in pairs:
+    deviation = math.sqrt(squares / freedom)
+    found = dict.fromkeys(found, 0)
+    for i, j in itertools.combinations(range(len(scores)), 2):
         error = deviation * math.sqrt(1 / len(scores[i]["values"]) + 1 / len(scores[j]["values"]))
         difference = scores[i]["mean"] - scores[j]["mean"]
         if abs(difference) > 2 * error:
             direction = difference * (paper[i]["mean"] - paper[j]["mean"])
             kind = "tied_in_paper" if direction == 0 else "as_in_paper" if direction > 0 else "against_paper"
-            counts["separated"] += 1
-            counts[kind] += 1
-    return {**found, "standard_deviation": deviation, **counts}
+            found["separated"] += 1
+            found[kind] += 1
+    return {"standard_deviation": deviation, **found}
 
 
 def score_table(report: dict[str, Any]) -> list[list[str]]:
     """Table 3 as text: the heading, and a line for each row."""
     reference = report["reference"]
-    scores = ["PPL", "BLEU", f"BLEU - {reference}"]
+    scores = ["PPL", "BLEU", f"BLEU - {reference}", "length"]
     lines = [["row", f"differs from {reference}", "parameters", "steps", "seeds", *scores]]
     lines[0] += [f"paper: {score}" for score in scores]
     for name, row in report["rows"].items():
@@ -226,6 +233,7 @@ def score_table(report: dict[str, Any]) -> list[list[str]]:
                 _with_spread(row["perplexity"]),
                 _with_spread(row["bleu"]),
                 f"{row['bleu']['difference']:+.2f}",
+                f"{row['length']:.2f}",
                 f"{paper['perplexity']['mean']:.2f}",
                 f"{paper['bleu']['mean']:.1f}",
                 f"{paper['bleu']['difference']:+.1f}",
@@ -258,24 +266,36 @@ def cost_table(report: dict[str, Any]) -> list[list[str]]:
 def verdict(report: dict[str, Any]) -> str:
     """What the comparison says, and what it does not, in sentences."""
     found = report["agreement"]
+    named = [(found[score], label) for score, label in (("bleu", "BLEU"), ("perplexity", "perplexity"))]
     ranks = [
-        f"of {label} {found['rank_correlation'][score]:+.2f} (a random order agrees as well in "
-        f"{found['random_orders_as_good'][score]:.0%} of cases)"
-        for score, label in (("bleu", "BLEU"), ("perplexity", "perplexity"))
-        if found["rank_correlation"][score] is not None
+        f"of {label} {score['rank_correlation']:+.2f} (a random order agrees as well in "
+        f"{score['random_orders_as_good']:.0%} of cases)"
+        for score, label in named
+        if score["rank_correlation"] is not None
     ]
-    order = f"Rank correlation with the paper's rows (Spearman): {', '.join(ranks)}." if ranks else ""
-    if found["separated"] is None:
-        chance = "No row has a second seed, so that nothing is known of chance: any difference may be due to it."
-    else:
-        chance = (
-            f"Of {found['pairs']} pairs of rows {found['separated']} differ in BLEU by more than twice the standard "
-            f"error of their difference (standard deviation over seeds, pooled: {found['standard_deviation']:.2f}, "
-            f"{found['degrees_of_freedom']} degrees of freedom): {found['as_in_paper']} of these as in the paper, "
-            f"{found['against_paper']} against it, {found['tied_in_paper']} where it has a tie. "
-            "The order of the others may be chance."
+    sentences = [f"Rank correlation with the paper's rows (Spearman): {', '.join(ranks)}."] if ranks else []
+    if not found["degrees_of_freedom"]:
+        sentences.append(
+            "No row has a second seed, so that nothing is known of chance: any difference may be due to it."
         )
-    return " ".join([order, chance]).strip()
+    else:
+        sentences += [
+            f"Of {found['pairs']} pairs of rows {score['separated']} differ in {label} by more than twice the standard "
+            f"error of their difference (standard deviation over seeds, pooled: {score['standard_deviation']:.2f}, "
+            f"{found['degrees_of_freedom']} degrees of freedom): {score['as_in_paper']} of these as in the paper, "
+            f"{score['against_paper']} against it, {score['tied_in_paper']} where it has a tie."
+            for score, label in named
+        ]
+        sentences.append("The order of the others may be chance.")
+    lengths = [row["length"] for row in report["rows"].values()]
+    if min(lengths) < _SHORT:
+        sentences.append(
+            f"The translations of the row with the shortest have {min(lengths):.0%} of the references' words, those of "
+            f"the row with the longest {max(lengths):.0%}: of models that know little yet, the search finds sentences "
+            "that end too early, down to empty ones, and BLEU says as much of that as of the words. Perplexity, for "
+            "which nothing is searched, does not."
+        )
+    return " ".join(sentences)
 
 
 def as_markdown(report: dict[str, Any]) -> str:
