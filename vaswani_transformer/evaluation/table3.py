@@ -218,8 +218,8 @@ def _separation(scores: Sequence[dict[str, Any]], paper: Sequence[dict[str, Any]
 def score_table(report: dict[str, Any]) -> list[list[str]]:
     """Table 3 as text: the heading, and a line for each row."""
     reference = report["reference"]
-    scores = ["PPL", "BLEU", f"BLEU - {reference}", "length"]
-    lines = [["row", f"differs from {reference}", "parameters", "steps", "seeds", *scores]]
+    scores = ["PPL", "BLEU", f"BLEU - {reference}"]
+    lines = [["row", f"differs from {reference}", "parameters", "steps", "seeds", *scores, "length"]]
     lines[0] += [f"paper: {score}" for score in scores]
     for name, row in report["rows"].items():
         paper = row["paper"]
@@ -320,7 +320,7 @@ def as_markdown(report: dict[str, Any]) -> str:
             "\n".join(f"- {fact}" for fact in facts),
             "## Scores (Table 3)",
             _markdown_table(score_table(report)),
-            "±: standard deviation over seeds. The data, the scores and the sizes are not the paper's, so that "
+            "±: standard deviation over seeds; length: that of the translations, in that of the references. The data, the scores and the sizes are not the paper's, so that "
             "differences between rows can be compared, and values cannot. What follows is said of this corpus, these "
             "sizes and this budget: where the order is another, the paper's may still hold at its own.",
             verdict(report),
