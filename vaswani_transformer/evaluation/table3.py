@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from transformers import PreTrainedConfig
 
@@ -94,8 +95,9 @@ def compare_with_paper(runs: Runs) -> dict[str, Any]:
         row["differs"] = {
             setting: value for setting, value in row["settings"].items() if value != first["settings"][setting]
         }
-        for score, base in ((row["bleu"], first["bleu"]), (row["paper"]["bleu"], first["paper"]["bleu"])):
-            score["difference"] = score["mean"] - base["mean"]
+        for name in ("bleu", "perplexity"):
+            for score, base in ((row[name], first[name]), (row["paper"][name], first["paper"][name])):
+                score["difference"] = score["mean"] - base["mean"]
     results = [result for by_seed in runs.values() for result in by_seed.values()]
     return {
         "reference": reference,
@@ -320,11 +322,12 @@ def as_markdown(report: dict[str, Any]) -> str:
             "\n".join(f"- {fact}" for fact in facts),
             "## Scores (Table 3)",
             _markdown_table(score_table(report)),
-            "±: standard deviation over seeds; length: that of the translations, in that of the references. The data, the scores and the sizes are not the paper's, so that "
-            "differences between rows can be compared, and values cannot. What follows is said of this corpus, these "
+            "±: standard deviation over seeds; length: that of the translations, in that of the references. The data, "
+            "the scores and the sizes are not the paper's, so that differences between rows can be compared, and "
+            "values cannot. What follows is said of this corpus, these "
             "sizes and this budget: where the order is another, the paper's may still hold at its own.",
             verdict(report),
-            "![BLEU beside the paper's](table3.png)",
+            "![Both scores beside the paper's](table3.png)",
             "## Cost of a training (Table 2)",
             _markdown_table(cost_table(report)),
             "A multiply-add is two operations. The rate is that of large matrix products on one device, measured after "
@@ -341,23 +344,27 @@ def _markdown_table(lines: Sequence[Sequence[str]]) -> str:
 
 
 def plot_rows(report: dict[str, Any], path: str | Path) -> None:
-    """Draw BLEU relative to the reference row, with the spread over seeds, and the paper's, as a PNG file."""
+    """Draw both scores relative to the reference row, with the spread over seeds, and the paper's, as a PNG file."""
     rows = report["rows"]
-    figure = Figure(figsize=(2 + 0.9 * max(len(rows), 4), 4.5), layout="constrained")
-    axes = figure.subplots()
-    scores = [row["bleu"] for row in rows.values()]
-    deviations = [score["standard_deviation"] or 0.0 for score in scores]
+    figure = Figure(figsize=(2 + 0.9 * max(len(rows), 4), 7), layout="constrained")
+    panels = figure.subplots(2, 1, sharex=True)
+    for axes, name, label in zip(panels, ("bleu", "perplexity"), ("BLEU", "perplexity"), strict=True):
+        _draw_differences(axes, [row[name] for row in rows.values()], [row["paper"][name] for row in rows.values()])
+        axes.set_ylabel(f"{label} relative to {report['reference']}")
+    panels[1].set_xticks(range(len(rows)), list(rows), rotation=30, ha="right")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.savefig(path, dpi=120)
+
+
+def _draw_differences(axes: Axes, scores: Sequence[dict[str, Any]], papers: Sequence[dict[str, Any]]) -> None:
+    places, deviations = range(len(scores)), [score["standard_deviation"] or 0.0 for score in scores]
     label = "this sweep, ± standard deviation over seeds" if any(deviations) else "this sweep, one seed"
     heights = [score["difference"] for score in scores]
-    axes.bar(range(len(rows)), heights, 0.6, yerr=deviations, capsize=4, color="tab:blue", alpha=0.7, label=label)
-    paper = [row["paper"]["bleu"]["difference"] for row in rows.values()]
-    axes.plot(range(len(rows)), paper, "D", color="tab:orange", markeredgecolor="white", markersize=9, label="paper")
+    axes.bar(places, heights, 0.6, yerr=deviations, capsize=4, color="tab:blue", alpha=0.7, label=label)
+    paper = [score["difference"] for score in papers]
+    axes.plot(places, paper, "D", color="tab:orange", markeredgecolor="white", markersize=9, label="paper")
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(rows)), list(rows), rotation=30, ha="right")
-    axes.set_ylabel(f"BLEU relative to {report['reference']}")
     axes.grid(axis="y", alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)
 
 
 def write_report(report: dict[str, Any], directory: Path) -> None:
