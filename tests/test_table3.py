@@ -4,11 +4,13 @@ import copy
 import itertools
 import json
 import math
+import re
 import statistics
 
 import pandas
 import pytest
 import torch
+from conftest import REPOSITORY
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.configuration_vaswani import PAPER_VARIANTS
@@ -193,6 +195,8 @@ def report() -> dict:
 def test_the_report_has_every_row_beside_the_papers(report, tmp_path):
     table3.write_report(report, tmp_path)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    for table in (table3.score_table(report), table3.cost_table(report)):
+        assert {len(line) for line in table} == {len(table[0])}
     assert "| A-h1 | num_heads 1, d_k 512, d_v 512 | 1,234,567 | 3,000 | 3 | 5.29 ± 0.00 | 99.80 ± 0.25 |" in text
     assert "| 99.80 ± 0.25 | -1.80 | 0.99 | 5.29 | 24.9 | -0.9 |" in text
     assert "| C-N2 | encoder_layers 2, decoder_layers 2 | 1,234,567 | 3,000 | 3 |" in text
@@ -206,6 +210,14 @@ def test_the_report_has_every_row_beside_the_papers(report, tmp_path):
     assert (tmp_path / "table3.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_published_report_is_made_of_the_numbers_beside_it():
+    published = REPOSITORY / "model_cards" / "table3.json"
+    report = json.loads(published.read_text(encoding="utf-8"))
+    assert published.with_suffix(".md").read_text(encoding="utf-8") == table3.as_markdown(report)
+    assert published.with_suffix(".png").exists()
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in report["commits"]), "recorded, and clean"
+
+
 def test_the_report_says_that_translations_are_short(report):
     report["rows"]["A-h1"]["length"] = 0.9
     assert "have 90% of the references' words, those of the row with the longest 99%" in table3.verdict(report)
@@ -215,10 +227,13 @@ def test_the_picture_shows_the_differences_of_both(report, monkeypatch, tmp_path
     drawn = []
     monkeypatch.setattr(table3.Figure, "savefig", lambda figure, *args, **kwargs: drawn.append(figure))
     table3.plot_rows(report, tmp_path / "unused.png")
-    axes = drawn[0].axes[0]
+    axes, below = drawn[0].axes
+    assert [bar.get_height() for bar in below.patches] == pytest.approx([0, 0.37, 1.19])
+    (paper,) = [line for line in below.lines if line.get_label() == "paper"]
+    assert list(paper.get_ydata()) == pytest.approx([0, 0.37, 1.19])
     assert [bar.get_height() for bar in axes.patches] == pytest.approx([0, -1.8, -4.2])
     (paper,) = [line for line in axes.lines if line.get_label() == "paper"]
     assert list(paper.get_ydata()) == pytest.approx([0, -0.9, -2.1])
     spread = [segment[:, 1] for segment in axes.collections[0].get_segments()]
     assert [end for ends in spread for end in ends] == pytest.approx([-0.25, 0.25, -2.05, -1.55, -4.45, -3.95])
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["base", "A-h1", "C-N2"]
+    assert [label.get_text() for label in below.get_xticklabels()] == ["base", "A-h1", "C-N2"]
