@@ -11,6 +11,8 @@ import pytest
 from conftest import REPOSITORY
 from hub_server import HubServer, Repository
 
+from vaswani_transformer.data.phrasebook import phrasebook
+
 
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "model_cards").glob("*.md"))]
 
@@ -19,13 +21,13 @@ DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "model_cards").glob
 CHANGES = {
     "train_wmt.py": (
         {
-            "train": "phrasebook",
-            "validation": "phrasebook",
-            "test": "phrasebook",
+            "train": "train.en train.de",
+            "validation": "test.en test.de",
+            "test": "test.en test.de",
             "target_language": "de",
             "num_proc": "1",
             "tokenizer_model": "bpe",
-            "vocab_size": "600",
+            "vocab_size": "320",
             "encoder_layers": "1",
             "decoder_layers": "1",
             "d_model": "16",
@@ -42,12 +44,12 @@ CHANGES = {
     ),
     "prepare_data.py": (
         {
-            "train": "phrasebook",
-            "validation": "phrasebook",
-            "test": "phrasebook",
+            "train": "train.en train.de",
+            "validation": "test.en test.de",
+            "test": "test.en test.de",
             "target_language": "de",
             "tokenizer_model": "bpe",
-            "vocab_size": "600",
+            "vocab_size": "320",
             "num_proc": "1",
             "prepared": "out",
         },
@@ -55,10 +57,10 @@ CHANGES = {
     ),
     "reproduce_table3.py": (
         {
-            "train": "phrasebook",
-            "validation": "phrasebook",
-            "test": "phrasebook",
-            "vocab_size": "600",
+            "train": "train.en train.de",
+            "validation": "test.en test.de",
+            "test": "test.en test.de",
+            "vocab_size": "320",
             "rows": "C-N2",
             "seeds": "1",
             "width": "0.0625",
@@ -101,6 +103,10 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "runs" / "demo").symlink_to(saved_model)
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
     (tmp_path / "path" / "to" / "this" / "directory").symlink_to(saved_model)
+    for split, size in (("train", 300), ("test", 6)):
+        for side, language in enumerate(("en", "de")):
+            lines = "".join(f"{pair[side]}\n" for pair in phrasebook(split)[:size])
+            (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
     (tmp_path / "news.en").write_text("The old man reads a book.\n\nDogs!\n", encoding="utf-8")
     (tmp_path / "reference.de").write_text("Der alte Mann liest ein Buch.\n\nHunde!\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -153,7 +159,7 @@ def test_command_runs(command, workspace):
     if words[script] == "recipes/convert.py":
         save_marian(workspace / "opus-mt")
     changes, product = CHANGES[Path(words[script]).name]
-    overrides = [word for name, value in changes.items() for word in (f"--{name}", value)]
+    overrides = [word for name, value in changes.items() for word in (f"--{name}", *value.split())]
     launcher = [sys.executable]
     if words[0] == "accelerate":
         assert words[1] == "launch"
