@@ -194,18 +194,29 @@ def test_what_cannot_be_pushed_is_refused_before_training(hub, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("repository", ["user/en-de", "closed/new", "user/closed", "not a name"])
-def test_a_repository_must_be_writable(hub, tmp_path, repository):
+@pytest.mark.parametrize(
+    ("token", "names"), [(None, ["user/en-de"]), ("hf_right", ["closed/new", "user/closed", "not a name"])]
+)
+def test_a_repository_must_be_writable(hub, tmp_path, token, names):
     """Also one that exists already, which `create_repo` alone does not ask."""
     hub.repositories["user/closed"] = Repository("user/closed")
     hub.repositories["user/closed"].commit({}, "initial commit")
     hub.read_only = {"closed", "user/closed"}
-    script = f"from vaswani_transformer.hub import prepare_repository; prepare_repository({repository!r})"
-    token = None if repository == "user/en-de" else "hf_right"
+    script = f"""
+from vaswani_transformer.hub import prepare_repository
+for name in {names}:
+    try:
+        prepare_repository(name)
+    except ValueError as error:
+        print(error)
+"""
     result = run(["-c", script], hub.environment(tmp_path, token), tmp_path)
     hub.read_only = set()
-    assert f"ValueError: hub_model_id: cannot write to {repository} on the Hub" in result.stderr.splitlines()[-1]
-    assert "hf auth login" in result.stderr.splitlines()[-1]
+    messages = result.stdout.splitlines()
+    assert len(messages) == len(names), result.stderr
+    for name, message in zip(names, messages, strict=True):
+        assert message.startswith(f"hub_model_id: cannot write to {name} on the Hub")
+        assert "hf auth login" in message
 
 
 @pytest.mark.parametrize("trouble", ["drop_uploads", "fail_commits"])
