@@ -52,7 +52,7 @@ from vaswani_transformer.evaluation.table3 import (
     verdict,
     write_report,
 )
-from vaswani_transformer.files import write_whole
+from vaswani_transformer.files import read_json, write_whole
 from vaswani_transformer.hub import describe_run
 
 
@@ -348,14 +348,6 @@ def finished(directory: Path, row: str) -> dict[int, dict[str, Any]]:
     seeds = [int(path.name.removeprefix("seed-")) for path in (directory / row).glob("seed-*")]
     found = {seed: Job(row, seed, directory).results for seed in seeds}
     return {seed: results for seed, results in found.items() if results is not None}
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What a file holds; None if there is none, or only the beginning of one."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
 
 
 if __name__ == "__main__":

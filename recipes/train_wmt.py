@@ -58,7 +58,7 @@ from vaswani_transformer.evaluation import (
     training_cost,
     translate_corpus,
 )
-from vaswani_transformer.files import write_whole
+from vaswani_transformer.files import read_json, write_whole
 from vaswani_transformer.hub import describe_run, prepare_repository, push_or_explain, write_model_card
 from vaswani_transformer.training import (
     TimeLimit,
@@ -245,10 +245,8 @@ def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
 
 def scored_steps(directory: Path) -> int:
     """Steps of the training whose results lie in a directory; 0 if there are none."""
-    try:
-        return json.loads((directory / "all_results.json").read_text(encoding="utf-8"))["training"]["steps"]
-    except (FileNotFoundError, json.JSONDecodeError):
-        return 0
+    results = read_json(directory / "all_results.json")
+    return results["training"]["steps"] if results else 0
 
 
 def load_data(data_args: DataArguments, output_dir: str, checkpoint: str | None) -> TrainingData:

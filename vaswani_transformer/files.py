@@ -1,7 +1,9 @@
 """Files that appear whole or not at all."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 
 def write_whole(path: str | Path, text: str) -> None:
@@ -13,3 +15,11 @@ def write_whole(path: str | Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def read_json(path: str | Path) -> dict[str, Any] | None:
+    """What a file holds; None if there is none, or only the beginning of one."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
