@@ -6,6 +6,7 @@ FOLDER holds `model` and `tokenizer`; each process leaves its findings there, in
 """
 
 import random
+import shutil
 import sys
 import time
 from collections import defaultdict
@@ -35,6 +36,7 @@ NUM_ROWS = 30
 EPOCHS = 2
 STEPS_AN_EPOCH = 5  # of the rows and token budgets below
 RESUME_FROM = 8  # in the middle of the second
+DROPOUT = 0.1
 
 
 def make_rows() -> list[dict[str, list[int]]]:
@@ -138,6 +140,32 @@ class Clock(TrainerCallback):
         time.monotonic = self.real
 
 
+class MaskRecorder(TrainerCallback):
+    """Keeps the dropout mask that the generator would give next, at the beginning of every step."""
+
+    def __init__(self) -> None:
+        self.masks: list[torch.Tensor] = []
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        generator = torch.Generator()
+        generator.set_state(torch.get_rng_state())  # a copy, so that the training draws what it would have drawn
+        self.masks.append(torch.rand(10_000, generator=generator) < DROPOUT)
+
+
+def masks_without_states(
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, folder: Path
+) -> list[torch.Tensor]:
+    """Masks of a training resumed from a checkpoint without these ranks' generators, as one of another number has."""
+    checkpoint = folder / "foreign" / f"checkpoint-{RESUME_FROM}"
+    if torch.distributed.get_rank() == 0:
+        found = folder / "whole" / checkpoint.name
+        shutil.copytree(found, checkpoint, ignore=shutil.ignore_patterns("rng_state_*"))
+    torch.distributed.barrier()
+    masks = MaskRecorder()
+    make_trainer(model, tokenizer, folder / "foreign", callbacks=[masks]).train(resume_from_checkpoint=str(checkpoint))
+    return masks.masks
+
+
 class BarSeen(TrainerCallback):
     def __init__(self, progress: TrainingProgress) -> None:
         self.progress = progress
@@ -162,8 +190,9 @@ def main(folder: Path) -> None:
     # The second process's clock says at every step that it is time to save.
     rank = torch.distributed.get_rank()
     clock, averaging, progress = Clock((60, 3600)[rank]), CheckpointAveraging(2, every_minutes=4), TrainingProgress()
+    masks = MaskRecorder()
     trainer = make_trainer(
-        model(dropout=0.1), tokenizer, folder / "whole", callbacks=[clock, averaging], eval_strategy="epoch"
+        model(dropout=DROPOUT), tokenizer, folder / "whole", callbacks=[clock, averaging, masks], eval_strategy="epoch"
     )
     trainer.remove_callback(ProgressCallback)
     trainer.add_callback(progress)
@@ -181,13 +210,20 @@ def main(folder: Path) -> None:
         "averaged": [directory.name for directory in averaging.averaged],
         "weights": trainer.model.state_dict(),
         "bar": bar.seen,
+        "masks": masks.masks,
     }
 
     averaging = CheckpointAveraging(2, every_minutes=1000)
-    resumed = make_trainer(model(dropout=0.1), tokenizer, folder / "whole", callbacks=[averaging])
+    masks = MaskRecorder()
+    resumed = make_trainer(model(dropout=DROPOUT), tokenizer, folder / "whole", callbacks=[averaging, masks])
     try:
         resumed.train(resume_from_checkpoint=str(folder / "whole" / f"checkpoint-{RESUME_FROM}"))
-        findings["resumed"] = {"rows": resumed.rows_by_epoch(), "weights": resumed.model.state_dict()}
+        findings["resumed"] = {
+            "rows": resumed.rows_by_epoch(),
+            "weights": resumed.model.state_dict(),
+            "masks": masks.masks,
+        }
+        findings["without_states"] = masks_without_states(model(dropout=DROPOUT), tokenizer, folder)
     except RuntimeError as error:
         if "tagged with cpu:" not in str(error):
             raise

@@ -16,6 +16,7 @@ import torch
 import transformers
 from datasets import Dataset
 from distributed_step import (
+    DROPOUT,
     EPOCHS,
     NUM_ROWS,
     RESUME_FROM,
@@ -191,6 +192,27 @@ def test_resuming_ends_in_the_same_weights_on_two_processes(two_processes: list[
     for found in two_processes:
         assert found["resumed"]["rows"] == {1: found["rows"][1][RESUME_FROM - STEPS_AN_EPOCH :]}
         assert_equal_weights(found["resumed"]["weights"], found["weights"])
+
+
+# Dropout masks.
+
+
+def agreement(first: list[torch.Tensor], second: list[torch.Tensor]) -> list[float]:
+    return [(mask == other).double().mean().item() for mask, other in zip(first, second, strict=True)]
+
+
+def test_ranks_draw_independent_masks(two_processes: list[dict[str, Any]]) -> None:
+    """Independent masks agree where both drop or both keep; 0.02 is five standard deviations."""
+    independent = pytest.approx(DROPOUT**2 + (1 - DROPOUT) ** 2, abs=0.02)
+    assert agreement(*(found["masks"] for found in two_processes)) == [independent] * EPOCHS * STEPS_AN_EPOCH
+    if two_processes[0]["resumed"] is None:
+        pytest.skip("this transformers cannot resume what two processes have saved on CPU")
+    for found in two_processes:
+        assert agreement(found["resumed"]["masks"], found["masks"][RESUME_FROM:]) == [1.0, 1.0]
+    first, second = (found["without_states"] for found in two_processes)
+    assert agreement(first, second) == [independent] * 2, "of a checkpoint that lacks their states"
+    for found in two_processes:
+        assert agreement(found["without_states"][:1], found["masks"][:1]) == [independent], "the first step's"
 
 
 # Logs and checkpoints.

@@ -5,6 +5,7 @@ from .callbacks import TimeLimit, TrainingProgress, TrainingTotals
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
 from .processes import leave_process_group
+from .randomness import SeedByRank
 from .schedule import NoamSchedule, noam_learning_rate
 from .trainer import VaswaniTrainer, VaswaniTrainingArguments
 
@@ -13,6 +14,7 @@ __all__ = [
     "CheckpointAveraging",
     "LabelSmoothedLoss",
     "NoamSchedule",
+    "SeedByRank",
     "TimeLimit",
     "TrainingProgress",
     "TrainingTotals",

@@ -23,6 +23,7 @@ from transformers import (
 from ..data.batching import TokenBudgetBatchSampler
 from .callbacks import TrainingTotals
 from .loss import LabelSmoothedLoss
+from .randomness import SeedByRank
 
 
 @dataclass
@@ -79,6 +80,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         super().__init__(model, args, **kwargs)
         self.batch_sampler: TokenBudgetBatchSampler | None = None
         self._planned_for: tuple[Dataset, dict[str, int]] | None = None
+        self.add_callback(SeedByRank())
         self.add_callback(TrainingTotals())
         self._start_interval()
         self.add_callback(_EpochOfSampler(self))

@@ -1,0 +1,33 @@
+"""Seeds of the generators that dropout draws from, one for each rank or virtual rank."""
+
+import numpy as np
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
+
+
+def derived_seed(*numbers: int) -> int:
+    """Hash of non-negative integers: a seed of 32 bits."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+class SeedByRank(TrainerCallback):
+    """Seeds the generators of each rank from (seed, rank, step) when training begins.
+
+    The trainer seeds all ranks alike, so that their initial weights are equal. Their dropout masks, however, must be
+    independent: equal masks on n ranks have the noise of a batch n times smaller. A resumed training then loads the
+    generators' states from its checkpoint; a rank that the checkpoint has no state for, since it was written by another
+    number of processes, keeps the seed from (seed, rank, step). One process that starts at step 0 is left as it is.
+
+    `VaswaniTrainer` has it already; the stock trainer takes it as a callback.
+    """
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        if args.world_size > 1 or state.global_step > 0:
+            set_seed(derived_seed(args.seed, args.process_index, state.global_step))
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        if args.world_size > 1:
+            set_seed(args.seed)  # the sampler of a second training takes its seed from the generator
