@@ -1,0 +1,152 @@
+"""Programs that are forked behave as those that are started afresh."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from helpers import run_python, run_ranks, start_python
+
+
+# What a program can see of how it was started.
+PROBE = """
+import json, os, signal, sys
+numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD]
+print(json.dumps({
+    "arguments": sys.argv, "original": sys.orig_argv[1:], "path": sys.path[0], "folder": os.getcwd(),
+    "environment": {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}, "stdin": sys.stdin.read(),
+    "name": __name__, "file": __file__, "group": os.getpgid(0), "session": os.getsid(0), "parent": os.getppid(),
+    "signals": [str(signal.getsignal(number)) for number in numbers],
+    "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "open": sorted(os.listdir("/proc/self/fd")),
+    "encodings": [stream.encoding for stream in (sys.stdin, sys.stdout, sys.stderr)],
+    "threads": len(os.listdir("/proc/self/task")),
+}))
+print("größer", file=sys.stderr)
+"""
+FORKED = pytest.mark.skipif(sys.platform != "linux", reason="programs are forked on Linux alone")
+
+
+@pytest.fixture
+def script(tmp_path: Path):
+    def script(code: str) -> Path:
+        path = tmp_path / "program.py"
+        path.write_text(code, encoding="utf-8")
+        return path
+
+    return script
+
+
+def run_afresh(*arguments: object, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False, **options)
+
+
+def is_forked(process: subprocess.CompletedProcess) -> bool:
+    return json.loads(process.stdout)["forked"]
+
+
+WHETHER_FORKED = "import sys, json; print(json.dumps({'forked': 'transformers' in sys.modules}))"
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_a_fork_sees_what_a_fresh_process_does(script, tmp_path, module):
+    program = script(PROBE)
+    arguments = ["-m", program.stem] if module else [program]
+    arguments += ["--name", "two words", ""]
+    environment = {**os.environ, "RANK": "3"}
+    del environment["TOKENIZERS_PARALLELISM"]
+    folder = tmp_path if module else tmp_path / "elsewhere"
+    folder.mkdir(exist_ok=True)
+    done = run_python(arguments, environment=environment, folder=folder, stdin="ein\nzwei")
+    expected = run_afresh(*arguments, env=environment, cwd=folder, input="ein\nzwei")
+    assert json.loads(done.stdout) == json.loads(expected.stdout)
+    assert (done.returncode, done.stderr) == (0, "größer\n")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise SystemExit",
+        "raise SystemExit(3)",
+        "raise SystemExit('program.py: what to do')",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import os; os._exit(7)",
+        "import atexit, sys; atexit.register(print, 'last'); sys.stdout.write('first ')",
+        "import threading, time; threading.Timer(0.1, print, ['from a thread']).start()",
+        "import multiprocessing as m; m.get_context('fork').Process(target=print, args=['child']).start()",
+    ],
+)
+def test_a_fork_ends_as_a_fresh_process_does(script, code):
+    done, expected = run_python([script(code)]), run_afresh(script(code))
+    assert (done.returncode, done.stdout, done.stderr) == (expected.returncode, expected.stdout, expected.stderr)
+
+
+def test_an_error_is_a_traceback_and_status_1(script):
+    done = run_python([script("[][1]")])
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "IndexError: list index out of range"
+
+
+@FORKED
+def test_scripts_and_modules_are_forked(script, tmp_path):
+    program = script(WHETHER_FORKED)
+    assert is_forked(run_python([program]))
+    assert is_forked(run_python(["-m", program.stem], folder=tmp_path))
+    assert not is_forked(run_python(["-c", WHETHER_FORKED]))
+
+
+@FORKED
+@pytest.mark.parametrize(
+    ("name", "forked"), [("RANK", True), ("TORCHELASTIC_RUN_ID", True), ("HF_HOME", False), ("PYTHONPATH", False)]
+)
+def test_other_variables_of_imports_need_a_fresh_process(script, monkeypatch, name, forked):
+    program = script(WHETHER_FORKED)
+    assert is_forked(run_python([program], environment={**os.environ, name: "/another"})) == forked
+    monkeypatch.setenv(name, "/another")
+    assert is_forked(run_python([program])) == forked
+
+
+def test_signals_reach_the_program(script):
+    code = "import os, signal, sys\nprint(os.getpid(), flush=True)\nsignal.pause()"
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process = start_python([script(code)])
+        assert int(process.stdout.readline()) == process.pid
+        assert psutil.Process(process.pid).ppid() == os.getpid()
+        assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(60) == -number
+        process.communicate()
+    interrupted = start_python([script(code)])
+    interrupted.stdout.readline()
+    interrupted.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in interrupted.communicate(timeout=60)[1]
+
+
+def test_a_program_that_does_not_end_is_killed(script):
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_python([script("import time; time.sleep(1000)")], timeout=1)
+    assert not [child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE]
+
+
+def test_ranks_are_one_group(script):
+    code = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+number = torch.tensor(dist.get_rank() + 1)
+dist.all_reduce(number)
+print(dist.get_rank(), dist.get_world_size(), number.item())
+dist.destroy_process_group()
+"""
+    ranks = run_ranks([script(code)], 3)
+    assert [rank.stdout for rank in ranks] == [f"{number} 3 6\n" for number in range(3)]
+
+
+def test_ranks_end_when_one_of_them_fails(script):
+    code = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('rank 1: lost')\ntime.sleep(1000)"
+    first, second = run_ranks([script(code)], 2)
+    assert (first.returncode, second.returncode) == (-signal.SIGKILL, 1)
+    assert second.stderr == "rank 1: lost\n"

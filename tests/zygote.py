@@ -1,0 +1,232 @@
+"""A process that has imported the libraries once, and forks one program after another.
+
+Importing torch and transformers takes far longer than the programs that tests start. `Program` is a `subprocess.Popen`
+that asks such a process for a fork instead. The fork becomes a child of the caller, with the process id, streams,
+signals and exit status that a process started with exec would have.
+
+Differences from a real process: the libraries are imported already, hashes are seeded as in the zygote, and
+`/proc/PID/cmdline` is the zygote's. A program that is about these needs a fresh interpreter (see `can_fork`).
+"""
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+PRELOADED = (
+    "accelerate.commands.launch",
+    "ctranslate2",
+    "evaluate",
+    "matplotlib.pyplot",
+    "rich.console",
+    "sacrebleu",
+    "tensorboard",
+    "torch.distributed.nn",
+    "torch.distributed.run",
+    "torch.utils.tensorboard",
+    "transformers.trainer_seq2seq",
+    "transformers.models.auto.modeling_auto",
+    "transformers.pipelines",
+    "transformers.integrations",
+    "vaswani_transformer.data.preparation",
+    "vaswani_transformer.evaluation",
+    "vaswani_transformer.hub",
+    "vaswani_transformer.training",
+)
+# Arrow's allocator has a thread of its own, which ends in a fork.
+HARMLESS_THREADS = {"jemalloc_bg_thd"}
+# Variables that nothing reads while it is imported, and which may therefore differ from the zygote's.
+LATE_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "PYTEST_CURRENT_TEST", "TOKENIZERS_PARALLELISM", "COLUMNS", "_"}
+LATE_VARIABLES |= {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "NCCL_ASYNC_ERROR_HANDLING"}
+LATE_VARIABLES |= {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"}
+LATE_PREFIXES = ("ACCELERATE_", "TORCHELASTIC_", "TORCH_NCCL_")
+# A test may have changed its own later.
+ENVIRONMENT = dict(os.environ)
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def can_fork(arguments: Sequence[str], environment: Mapping[str, str] | None) -> bool:
+    """Whether `python *arguments` may be a fork: not code (`-c`), and no variable that is read by an import differs."""
+    if sys.platform != "linux" or ENVIRONMENT.get("OMP_NUM_THREADS") != "1":  # with more, imports start threads
+        return False
+    if arguments[0].startswith("-") and arguments[0] != "-m":
+        return False
+    changed = {*(os.environ if environment is None else environment).items()} ^ {*ENVIRONMENT.items()}
+    return all(name in LATE_VARIABLES or name.startswith(LATE_PREFIXES) for name, _ in changed)
+
+
+@dataclass(frozen=True)
+class Request:
+    """`python *arguments` in a folder, in the process group `group`, or, if that is 0, in a session of its own."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+    group: int
+
+
+class Zygote:
+    """The resident process, started when it is first needed, and ended with this process."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen | None = None
+
+    def fork(self, request: Request, streams: Sequence[int]) -> int:
+        """Process id of a fork that does what is requested; it is a child of this process."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self._address())
+            # A process whose parent has ended becomes a child of the nearest ancestor that asks for it.
+            _adopt_orphans(True)
+            try:
+                socket.send_fds(connection, [b"-"], list(streams))
+                connection.sendall(json.dumps(asdict(request)).encode())
+                connection.shutdown(socket.SHUT_WR)
+                reply = connection.makefile().read()  # its end: the parent has ended
+            finally:
+                _adopt_orphans(False)
+        if not reply:
+            raise RuntimeError("the zygote has ended; see its messages above")
+        return int(reply)
+
+    def _address(self) -> str:
+        if self._process is None:
+            self._folder = tempfile.mkdtemp(prefix="zygote-")
+            path = f"{self._folder}/socket"
+            command = [sys.executable, __file__, path]
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(command, env=ENVIRONMENT, stdin=pipe, stdout=pipe)
+            atexit.register(self.close)
+            if self._process.stdout.readline() != b"ready\n":
+                raise RuntimeError("the zygote has not started; see its messages above")
+        return f"{self._folder}/socket"
+
+    def close(self) -> None:
+        self._process.communicate()  # the end of its standard input ends it
+        Path(self._folder, "socket").unlink(missing_ok=True)
+        Path(self._folder).rmdir()
+
+
+ZYGOTE = Zygote()
+
+
+class Program(subprocess.Popen):
+    """`subprocess.Popen(["python", *arguments])`, but forked from the zygote.
+
+    Args:
+        arguments: A script, or `-m` and a module, and its arguments.
+        options: Those of `subprocess.Popen` for streams, text, `env` and `cwd`.
+    """
+
+    def __init__(self, arguments: Sequence[str], **options: Any) -> None:
+        self._arguments = list(arguments)
+        super().__init__([sys.executable, *arguments], **options)
+
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest: Any) -> None:
+        # All that `Popen` does to start a process; the pipes' ends are -1 where a stream is inherited.
+        pipes, new_session = rest[3:9], rest[14]
+        streams = [end if end != -1 else number for number, end in enumerate((pipes[0], pipes[3], pipes[5]))]
+        environment = dict(os.environ if env is None else env)
+        folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
+        request = Request(self._arguments, environment, folder, 0 if new_session else os.getpgid(0))
+        try:
+            self.pid = ZYGOTE.fork(request, streams)
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*pipes)
+
+
+def _adopt_orphans(adopt: bool) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
+
+
+# The zygote's side.
+
+
+def _preload() -> None:
+    for name in PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    tasks = Path("/proc/self/task")
+    threads = {Path(task, "comm").read_text().strip() for task in tasks.iterdir() if task.name != str(os.getpid())}
+    if not threads <= HARMLESS_THREADS:
+        raise RuntimeError(f"an import has started threads, so that forks are unsafe: {sorted(threads)}")
+    gc.collect()
+    gc.freeze()  # pages stay shared
+
+
+def _serve(path: str) -> Request | None:
+    """Answer requests; returns in each fork, with its request, and in the zygote, with nothing, at its end."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    print("ready", flush=True)
+    while True:
+        ready, _, _ = select.select([listener, 0], [], [])
+        if 0 in ready:  # the tests have ended
+            return None
+        connection, _ = listener.accept()
+        _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+        request = Request(**json.loads(connection.makefile().read()))
+        parent = os.fork()
+        if not parent:
+            child = os.fork()
+            if child:
+                connection.sendall(str(child).encode())
+                os._exit(0)
+            connection.close()
+            listener.close()
+            _attach(request, streams)
+            return request
+        os.waitpid(parent, 0)
+        connection.close()
+        for stream in streams:
+            os.close(stream)
+
+
+def _attach(request: Request, streams: Sequence[int]) -> None:
+    """Take the streams, process group, folder and environment that the request names."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    for stream in streams:
+        if stream > 2:
+            os.close(stream)
+    os.setpgid(0, request.group) if request.group else os.setsid()
+    os.chdir(request.folder)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _run(arguments: Sequence[str]) -> None:
+    """What the interpreter does with its arguments."""
+    sys.orig_argv = [sys.executable, *arguments]
+    if arguments[0] == "-m":
+        sys.argv = list(arguments[1:])
+        sys.path[0] = os.getcwd()
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(arguments)
+        sys.path[0] = os.path.dirname(os.path.realpath(arguments[0]))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # typed at a terminal, it is for the tests
+    _preload()
+    if (request := _serve(sys.argv[1])) is not None:
+        _run(request.arguments)
