@@ -61,6 +61,7 @@ from vaswani_transformer.evaluation import (
 from vaswani_transformer.files import read_json, write_whole
 from vaswani_transformer.hub import describe_run, prepare_repository, push_or_explain, write_model_card
 from vaswani_transformer.training import (
+    DivergenceError,
     TimeLimit,
     TrainingProgress,
     TrainingTotals,
@@ -146,7 +147,10 @@ REPORTED_SETTINGS = (
 
 
 def main() -> None:
-    run(*RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse())
+    try:
+        run(*RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse())
+    except DivergenceError as error:  # on all ranks at the same step
+        sys.exit(f"train_wmt.py: {error}" if PartialState().is_main_process else 1)
     leave_process_group()
 
 

@@ -220,6 +220,23 @@ def error(monkeypatch, capsys, settings, tmp_path):
     return lambda *overrides, **changes: in_process(monkeypatch, capsys, {**settings, **changes}, tmp_path, *overrides)
 
 
+def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, settings, tmp_path):
+    monkeypatch.syspath_prepend(RECIPE.parent)
+    import train_wmt
+
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({**settings, "learning_rate_factor": 1e9}), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config), "--save_steps", "1"])
+    with pytest.raises(SystemExit) as stop:
+        train_wmt.main()
+    (message,) = str(stop.value.code).splitlines()
+    assert message.startswith("train_wmt.py: training diverged at step 2")
+    directory = Path(settings["output_dir"])
+    assert f"the last good checkpoint is {directory / 'checkpoint-1'};" in message
+    left = {path.name for path in directory.iterdir()}
+    assert left == {"checkpoint-1", "tokenizer.json", "tokenizer_config.json"}
+
+
 def test_misaligned_files(error, corpus, tmp_path):
     short = tmp_path / "short.de"
     short.write_text("Eins.\nZwei.\n", encoding="utf-8")

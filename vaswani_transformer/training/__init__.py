@@ -2,6 +2,7 @@
 
 from .averaging import CheckpointAveraging, average_checkpoints
 from .callbacks import TimeLimit, TrainingProgress, TrainingTotals
+from .divergence import DivergenceError, DivergenceGuard
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
 from .processes import leave_process_group
@@ -12,6 +13,8 @@ from .trainer import VaswaniTrainer, VaswaniTrainingArguments
 
 __all__ = [
     "CheckpointAveraging",
+    "DivergenceError",
+    "DivergenceGuard",
     "LabelSmoothedLoss",
     "NoamSchedule",
     "SeedByRank",

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from .divergence import spread_non_finite
+
 
 class LabelSmoothedLoss:
     """Cross-entropy with the smoothed target of Szegedy et al.: epsilon spread evenly over the whole vocabulary.
@@ -38,4 +40,5 @@ class LabelSmoothedLoss:
         logits = outputs["logits"].flatten(0, 1).float()  # [batch * target, vocabulary]
         epsilon = self.epsilon if torch.is_grad_enabled() else 0.0
         loss = F.cross_entropy(logits, labels.flatten(), reduction="sum", label_smoothing=epsilon)
-        return loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+        mean = loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+        return spread_non_finite(mean) if torch.is_grad_enabled() else mean

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from transformers import (
 
 from ..data.batching import TokenBudgetBatchSampler
 from .callbacks import TrainingTotals
+from .divergence import DivergenceGuard
 from .loss import LabelSmoothedLoss
 from .randomness import SeedByRank
 
@@ -43,6 +45,10 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         default=False, metadata={"help": "Every parameter takes part in every step, so there is nothing to look for."}
     )
     max_grad_norm: float = field(default=0.0, metadata={"help": "Gradient clipping; 0, none, in the paper."})
+    logging_nan_inf_filter: bool = field(
+        default=False,
+        metadata={"help": "Log 0 for a loss that is not finite; training ends at the first one anyway."},
+    )
 
 
 class VaswaniTrainer(Seq2SeqTrainer):
@@ -61,6 +67,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
         ValueError: There is neither a tokenizer nor a collator; labels are smoothed twice; or one process is given
             several GPUs. From `train()`: there is no dataset, the token budget cannot hold the longest sentence, or be
             divided (see `TokenBudgetBatchSampler`).
+        DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
+            never written.
     """
 
     def __init__(self, model: Any, args: VaswaniTrainingArguments, **kwargs: Any) -> None:
@@ -84,6 +92,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
         self.add_callback(TrainingTotals())
         self._start_interval()
         self.add_callback(_EpochOfSampler(self))
+        self._divergence = DivergenceGuard(self.examples_of_step)
+        self.add_callback(self._divergence)
 
     @property
     def totals(self) -> TrainingTotals:
@@ -133,6 +143,22 @@ class VaswaniTrainer(Seq2SeqTrainer):
         for column in ("input_ids", "labels"):
             if column not in self.train_dataset.column_names:
                 raise ValueError(f"train_dataset: has no column {column}; encode the corpus first")
+
+    def examples_of_step(self, step: int) -> list[int]:
+        """Indices in the training set of a step's global batch, over all processes; steps count from 1."""
+        if self.batch_sampler is None:
+            return []
+        sampler, parts = self.batch_sampler, self.batch_sampler.num_parts
+        epoch, batch = divmod(step - 1, len(sampler) // parts)
+        current = sampler.epoch
+        sampler.set_epoch(epoch)
+        micro_batches = list(islice(sampler, batch * parts, (batch + 1) * parts))
+        sampler.set_epoch(current)
+        return [index for micro_batch in micro_batches for index in micro_batch]
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        self._divergence.check_weights(self.model, self.args, self.state)
+        super().save_model(output_dir, _internal_call)
 
     def _lengths(self, column: str, tokens: str) -> Sequence[int]:
         if column in self.train_dataset.column_names:

@@ -1,0 +1,170 @@
+"""Training ends at the first number that is not finite, and nothing of it is saved."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from distributed_step import STEPS_AN_EPOCH, RecordingTrainer, make_trainer
+from safetensors.torch import load_file
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+
+from vaswani_transformer import CheckpointAveraging
+from vaswani_transformer.training import DivergenceError, DivergenceGuard, LabelSmoothedLoss
+from vaswani_transformer.training.divergence import all_finite, spread_non_finite
+
+
+SPOILED = STEPS_AN_EPOCH + 3  # a step in the second epoch
+
+
+class SpoilGradient(TrainerCallback):
+    """Puts a value into one gradient of a step."""
+
+    def __init__(self, step: int, value: float) -> None:
+        self.step, self.value = step, value
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step + 1 == self.step:
+            kwargs["model"].lm_head.weight.grad[-1, -1] = self.value
+
+
+class SpoilWeights(TrainerCallback):
+    """Makes one weight NaN after a step, as a weight decay of NaN would all of them."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step + 1 == self.step:
+            next(kwargs["model"].parameters()).data[0, 0] = math.nan
+
+
+class SpoilLoss(LabelSmoothedLoss):
+    """Its sum overflows in one call, with finite gradients."""
+
+    def __init__(self, call: int) -> None:
+        super().__init__()
+        self.calls_before = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self.calls_before -= 1
+        loss = super().__call__(*args, **kwargs)
+        return spread_non_finite(loss + math.inf) if self.calls_before == 0 else loss
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("checkpoint-*"))
+
+
+def diverge(trainer: RecordingTrainer) -> DivergenceError:
+    with pytest.raises(DivergenceError) as caught:
+        trainer.train()
+    return caught.value
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e38])  # the square of the last overflows
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_gradient(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, value: float, accumulation: int
+) -> None:
+    averaging = CheckpointAveraging(2)
+    trainer = make_trainer(
+        model,
+        tokenizer,
+        tmp_path,
+        save_strategy="steps",
+        save_steps=3,
+        gradient_accumulation_steps=accumulation,
+        callbacks=[SpoilGradient(SPOILED, value), averaging],
+    )
+    error = diverge(trainer)
+    assert (error.step, error.quantity) == (SPOILED, "loss or gradient")
+    trained_on = trainer.rows_by_epoch()[1][2 * accumulation : 3 * accumulation]
+    assert sorted(error.examples) == sorted(index for rows in trained_on for index in rows)
+    assert error.checkpoint == str(tmp_path / "checkpoint-6")
+    assert checkpoints(tmp_path) == ["checkpoint-3", "checkpoint-6"]
+    assert averaging.averaged == []
+    message = str(error)
+    assert f"step {SPOILED}:" in message
+    assert ", ".join(map(str, sorted(error.examples))) in message
+    assert "checkpoint-6" in message
+    assert "\n" not in message
+    assert all(weight.isfinite().all() for weight in model.parameters()), "stopped before the optimizer's step"
+
+
+def test_loss_of_which_the_gradients_are_finite(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    trainer = make_trainer(model, tokenizer, tmp_path)
+    trainer.compute_loss_func = SpoilLoss(2)
+    error = diverge(trainer)
+    assert (error.step, error.checkpoint) == (2, None)
+    assert "there is no checkpoint before it" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kept"), [({"save_strategy": "steps", "save_steps": 4}, ["checkpoint-4"]), ({}, [])]
+)
+def test_weights_are_checked_before_they_are_saved_or_left_as_the_result(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    tmp_path: Path,
+    strategy: dict[str, Any],
+    kept: list[str],
+) -> None:
+    trainer = make_trainer(model, tokenizer, tmp_path, max_steps=8, callbacks=[SpoilWeights(8)], **strategy)
+    error = diverge(trainer)
+    assert (error.step, error.quantity) == (8, "weights")
+    assert checkpoints(tmp_path) == kept
+    for name in kept:
+        assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / name / "model.safetensors").values())
+    with pytest.raises(DivergenceError):
+        trainer.save_model(str(tmp_path / "final"))
+    assert not (tmp_path / "final").exists()
+
+
+def test_loss_is_unchanged_where_it_is_finite() -> None:
+    weight = torch.tensor([0.3, 1e20], requires_grad=True)
+    loss = (weight * weight).sum()
+    (expected,) = torch.autograd.grad((weight[:1] ** 2).sum(), weight)
+    small = (weight[:1] * weight[:1]).sum()
+    assert spread_non_finite(small).equal(small)
+    assert torch.autograd.grad(spread_non_finite(small), weight, retain_graph=True)[0].equal(expected)
+    assert loss.isinf()
+    assert torch.autograd.grad(loss, weight, retain_graph=True)[0].isfinite().all()
+    assert torch.autograd.grad(spread_non_finite(loss), weight)[0].isnan().all()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_one_value_among_many_is_found(value: float) -> None:
+    tensors = [torch.ones(300, 70), torch.ones(2**17), torch.full((4,), 3e38), torch.ones(3, dtype=torch.long)]
+    assert all_finite(tensors)
+    tensors[1][70_001] = value
+    assert not all_finite(tensors)
+
+
+class Scaler:
+    """As `torch.amp.GradScaler`, at a given scale."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def get_scale(self) -> float:
+        return self.scale
+
+
+@pytest.mark.parametrize(("scale", "ends"), [(65536.0, False), (1.0, True)])
+def test_overflow_that_the_gradient_scaler_skips(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, scale: float, ends: bool
+) -> None:
+    trainer = make_trainer(model, tokenizer, tmp_path)
+    optimizer = trainer.create_optimizer()
+    optimizer.scaler = Scaler(scale)
+    model.lm_head.weight.grad = torch.full_like(model.lm_head.weight, math.inf)
+    guard, state = DivergenceGuard(), trainer.state
+    if ends:
+        with pytest.raises(DivergenceError):
+            guard.on_pre_optimizer_step(trainer.args, state, trainer.control, model=model, optimizer=optimizer)
+    else:
+        guard.on_pre_optimizer_step(trainer.args, state, trainer.control, model=model, optimizer=optimizer)

@@ -1,0 +1,126 @@
+"""Divergence: training ends at the first loss, gradient or weight that is not finite, and no such weight is saved."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import get_total_norm
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+
+class DivergenceError(RuntimeError):
+    """A number of the training is not finite.
+
+    Attributes:
+        step: The optimizer step whose batch gave the number, counted from 1.
+        quantity: What is not finite: "loss or gradient", or "weights".
+        examples: Indices in the training set of the examples in the step's global batch; empty where they are unknown.
+        checkpoint: Directory of the last checkpoint before the step; None if there is none.
+    """
+
+    def __init__(self, step: int, quantity: str, examples: Sequence[int], checkpoint: str | None) -> None:
+        self.step = step
+        self.quantity = quantity
+        self.examples = tuple(examples)
+        self.checkpoint = checkpoint
+        kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint before it"
+        message = f"training diverged at step {step}: {quantity} not finite; {kept}; lower the learning rate"
+        if examples:
+            listed = ", ".join(map(str, sorted(examples)))
+            message += f", or look for bad data among the step's {len(examples)} examples of the training set: {listed}"
+        super().__init__(message)
+
+
+def spread_non_finite(loss: torch.Tensor) -> torch.Tensor:
+    """The loss itself; one that is not finite also makes its whole gradient NaN.
+
+    A sum that overflows has finite gradients. Spread this way, it reaches every rank with the gradients, and needs no
+    communication of its own.
+    """
+    return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)
+
+
+def all_finite(tensors: Iterable[torch.Tensor], norm_type: float = math.inf) -> torch.Tensor:
+    """Whether the norm of some tensors is finite, a scalar on their device; only floating-point tensors count."""
+    norm = get_total_norm([tensor.detach() for tensor in tensors if tensor.is_floating_point()], norm_type)
+    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).isfinite()
+
+
+@dataclass
+class _Verdict:
+    """Whether a step's gradients were finite, as long as the host does not know it yet."""
+
+    step: int
+    finite: torch.Tensor  # a scalar in host memory, filled once `copied` has happened
+    copied: torch.Event | None
+
+
+class DivergenceGuard(TrainerCallback):
+    """Ends training when the norm of the gradients, or a weight, is not finite.
+
+    After the all-reduce all ranks have the same gradients, so all of them raise at the same step. On a CPU that is
+    before the optimizer applies them. On a GPU the host would have to wait for the device, so it looks at a step's
+    result one step later, but before anything is evaluated or ended.
+
+    With fp16 the gradient scaler skips steps whose gradients overflow; those count from a loss scale of 1 downwards.
+
+    Args:
+        examples: Maps a step, counted from 1, to the indices of its examples in the training set.
+
+    Raises:
+        DivergenceError: From `train()`.
+    """
+
+    def __init__(self, examples: Callable[[int], Sequence[int]] | None = None) -> None:
+        self._examples = examples
+        self._pending: _Verdict | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._pending = None
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._judge(args, kwargs["optimizer"])
+        gradients = [weight.grad for weight in kwargs["model"].parameters() if weight.grad is not None]
+        finite = all_finite(gradients, norm_type=2.0)
+        copied = None
+        if finite.device.type != "cpu":
+            finite = finite.to("cpu", non_blocking=True)
+            copied = torch.Event(device=args.device)
+            copied.record()
+        self._pending = _Verdict(state.global_step + 1, finite, copied)
+        if copied is None:
+            self._judge(args, kwargs["optimizer"])
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if control.should_save or control.should_evaluate or control.should_training_stop:
+            self._judge(args, kwargs["optimizer"])
+            self.check_weights(kwargs["model"], args, state)
+
+    def check_weights(self, model: torch.nn.Module, args: TrainingArguments, state: TrainerState) -> None:
+        """Raise DivergenceError unless all weights are finite. A weight decay of NaN spoils them with a finite loss."""
+        if not all_finite(model.parameters()):
+            raise self._error(state.global_step, "weights", args)
+
+    def _judge(self, args: TrainingArguments, optimizer: Any) -> None:
+        verdict, self._pending = self._pending, None
+        if verdict is None:
+            return
+        if verdict.copied is not None:
+            verdict.copied.synchronize()
+        scaler = getattr(optimizer, "scaler", None)
+        if not verdict.finite and (scaler is None or scaler.get_scale() <= 1):
+            raise self._error(verdict.step, "loss or gradient", args)
+
+    def _error(self, step: int, quantity: str, args: TrainingArguments) -> DivergenceError:
+        examples = self._examples(step) if self._examples is not None else ()
+        checkpoint = get_last_checkpoint(args.output_dir) if Path(args.output_dir).is_dir() else None
+        return DivergenceError(step, quantity, examples, checkpoint)
