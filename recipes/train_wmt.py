@@ -29,7 +29,6 @@ from rich.table import Table
 from transformers import ProgressCallback, TrainerState, set_seed
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import get_last_checkpoint
 
 from vaswani_transformer import (
     CheckpointAveraging,
@@ -67,6 +66,7 @@ from vaswani_transformer.training import (
     TrainingTotals,
     keep_freed_memory,
     leave_process_group,
+    newest_complete_checkpoint,
 )
 
 
@@ -233,13 +233,13 @@ def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
     """The checkpoint to go on from, if asked to; a directory with another run in it is left alone."""
     directory = Path(args.output_dir)
     if args.resume:
-        checkpoint = get_last_checkpoint(args.output_dir) if directory.is_dir() else None
+        checkpoint = newest_complete_checkpoint(directory)
         if checkpoint is None:
             raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
-        steps = int(checkpoint.rpartition("-")[2])
+        steps = int(checkpoint.name.rpartition("-")[2])
         if 0 < args.max_steps <= steps <= scored_steps(directory):
             raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
-        return checkpoint
+        return str(checkpoint)
     # The other processes may come late, when the main one has begun to write.
     traces = [*directory.glob("checkpoint-*"), *directory.glob("model*.safetensors")]
     if PartialState().is_main_process and traces:

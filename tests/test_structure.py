@@ -32,7 +32,7 @@ ALLOWED = {
     "files": set(),
     "data": {"data", "files", "tokenization_vaswani"},
     "evaluation": {"evaluation", "data", "pipeline_vaswani"},
-    "training": {"training", "data", "evaluation"},
+    "training": {"training", "data", "evaluation", "files"},
     "hub": {"hub"},
     "convert": {"convert", "configuration_vaswani", "modeling_vaswani"},
     "export": {

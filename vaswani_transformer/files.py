@@ -1,13 +1,14 @@
-"""Files that appear whole or not at all."""
+"""Files that are replaced atomically, and their digests."""
 
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 
 def write_whole(path: str | Path, text: str) -> None:
-    """Write a text file at once, in place of an earlier one if there is one, and whole even if the power fails."""
+    """Write a text file atomically, in place of an earlier one, durable even if the power fails."""
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with open(temporary, "w", encoding="utf-8") as file:
@@ -15,6 +16,27 @@ def write_whole(path: str | Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a directory's entries, are on the disk."""
+    if path.is_dir() and os.name != "posix":
+        return  # elsewhere a directory cannot be opened
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    digest = sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def read_json(path: str | Path) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from .averaging import CheckpointAveraging, average_checkpoints
 from .callbacks import TimeLimit, TrainingProgress, TrainingTotals
+from .checkpoints import newest_complete_checkpoint
 from .divergence import DivergenceError, DivergenceGuard
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
@@ -26,5 +27,6 @@ __all__ = [
     "average_checkpoints",
     "keep_freed_memory",
     "leave_process_group",
+    "newest_complete_checkpoint",
     "noam_learning_rate",
 ]

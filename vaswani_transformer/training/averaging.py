@@ -1,7 +1,6 @@
 """Section 6.1 of the paper: the model to use is the average of the last checkpoints."""
 
 import json
-import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import broadcast, parse_flag_from_env
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -16,6 +16,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
 from .callbacks import have_passed
+from .checkpoints import MANIFEST_NAME, find_damage, list_checkpoints
+from .collective import on_main_process
 
 
 logger = logging.get_logger(__name__)
@@ -91,7 +93,8 @@ class CheckpointAveraging(TrainerCallback):
 
     Raises:
         ValueError: An argument is not positive. From `train()`: the trainer would delete the checkpoints too early
-            (`save_total_limit`), write none (`save_strategy`), or replace the average (`load_best_model_at_end`).
+            (`save_total_limit`), write none (`save_strategy`), or replace the average (`load_best_model_at_end`); or
+            the weights are sharded (`fsdp`).
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
@@ -109,13 +112,21 @@ class CheckpointAveraging(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.check(args)
-        self._steps = {step for step in _checkpoints(args.output_dir) if step <= state.global_step}
+        self._steps = on_main_process(lambda: self._steps_until(state.global_step, args.output_dir))
         self._saved_at = time.monotonic()
+
+    def _steps_until(self, step: int, output_dir: str) -> set[int]:
+        """Steps of the checkpoints on disk up to the one that training resumes from, without damaged ones."""
+        self._steps = {each for each in list_checkpoints(output_dir) if each <= step}
+        usable = self._usable(output_dir).keys()
+        return {each for each in self._steps if each < min(usable)} | usable if usable else set()
 
     def check(self, args: TrainingArguments) -> None:
         """Raise the ValueError that `train()` would raise, before anything expensive is done."""
         if 0 < (args.save_total_limit or 0) < self.last:  # the trainer, too, takes 0 for no limit
             raise ValueError(f"save_total_limit: {args.save_total_limit} is too few to average {self.last}; raise it")
+        if args.fsdp or parse_flag_from_env("ACCELERATE_USE_FSDP"):
+            raise ValueError("fsdp: each rank holds a part of the weights, which cannot be averaged; train without it")
         if args.load_best_model_at_end:
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
         if args.save_strategy == "no" and self.every_minutes is None:
@@ -131,25 +142,50 @@ class CheckpointAveraging(TrainerCallback):
         self._steps.add(state.global_step)
         self._saved_at = time.monotonic()
 
+    def needed_steps(self, step: int) -> set[int]:
+        """Steps of the checkpoints that would be averaged if the one of `step` were the last."""
+        return set(sorted(self._steps | {step})[-self.last :])
+
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         PartialState().wait_for_everyone()  # the main process may still be writing the last one
-        checkpoints = _checkpoints(args.output_dir)
-        self.averaged = [checkpoints[step] for step in sorted(self._steps & checkpoints.keys())[-self.last :]]
-        if not self.averaged:
+        self.averaged = on_main_process(lambda: self._load_average(args.output_dir, kwargs["model"]))
+        if self.averaged:
+            _broadcast_weights(kwargs["model"])
+        elif PartialState().is_main_process:
             logger.warning("CheckpointAveraging: no checkpoint was written, so the model keeps its last weights")
-            return
+
+    def _load_average(self, output_dir: str, model: torch.nn.Module) -> list[Path]:
+        """Load the average into the model, and return the directories that were averaged."""
+        directories = [*self._usable(output_dir).values()]
+        if not directories:
+            return []
         # What the checkpoints lack is tied to what they have, or constant, and stays as it is.
-        _, unexpected = kwargs["model"].load_state_dict(average_checkpoints(self.averaged), strict=False)
+        _, unexpected = model.load_state_dict(average_checkpoints(directories), strict=False)
         if unexpected:
-            raise ValueError(f"{self.averaged[-1]}: not a checkpoint of this model, which has no {unexpected[0]}")
+            raise ValueError(f"{directories[-1]}: not a checkpoint of this model, which has no {unexpected[0]}")
+        return directories
+
+    def _usable(self, output_dir: str) -> dict[int, Path]:
+        """The newest checkpoints of this run with undamaged weights, oldest first; others are named in a warning."""
+        found = list_checkpoints(output_dir)
+        # A trainer other than ours writes no manifests.
+        sealed = any((directory / MANIFEST_NAME).exists() for directory in found.values())
+        usable: dict[int, Path] = {}
+        for step in sorted(self._steps, reverse=True):
+            if len(usable) == self.last:
+                break
+            directory = found.get(step, Path(output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}"))
+            damage = find_damage(directory, "model*") if sealed else None if directory.exists() else "is missing"
+            if damage is None:
+                usable[step] = directory
+            else:
+                logger.warning(f"{directory}: left out of the average, {damage}")
+        return dict(sorted(usable.items()))
 
 
-def _checkpoints(output_dir: str | Path) -> dict[int, Path]:
-    """The checkpoint directories of a trainer, by step."""
-    found = {}
-    for directory in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        if match := re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", directory.name):
-            found[int(match[1])] = directory
-    return found
+def _broadcast_weights(model: torch.nn.Module) -> None:
+    """Give all ranks the main process's weights: the others may not see its checkpoints."""
+    for tensor in {tensor.data_ptr(): tensor for tensor in model.state_dict().values()}.values():
+        broadcast(tensor)

@@ -13,7 +13,6 @@ from huggingface_hub import ModelCard
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
-    Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
     TrainerControl,
@@ -23,6 +22,7 @@ from transformers import (
 
 from ..data.batching import TokenBudgetBatchSampler
 from .callbacks import TrainingTotals
+from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
 from .loss import LabelSmoothedLoss
 from .randomness import SeedByRank
@@ -51,8 +51,8 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     )
 
 
-class VaswaniTrainer(Seq2SeqTrainer):
-    """`Seq2SeqTrainer` on token-budget batches.
+class VaswaniTrainer(CheckpointingTrainer):
+    """`Seq2SeqTrainer` on token-budget batches, with atomic checkpoints (see `CheckpointingTrainer`).
 
     By default it collates with `DataCollatorForSeq2Seq`, and smooths labels by `model.config.label_smoothing`. Its
     logs also have `target_tokens_per_second`, over all processes, and `padding_share`.

@@ -1,0 +1,270 @@
+"""Checkpoints are complete or absent, and a damaged one is never used."""
+
+import errno
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from distributed_step import make_trainer
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.training import checkpoints
+from vaswani_transformer.training.checkpoints import find_damage, newest_complete_checkpoint
+
+
+LAST = 6  # steps of the training, which saves every second one
+FILES = (
+    "config.json",
+    "manifest.json",
+    "model.safetensors",
+    "optimizer.pt",
+    "rng_state.pth",
+    "scheduler.pt",
+    "tokenizer.json",
+    "trainer_state.json",
+)
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "missing": Path.unlink,
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "flipped": flip_a_byte,
+}
+
+
+@pytest.fixture(scope="module")
+def train(tokenizer: VaswaniTokenizer) -> Callable[..., Any]:
+    """Trains a tiny model with dropout; returns the trainer."""
+
+    def train(output_dir: Path, resume: str | bool | None = None, **overrides: Any) -> Any:
+        torch.manual_seed(1)
+        config = VaswaniConfig(
+            vocab_size=len(tokenizer), d_model=8, d_ff=8, num_heads=1, encoder_layers=1, decoder_layers=1, dropout=0.2
+        )
+        settings = {"max_steps": LAST, "save_strategy": "steps", "save_steps": 2, "disable_tqdm": True, **overrides}
+        trainer = make_trainer(VaswaniForConditionalGeneration(config), tokenizer, output_dir, **settings)
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def finished(train: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The directory of an undisturbed training, and its average."""
+    output_dir = tmp_path_factory.mktemp("undisturbed")
+    trainer = train(output_dir, callbacks=[CheckpointAveraging(2)])
+    return output_dir, trainer.model.state_dict()
+
+
+@pytest.fixture
+def copied(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished[0], tmp_path / "run"))
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """The warnings that the package has logged."""
+    return lambda: [
+        record.getMessage() for record in caplog.records if record.name.startswith("vaswani_transformer.training")
+    ]
+
+
+def assert_equal(model: torch.nn.Module, expected: dict[str, torch.Tensor]) -> None:
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+
+
+def names(output_dir: Path) -> list[str]:
+    return sorted(path.name for path in output_dir.iterdir() if path.is_dir())
+
+
+def test_the_manifest_has_every_file(copied: Path) -> None:
+    for step in (2, 4, 6):
+        directory = copied / f"checkpoint-{step}"
+        manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+        assert manifest["step"] == step
+        files = {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "manifest.json"}
+        assert files.keys() >= {*FILES} - {"manifest.json"}
+        assert manifest["files"] == {
+            name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in files.items()
+        }
+    assert names(copied) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_checkpoint_is_skipped_by_name(copied: Path, file: str, damage: str, warnings: Any) -> None:
+    DAMAGES[damage](copied / "checkpoint-6" / file)
+    assert newest_complete_checkpoint(copied) == copied / "checkpoint-4"
+    (warning,) = warnings()
+    assert str(copied / "checkpoint-6") in warning
+    assert file in warning
+    assert len(warning.splitlines()) == 1
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_refused_when_it_is_named(copied: Path, train: Any, damage: str) -> None:
+    checkpoint = copied / "checkpoint-4"
+    DAMAGES[damage](checkpoint / "optimizer.pt")
+    with pytest.raises(ValueError, match=rf"^resume_from_checkpoint: {checkpoint} cannot .*: optimizer\.pt"):
+        train(copied, str(checkpoint))
+
+
+def test_a_checkpoint_under_another_name_is_damaged(copied: Path) -> None:
+    shutil.rmtree(copied / "checkpoint-4")
+    (copied / "checkpoint-2").rename(copied / "checkpoint-4")
+    assert find_damage(copied / "checkpoint-4") == "manifest.json is of step 2"
+
+
+def test_without_an_optimizer_nothing_is_resumed(tmp_path: Path, train: Any, warnings: Any) -> None:
+    train(tmp_path, save_only_model=True, max_steps=2)
+    assert newest_complete_checkpoint(tmp_path) is None
+    (warning,) = warnings()
+    assert "saved without scheduler.pt (save_only_model)" in warning
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "rng_state.pth"])
+def test_resuming_before_a_damaged_checkpoint_ends_in_the_same_weights(
+    copied: Path, finished: tuple[Path, dict[str, Any]], train: Any, file: str
+) -> None:
+    flip_a_byte(copied / "checkpoint-6" / file)
+    resumed = train(copied, True, callbacks=[CheckpointAveraging(2)])
+    assert_equal(resumed.model, finished[1])
+    assert find_damage(copied / "checkpoint-6") is None, "it was replaced"
+
+
+class Disk:
+    """Fails, as a full disk does, while the random state of a step is written, and notes what readers see then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+        write = checkpoints.CheckpointingTrainer._save_rng_state
+
+        def write_or_fail(trainer: Any, output_dir: str) -> None:
+            if trainer.state.global_step == step:
+                self.seen = names(Path(trainer.args.output_dir)), get_last_checkpoint(trainer.args.output_dir)
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(trainer, output_dir)
+
+        monkeypatch.setattr(checkpoints.CheckpointingTrainer, "_save_rng_state", write_or_fail)
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoints(
+    tmp_path: Path, train: Any, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        disk = Disk(patch, step=4)
+        with pytest.raises(OSError, match=rf"^{tmp_path}/checkpoint-4: could not be written: .*No space left"):
+            train(tmp_path, callbacks=[CheckpointAveraging(2)], save_total_limit=2)
+    assert disk.seen == (["_incomplete", "checkpoint-2"], str(tmp_path / "checkpoint-2"))
+    assert names(tmp_path) == ["checkpoint-2"]
+    assert find_damage(tmp_path / "checkpoint-2") is None
+    resumed = train(tmp_path, True, callbacks=[CheckpointAveraging(2)], save_total_limit=2)
+    assert_equal(resumed.model, finished[1])
+    assert names(tmp_path) == ["checkpoint-4", "checkpoint-6"]
+
+
+def test_an_interrupted_save_is_named_and_removed(
+    copied: Path, train: Any, finished: tuple[Path, dict[str, Any]], warnings: Any
+) -> None:
+    staged = copied / "_incomplete" / "checkpoint-6"
+    staged.parent.mkdir()
+    (copied / "checkpoint-6").rename(staged)
+    (staged / "manifest.json").unlink()
+    assert get_last_checkpoint(str(copied)) == str(copied / "checkpoint-4")
+    resumed = train(copied, True, callbacks=[CheckpointAveraging(2)])
+    assert_equal(resumed.model, finished[1])
+    assert warnings() == [f"{copied}/checkpoint-6: skipped, the training ended while it was written"]
+    assert names(copied) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+
+
+def test_nothing_complete_to_resume_from(copied: Path, train: Any) -> None:
+    for step in (2, 4, 6):
+        (copied / f"checkpoint-{step}" / "scheduler.pt").unlink()
+    with pytest.raises(ValueError, match=r"holds no complete checkpoint to resume from"):
+        train(copied, True)
+
+
+# Averaging.
+
+
+def test_the_average_does_without_damaged_weights(copied: Path, train: Any, warnings: Any) -> None:
+    flip_a_byte(copied / "checkpoint-2" / "model.safetensors")
+    averaging = CheckpointAveraging(3)
+    train(copied, True, callbacks=[averaging], max_steps=8, save_total_limit=3)
+    assert [directory.name for directory in averaging.averaged] == ["checkpoint-4", "checkpoint-6", "checkpoint-8"]
+    assert names(copied) == ["checkpoint-4", "checkpoint-6", "checkpoint-8"]
+    assert warnings() == [
+        f"{copied}/checkpoint-2: left out of the average, model.safetensors has changed since it was written"
+    ]
+
+
+def test_the_average_needs_only_the_weights(copied: Path, train: Any) -> None:
+    flip_a_byte(copied / "checkpoint-2" / "optimizer.pt")
+    averaging = CheckpointAveraging(4)
+    train(copied, True, callbacks=[averaging], max_steps=8)
+    assert [directory.name for directory in averaging.averaged] == [f"checkpoint-{step}" for step in (2, 4, 6, 8)]
+
+
+def test_a_damaged_checkpoint_is_deleted_rather_than_one_to_average(copied: Path, train: Any) -> None:
+    flip_a_byte(copied / "checkpoint-4" / "model.safetensors")
+    averaging = CheckpointAveraging(3)
+    train(copied, True, callbacks=[averaging], max_steps=8, save_total_limit=3)
+    assert [directory.name for directory in averaging.averaged] == ["checkpoint-2", "checkpoint-6", "checkpoint-8"]
+    assert names(copied) == ["checkpoint-2", "checkpoint-6", "checkpoint-8"]
+
+
+class DamageOnSave(TrainerCallback):
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 4:
+            flip_a_byte(Path(args.output_dir, "checkpoint-4", "model.safetensors"))
+
+
+def test_the_average_does_without_weights_damaged_while_training(tmp_path: Path, train: Any, warnings: Any) -> None:
+    averaging = CheckpointAveraging(2)
+    train(tmp_path, callbacks=[averaging, DamageOnSave()])
+    assert [directory.name for directory in averaging.averaged] == ["checkpoint-2", "checkpoint-6"]
+    assert "checkpoint-4: left out of the average" in "".join(warnings())
+
+
+@pytest.mark.parametrize("variable", [None, "ACCELERATE_USE_FSDP"])
+def test_sharded_weights_are_refused_before_training(
+    tmp_path: Path, train: Any, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    averaging = CheckpointAveraging(2)
+    trainer = train(tmp_path, max_steps=1, callbacks=[averaging], save_steps=1)
+    if variable is None:
+        trainer.args.fsdp = True
+    else:
+        monkeypatch.setenv(variable, "true")
+    with pytest.raises(ValueError, match=r"^fsdp: "):
+        averaging.check(trainer.args)
+
+
+# Deleting.
+
+
+def test_the_best_checkpoint_and_those_of_another_training_stay(finished: Any, train: Any, tmp_path: Path) -> None:
+    shutil.copytree(finished[0] / "checkpoint-6", tmp_path / "checkpoint-100")
+    best = {"metric_for_best_model": "loss", "greater_is_better": True, "eval_strategy": "steps", "eval_steps": 2}
+    trainer = train(tmp_path, max_steps=8, save_total_limit=2, **best)
+    losses = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
+    assert max(losses, key=losses.get) == 2
+    state = json.loads((tmp_path / "checkpoint-8" / "trainer_state.json").read_text(encoding="utf-8"))
+    assert trainer.state.best_model_checkpoint == state["best_model_checkpoint"] == str(tmp_path / "checkpoint-2")
+    assert names(tmp_path) == ["checkpoint-100", "checkpoint-2", "checkpoint-8"]

@@ -1,0 +1,284 @@
+"""Atomic checkpoints: staged, sealed with a manifest, published by one rename, and verified before they are read.
+
+OUTPUT_DIR/_incomplete/checkpoint-N/    while it is written; the remains of an interrupted save are deleted
+OUTPUT_DIR/checkpoint-N/                complete, with `manifest.json`: size and SHA-256 of every file
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from accelerate import PartialState
+from transformers import Seq2SeqTrainer
+from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
+
+from ..files import file_digest, sync, write_whole
+from .collective import all_ranks_or_none, first_of_any_rank, on_main_process
+
+
+logger = logging.get_logger(__name__)
+
+MANIFEST_NAME = "manifest.json"
+STAGING_NAME = "_incomplete"  # the trainer's pushes to the Hub leave out what begins with an underscore
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FileSeal:
+    """Size in bytes and SHA-256 of a file."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files of a complete checkpoint.
+
+    Attributes:
+        step: The optimizer step after which it was written.
+        files: By path relative to the checkpoint.
+        format: Version of this format.
+    """
+
+    step: int
+    files: dict[str, FileSeal]
+    format: int = _FORMAT
+
+    @classmethod
+    def of(cls, directory: Path, step: int) -> "Manifest":
+        """Read and sync every file of a directory."""
+        files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
+        for path in files:
+            sync(path)
+        seals = {
+            path.relative_to(directory).as_posix(): FileSeal(path.stat().st_size, file_digest(path)) for path in files
+        }
+        return cls(step, seals)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Manifest":
+        """Read the manifest of a checkpoint.
+
+        Raises:
+            OSError: There is none, or it cannot be read.
+            ValueError: It is damaged, or of another format.
+        """
+        try:
+            content = json.loads((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
+            digest = content.pop("sha256")
+            if digest != _digest(content):
+                raise ValueError
+            if content["format"] != _FORMAT:
+                raise ValueError(f"{MANIFEST_NAME} has format {content['format']}, not {_FORMAT}")
+            files = {name: FileSeal(**seal) for name, seal in content["files"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(str(error) if "format" in str(error) else f"{MANIFEST_NAME} is damaged") from error
+        return cls(content["step"], files)
+
+    def save(self, directory: Path) -> None:
+        content = asdict(self)
+        text = json.dumps({**content, "sha256": _digest(content)}, indent=2) + "\n"
+        write_whole(directory / MANIFEST_NAME, text)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def list_checkpoints(output_dir: str | Path) -> dict[int, Path]:
+    """The checkpoint directories of a trainer by step, oldest first, complete or not."""
+    directories = [path for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.is_dir()]
+    found = {step: path for path in directories if (step := _step_of(path)) is not None}
+    return dict(sorted(found.items()))
+
+
+def _step_of(directory: Path) -> int | None:
+    match = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", directory.name)
+    return None if match is None else int(match[1])
+
+
+def find_damage(directory: str | Path, pattern: str = "*") -> str | None:
+    """What is wrong with a checkpoint; None if every file is as it was written.
+
+    Args:
+        directory: `checkpoint-N`.
+        pattern: Only files of such names are read, for example `model*`.
+    """
+    directory = Path(directory)
+    try:
+        manifest = Manifest.load(directory)
+        if _step_of(directory) not in (None, manifest.step):
+            return f"{MANIFEST_NAME} is of step {manifest.step}"
+        seals = {directory / name: seal for name, seal in manifest.files.items() if Path(name).match(pattern)}
+        for path, seal in seals.items():
+            if not path.is_file():
+                return f"{path.name} is missing"
+            if path.stat().st_size != seal.size:
+                return f"{path.name} has {path.stat().st_size} bytes instead of {seal.size}"
+        changed = (path.name for path, seal in seals.items() if file_digest(path) != seal.sha256)
+        return next((f"{name} has changed since it was written" for name in changed), None)
+    except FileNotFoundError:
+        return f"{MANIFEST_NAME} is missing" if directory.is_dir() else "is missing"
+    except (ValueError, OSError) as error:
+        return str(error)
+
+
+def find_reason_not_to_resume(directory: str | Path) -> str | None:
+    """What keeps training from resuming from a checkpoint; None if nothing does. Collective: same on all ranks.
+
+    One process of each machine reads the files, so that a checkpoint that another machine lacks is not taken.
+    """
+    reason = None
+    if PartialState().is_local_main_process:
+        reason = find_damage(directory)
+        if reason is None:
+            files = Manifest.load(Path(directory)).files
+            needed = (name for name in (TRAINER_STATE_NAME, SCHEDULER_NAME) if name not in files)
+            reason = next((f"was saved without {name} (save_only_model)" for name in needed), None)
+    return first_of_any_rank(reason)
+
+
+def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
+    """The newest checkpoint to resume from, or None. Collective; later ones are named in a warning and skipped."""
+    directories = on_main_process(lambda: [*list_checkpoints(output_dir).values()])
+    for directory in reversed(directories):
+        reason = find_reason_not_to_resume(directory)
+        if reason is None:
+            return directory
+        if PartialState().is_main_process:
+            logger.warning(f"{directory}: skipped, {reason}")
+    return None
+
+
+def publish(staged: Path, directory: Path, step: int) -> None:
+    """Seal a staged checkpoint and rename it to its place, where a damaged one of that step is replaced."""
+    Manifest.of(staged, step).save(staged)
+    for folder in (path for path in staged.rglob("*") if path.is_dir()):
+        sync(folder)
+    remove_checkpoints([directory])
+    staged.rename(directory)
+    sync(directory.parent)
+
+
+def remove_checkpoints(directories: Iterable[Path]) -> None:
+    """Delete checkpoints, each of which disappears at once."""
+    for directory in directories:
+        if directory.exists():
+            remains = directory.parent / STAGING_NAME / f"{directory.name}-removed"
+            remains.parent.mkdir(exist_ok=True)
+            shutil.rmtree(remains, ignore_errors=True)
+            directory.rename(remains)
+            shutil.rmtree(remains, ignore_errors=True)
+
+
+def remove_incomplete(output_dir: str | Path) -> None:
+    """Delete what interrupted saves and deletions left, and name the checkpoints that were being written."""
+    remains = Path(output_dir, STAGING_NAME)
+    for directory in list_checkpoints(remains).values():
+        logger.warning(f"{Path(output_dir, directory.name)}: skipped, the training ended while it was written")
+    shutil.rmtree(remains, ignore_errors=True)
+
+
+def surplus_checkpoints(output_dir: Path, limit: int | None, step: int, needed: Iterable[int]) -> list[Path]:
+    """The oldest checkpoints beyond `limit` (none if it is None or 0), without those of needed steps.
+
+    Args:
+        output_dir: Directory of the checkpoints.
+        limit: How many to keep.
+        step: The newest checkpoint, which stays. Later ones belong to another training and are not counted.
+        needed: Steps whose checkpoints stay, too.
+    """
+    found = {each: directory for each, directory in list_checkpoints(output_dir).items() if each <= step}
+    if not limit or limit < 0:
+        return []
+    deletable = [directory for each, directory in found.items() if each not in {step, *needed}]
+    return deletable[: max(0, len(found) - limit)]
+
+
+@runtime_checkable
+class NeedsCheckpoints(Protocol):
+    """A callback that reads checkpoints later."""
+
+    def needed_steps(self, step: int) -> set[int]:
+        """Steps whose checkpoints must not be deleted once that of `step` is complete."""
+
+
+class CheckpointingTrainer(Seq2SeqTrainer):
+    """`Seq2SeqTrainer` whose checkpoints are atomic, and verified before training resumes from one.
+
+    Older checkpoints beyond `save_total_limit` are deleted once the newer one is complete, and none that a callback
+    still needs.
+    """
+
+    _staging: Path | None = None  # where checkpoints are written at the moment
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train as `Seq2SeqTrainer.train` does.
+
+        Args:
+            resume_from_checkpoint: A checkpoint, or True for the newest complete one in `output_dir`.
+
+        Raises:
+            ValueError: The checkpoint is incomplete or damaged, or there is none.
+        """
+        if resume_from_checkpoint:
+            resume_from_checkpoint = str(self._verified(resume_from_checkpoint))
+        if self.is_local_process_zero():
+            remove_incomplete(self.args.output_dir)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _verified(self, checkpoint: str | bool) -> Path:
+        if checkpoint is True:
+            found = newest_complete_checkpoint(self.args.output_dir)
+            if found is None:
+                raise ValueError(f"output_dir: {self.args.output_dir} holds no complete checkpoint to resume from")
+            return found
+        if (reason := find_reason_not_to_resume(checkpoint)) is not None:
+            raise ValueError(f"resume_from_checkpoint: {checkpoint} cannot be resumed from: {reason}")
+        return Path(checkpoint)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        parent, name = Path(self._get_output_dir(trial)), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        staged, directory = parent / STAGING_NAME / name, parent / name
+        self._staging = staged.parent
+        try:
+            # Every rank writes its own random state: a checkpoint is sealed when all of them are done.
+            with all_ranks_or_none(f"{directory}: could not be written"):
+                super()._save_checkpoint(model, trial)
+            with all_ranks_or_none(f"{directory}: could not be written"):
+                if self.args.should_save:
+                    self._publish(staged, directory)
+        finally:
+            self._staging = None
+            if self.is_local_process_zero():
+                shutil.rmtree(staged.parent, ignore_errors=True)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(directory))
+
+    def _publish(self, staged: Path, directory: Path) -> None:
+        state = self.state
+        if state.best_model_checkpoint == str(staged):
+            state.best_model_checkpoint = str(directory)
+            state.save_to_json(str(staged / TRAINER_STATE_NAME))
+        publish(staged, directory, state.global_step)
+        needed = [_step_of(Path(state.best_model_checkpoint))] if state.best_model_checkpoint else []
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, NeedsCheckpoints):
+                needed += callback.needed_steps(state.global_step)
+        limit = self.args.save_total_limit
+        remove_checkpoints(surplus_checkpoints(directory.parent, limit, state.global_step, needed))
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self._staging is None:  # pushed in the background, so only from where it stays
+            super()._push_from_checkpoint(checkpoint_folder)

@@ -1,0 +1,52 @@
+"""Outcomes that all ranks share, so that no rank waits for one that gave up."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, gather_object
+from safetensors import SafetensorError
+
+
+Result = TypeVar("Result")
+
+
+def on_main_process(function: Callable[[], Result]) -> Result:
+    """What a function returns that only the main process calls.
+
+    Raises:
+        ValueError, OSError: As from the function, on every rank.
+    """
+    outcome: list = [None, None]
+    if PartialState().is_main_process:
+        try:
+            outcome[0] = function()
+        except (ValueError, OSError) as error:
+            outcome[1] = error
+    result, error = broadcast_object_list(outcome)
+    if error is not None:
+        raise error
+    return result
+
+
+def first_of_any_rank(message: str | None) -> str | None:
+    """The message of the lowest rank that has one; None if none has."""
+    return next((each for each in gather_object([message]) if each is not None), None)
+
+
+@contextmanager
+def all_ranks_or_none(what: str) -> Iterator[None]:
+    """Work on files that every rank does, and that ends for all ranks when it fails on one.
+
+    Raises:
+        OSError: It failed on a rank; the message begins with `what`.
+    """
+    failure = None
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors report a full disk in their own
+        failure = error
+    message = first_of_any_rank(None if failure is None else " ".join(str(failure).split()))
+    if message is not None:
+        raise OSError(f"{what}: {message}") from failure
