@@ -30,6 +30,7 @@ from vaswani_transformer.training import (
     VaswaniTrainingArguments,
     leave_process_group,
 )
+from vaswani_transformer.training.checkpoints import Manifest
 
 
 NUM_ROWS = 30
@@ -160,6 +161,7 @@ def masks_without_states(
     if torch.distributed.get_rank() == 0:
         found = folder / "whole" / checkpoint.name
         shutil.copytree(found, checkpoint, ignore=shutil.ignore_patterns("rng_state_*"))
+        Manifest.of(checkpoint, RESUME_FROM).save(checkpoint)
     torch.distributed.barrier()
     masks = MaskRecorder()
     make_trainer(model, tokenizer, folder / "foreign", callbacks=[masks]).train(resume_from_checkpoint=str(checkpoint))
