@@ -61,7 +61,8 @@ class RecordingTrainer(VaswaniTrainer):
         self.batches: dict[int, list[dict[str, torch.Tensor]]] = defaultdict(list)
 
     def training_step(self, model: Any, inputs: dict[str, torch.Tensor], *args: Any) -> torch.Tensor:
-        self.batches[int(self.state.epoch or 0)].append({name: tensor.clone() for name, tensor in inputs.items()})
+        for batch in inputs if isinstance(inputs, list) else [inputs]:
+            self.batches[int(self.state.epoch or 0)].append({name: tensor.clone() for name, tensor in batch.items()})
         return super().training_step(model, inputs, *args)
 
     def rows_by_epoch(self) -> dict[int, list[list[int]]]:
@@ -99,10 +100,11 @@ def make_trainer(
 
 
 class GradientRecorder(TrainerCallback):
-    """Keeps the gradients that the optimizer is about to apply."""
+    """Keeps the gradients that the optimizer is about to apply, and the number of threads that computed them."""
 
     def on_pre_optimizer_step(self, *args: Any, model: torch.nn.Module, **kwargs: Any) -> None:
         self.gradients = {name: weights.grad.clone() for name, weights in model.named_parameters()}
+        self.threads = torch.get_num_threads()
 
 
 def gradients_of_one_step(

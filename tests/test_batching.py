@@ -242,7 +242,7 @@ def test_a_sentence_over_the_budget_is_refused(budgets, field, longest):
     [([(1, 1)] * 3, 100, 3), ([(5, 5)] * 39, 15, 3), ([(1, 1)] * 40 + [(9, 9)], 30, 3)],
 )
 def test_fewer_sentences_than_parts_are_refused(lengths, budget, smallest):
-    complaint = rf"^source_tokens, target_tokens: a batch of {smallest} sentences .* {smallest + 1} processes"
+    complaint = rf"^source_tokens, target_tokens: a batch of {smallest} sentences .* {smallest + 1} micro-batches"
     with pytest.raises(ValueError, match=complaint):
         sampler(lengths, budget, budget, num_parts=smallest + 1)
     sampler(lengths, budget, budget, num_parts=smallest)

@@ -91,7 +91,8 @@ class TokenBudgetBatchSampler:
         target_lengths: Tokens of each target sentence.
         source_tokens: Budget of source tokens of a global batch, padding included (paper: 25,000).
         target_tokens: Budget of target tokens of a global batch, padding included (paper: 25,000).
-        num_parts: Micro-batches of a global batch: the number of processes times accumulation steps.
+        num_parts: Micro-batches of a global batch: the number of processes times accumulation steps, or, in elastic
+            training, of virtual ranks.
         seed: With the epoch, the only source of randomness.
 
     Raises:
@@ -114,9 +115,9 @@ class TokenBudgetBatchSampler:
         counts = np.diff(self.plan.starts)  # [batches]
         if counts.min() < num_parts:
             raise ValueError(
-                f"source_tokens, target_tokens: a batch of {counts.min()} sentences cannot be divided among "
-                f"{num_parts} processes and accumulation steps; raise the budget, or lower "
-                f"gradient_accumulation_steps or max_length"
+                f"source_tokens, target_tokens: a batch of {counts.min()} sentences cannot be divided into "
+                f"{num_parts} micro-batches, one for each process and accumulation step, or virtual rank; raise the "
+                f"budget, or lower gradient_accumulation_steps, virtual_ranks or max_length"
             )
         firsts = self.plan.starts[:-1, None] + np.outer(counts, np.arange(num_parts)) // num_parts  # [batches, parts]
         self._part_starts = np.append(firsts, len(self.plan.order))  # [batches * parts + 1]

@@ -13,9 +13,9 @@ class SeedByRank(TrainerCallback):
     """Seeds the generators of each rank from (seed, rank, step) when training begins.
 
     The trainer seeds all ranks alike, so that their initial weights are equal. Their dropout masks, however, must be
-    independent: equal masks on n ranks have the noise of a batch n times smaller. A resumed training then loads the
-    generators' states from its checkpoint; a rank that the checkpoint has no state for, since it was written by another
-    number of processes, keeps the seed from (seed, rank, step). One process that starts at step 0 is left as it is.
+    independent. When training is resumed, the trainer then loads the generators' states from the checkpoint. A rank for
+    which the checkpoint has none, because another number of processes wrote it, keeps its seed from (seed, rank, step).
+    One process that starts at step 0 is left as it is.
 
     `VaswaniTrainer` has it already; the stock trainer takes it as a callback.
     """

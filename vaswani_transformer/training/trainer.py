@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ..data.batching import TokenBudgetBatchSampler
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
+from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, gradients_of
 from .loss import LabelSmoothedLoss
 from .randomness import SeedByRank
 
@@ -49,6 +51,33 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         default=False,
         metadata={"help": "Log 0 for a loss that is not finite; training ends at the first one anyway."},
     )
+    virtual_ranks: int | None = field(
+        default=None,
+        metadata={
+            "help": "Elastic training: cut every global batch into so many virtual ranks. The final weights then are "
+            "the same, bit for bit, on any number of processes up to this one, and after restarts with other numbers, "
+            "given the same versions, type of processor and virtual_rank_threads (on GPUs also full_determinism)."
+        },
+    )
+    virtual_rank_threads: int = field(
+        default=1, metadata={"help": "CPU threads of each process in elastic training; the final bits depend on it."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.virtual_ranks is None:
+            return
+        for name in ("virtual_ranks", "virtual_rank_threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: must be at least 1, is {getattr(self, name)}")
+        if self.gradient_accumulation_steps != 1:
+            raise ValueError(
+                f"gradient_accumulation_steps: elastic training divides a batch by virtual_ranks alone; "
+                f"leave it at 1, it is {self.gradient_accumulation_steps}"
+            )
+        if self.fsdp or self.deepspeed:
+            raise ValueError("virtual_ranks: elastic training needs the whole model on each process; leave out FSDP")
+        self.average_tokens_across_devices = False  # the trainer would multiply the loss by the number of processes
 
 
 class VaswaniTrainer(CheckpointingTrainer):
@@ -86,6 +115,10 @@ class VaswaniTrainer(CheckpointingTrainer):
                 raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
             kwargs["compute_loss_func"] = LabelSmoothedLoss(model.config.label_smoothing)
         super().__init__(model, args, **kwargs)
+        self.virtual_ranks: VirtualRanks | None = None
+        if args.virtual_ranks is not None:
+            self.virtual_ranks = VirtualRanks(args.virtual_ranks, args.world_size, args.process_index)
+        self._losses: list[torch.Tensor] = []  # of the steps of elastic training since the last log
         self.batch_sampler: TokenBudgetBatchSampler | None = None
         self._planned_for: tuple[Dataset, dict[str, int]] | None = None
         self.add_callback(SeedByRank())
@@ -108,11 +141,13 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         self._check_train_dataset()
-        self._plan_batches()
-        loader = DataLoader(
-            self._remove_unused_columns(self.train_dataset, description="training"),
-            batch_sampler=self.batch_sampler,
-            collate_fn=self.data_collator,
+        sampler = self._plan_batches()
+        rows = self._remove_unused_columns(self.train_dataset, description="training")
+        ranks = self.virtual_ranks
+        loader: DataLoader = DataLoader(
+            rows if ranks is None else MicroBatches(rows, self.data_collator),
+            batch_sampler=sampler if ranks is None else VirtualRankSampler(sampler, ranks),
+            collate_fn=self.data_collator if ranks is None else list,
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
@@ -120,21 +155,22 @@ class VaswaniTrainer(CheckpointingTrainer):
         )
         return self.accelerator.prepare(loader)
 
-    def _plan_batches(self) -> None:
+    def _plan_batches(self) -> TokenBudgetBatchSampler:
         """Plan them anew if the dataset or a setting has changed: of millions of rows that takes a while."""
         settings = {
             "source_tokens": self.args.source_tokens,
             "target_tokens": self.args.target_tokens,
-            "num_parts": self.args.world_size * self.args.gradient_accumulation_steps,
+            "num_parts": self.args.virtual_ranks or self.args.world_size * self.args.gradient_accumulation_steps,
             "seed": self.args.data_seed if self.args.data_seed is not None else self.args.seed,
         }
-        if self._planned_for is not None:
+        if self.batch_sampler is not None and self._planned_for is not None:
             dataset, planned = self._planned_for
             if dataset is self.train_dataset and planned == settings:
-                return
+                return self.batch_sampler
         lengths = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
         self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings)
         self._planned_for = self.train_dataset, settings
+        return self.batch_sampler
 
     def _check_train_dataset(self) -> None:
         if not isinstance(self.train_dataset, Dataset) or not len(self.train_dataset):
@@ -167,13 +203,52 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, torch.Tensor | int | None]:
         batches, num_items = super().get_batch_samples(*args, **kwargs)
+        if self.virtual_ranks is not None:
+            num_items = self._count_labels(batches[0])
         if num_items is not None:
             # A tensor, since counting must not wait for the device; of integers, since a run has billions of tokens.
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
-    def floating_point_ops(self, inputs: dict[str, Any]) -> float:
-        """Those of training on a micro-batch; their sum over all processes and steps is `state.total_flos`."""
+    def _count_labels(self, micro_batches: list[MicroBatch]) -> torch.Tensor:
+        """Number of target tokens of the global batch of which this process has these micro-batches."""
+        count = torch.stack([batch["labels"].ne(-100).sum() for batch in micro_batches]).sum()
+        return self.accelerator.gather(count.to(self.args.device)).sum()
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        if self.virtual_ranks is None:
+            return super().train(*args, **kwargs)
+        with cpu_threads(self.args.virtual_rank_threads):
+            return super().train(*args, **kwargs)
+
+    def training_step(
+        self,
+        model: torch.nn.Module,
+        inputs: MicroBatch | list[MicroBatch],
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor:
+        if not isinstance(inputs, list) or self.virtual_ranks is None:
+            return super().training_step(model, inputs, num_items_in_batch)
+        # Unwrapped, since `DistributedDataParallel` would add gradients in an order of its own.
+        model = self.accelerator.unwrap_model(model, keep_torch_compile=True)
+        parameters = [weights for weights in model.parameters() if weights.requires_grad]
+        micro_batches = dict(zip(self.virtual_ranks.block(self.virtual_ranks.process), inputs, strict=True))
+        step = super().training_step
+
+        def compute(virtual_rank: int) -> list[torch.Tensor]:
+            backward = partial(step, model, micro_batches[virtual_rank], num_items_in_batch)
+            return gradients_of(parameters, backward, self.args.seed, self.state.global_step, virtual_rank)
+
+        *gradients, loss = self.virtual_ranks.tree_sum(compute)
+        for weights, gradient in zip(parameters, gradients, strict=True):
+            weights.grad = gradient
+        self._losses.append(loss)
+        return loss
+
+    def floating_point_ops(self, inputs: MicroBatch | list[MicroBatch]) -> float:
+        """Those of training on micro-batches; their sum over all processes and steps is `state.total_flos`."""
+        if isinstance(inputs, list):
+            return sum(self.floating_point_ops(batch) for batch in inputs)
         from ..evaluation.flops import training_flops  # not above: its package imports much that a model does not need
 
         sentences, source_length = inputs["input_ids"].shape
@@ -194,11 +269,14 @@ class VaswaniTrainer(CheckpointingTrainer):
             seconds = max(time.monotonic() - self._interval_began, 1e-9)  # coarse clocks may stand still
             logs["target_tokens_per_second"] = (self.total_target_tokens - self._tokens_before) / seconds
             logs["padding_share"] = self.batch_sampler.padding_share
+            if self._losses:  # the trainer's mean over processes would round otherwise for each number of them
+                logs["loss"] = torch.stack(self._losses).double().mean().item()
             self._start_interval()
         super().log(logs, start_time)
 
     def _start_interval(self) -> None:
         """Begin the interval whose speed is logged next."""
+        self._losses = []
         self._tokens_before = self.total_target_tokens
         self._interval_began = time.monotonic()
 

@@ -1,0 +1,176 @@
+"""Elastic training: the same bits on 1, 3, 5 and 8 processes, and after restarts with other numbers."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from distributed_step import GradientRecorder
+from elastic_run import STEPS, STEPS_AN_EPOCH, VIRTUAL_RANKS, elastic_trainer
+from helpers import run_ranks
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.training import VaswaniTrainingArguments
+from vaswani_transformer.training.elastic import VirtualRanks, VirtualRankSampler
+from vaswani_transformer.training.randomness import derived_seed
+
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a model of weights large enough that sums in another order differ in their bits."""
+    folder = tmp_path_factory.mktemp("elastic")
+    torch.manual_seed(0)
+    widths = {"d_model": 24, "d_ff": 40, "num_heads": 4, "d_k": 5, "d_v": 7}
+    config = VaswaniConfig(vocab_size=37, encoder_layers=1, decoder_layers=2, label_smoothing=0.1, **widths)
+    VaswaniForConditionalGeneration(config).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "tokenizer")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> dict[str, Any]:
+    """What one process finds that nothing disturbs."""
+    return findings(folder, "alone", 1)
+
+
+def findings(folder: Path, name: str, processes: int, stop: int = STEPS) -> dict[str, Any]:
+    """What rank 0 of so many found; the other ranks end with the same weights."""
+    for rank in run_ranks([TESTS / "elastic_run.py", folder, name, str(stop)], processes):
+        assert rank.returncode == 0, rank.stderr[-4000:]
+    found = [torch.load(folder / f"{name}-{stop}-{rank}.pt") for rank in range(processes)]
+    assert [each["world_size"] for each in found] == [processes] * processes
+    for other in found[1:]:
+        assert_equal_bits(other["weights"], found[0]["weights"])
+    return found[0]
+
+
+def assert_equal_bits(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(actual[name].view(torch.int32), tensor.view(torch.int32)), name
+
+
+def comparable(logs: list[dict[str, float]]) -> list[dict[str, float]]:
+    """What is logged of each step, without what the clock or the mean over processes says."""
+    names = ("step", "epoch", "loss", "grad_norm", "learning_rate", "padding_share")
+    return [{name: entry[name] for name in names} for entry in logs if "loss" in entry]
+
+
+def test_restarts_with_other_numbers_of_processes_change_no_bit(folder: Path, alone: dict[str, Any]) -> None:
+    for processes, stop in ((3, 2), (8, 4), (5, STEPS)):
+        found = findings(folder, "restarted", processes, stop)
+    assert_equal_bits(found["weights"], alone["weights"])
+    assert comparable(found["logs"]) == comparable(alone["logs"])
+    assert [entry["step"] for entry in comparable(found["logs"])] == list(range(1, STEPS + 1))
+    assert (found["target_tokens"], found["operations"]) == (alone["target_tokens"], alone["operations"])
+
+
+def test_threads_are_fixed_and_given_back(folder: Path, alone: dict[str, Any], tmp_path: Path) -> None:
+    assert alone["threads"] == 1
+    torch.set_num_threads(2)
+    elastic_trainer(folder, tmp_path, max_steps=1).train()
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+
+
+def pairwise(terms: list[torch.Tensor]) -> torch.Tensor:
+    while len(terms) > 1:
+        terms = [first + second for first, second in zip(terms[::2], terms[1::2], strict=True)]
+    return terms[0]
+
+
+def test_a_step_is_the_tree_sum_of_plain_backward_passes(folder: Path, tmp_path: Path) -> None:
+    recorder = GradientRecorder()
+    trainer = elastic_trainer(folder, tmp_path, max_steps=1, callbacks=[recorder])
+    trainer.get_train_dataloader()
+    parts = [trainer.train_dataset[part] for part in list(trainer.batch_sampler)[:VIRTUAL_RANKS]]
+    trainer.train()
+
+    model = VaswaniForConditionalGeneration.from_pretrained(folder / "model", dropout=0.1).train()
+    rows = [[{"input_ids": i, "labels": o} for i, o in zip(*part.values(), strict=True)] for part in parts]
+    tokens = sum(len(labels) for part in parts for labels in part["labels"])
+    gradients = []
+    for virtual_rank, batch in enumerate(rows):
+        torch.manual_seed(derived_seed(trainer.args.seed, 0, virtual_rank))
+        inputs = trainer.data_collator(batch)
+        labels = inputs.pop("labels")
+        model.zero_grad()
+        trainer.compute_loss_func(model(**inputs), labels, tokens).backward()
+        gradients.append({name: weights.grad.clone() for name, weights in model.named_parameters()})
+    expected = {name: pairwise([part[name] for part in gradients]) for name in gradients[0]}
+    assert_equal_bits(recorder.gradients, expected)
+    in_turn = {name: sum(part[name] for part in gradients) for name in gradients[0]}
+    assert any(not torch.equal(in_turn[name], expected[name]) for name in expected), "else the order is not tested"
+
+
+def test_masks_differ_between_virtual_ranks_and_steps(folder: Path, tmp_path: Path) -> None:
+    states = []
+    trainer = elastic_trainer(folder, tmp_path, max_steps=2, save_strategy="no")
+    trainer.model.model.encoder.register_forward_pre_hook(
+        lambda *_: states.append(tuple(torch.get_rng_state().tolist()))
+    )
+    trainer.train()
+    assert len(set(states)) == len(states) == 2 * VIRTUAL_RANKS
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8, 13])
+def test_every_virtual_rank_lies_on_one_process(count: int) -> None:
+    for processes in range(1, count + 1):
+        ranks = VirtualRanks(count, processes)
+        blocks = [list(ranks.block(process)) for process in range(processes)]
+        assert list(chain.from_iterable(blocks)) == list(range(count))
+        sizes = [len(block) for block in blocks]
+        assert max(sizes) - min(sizes) <= 1
+        for process, block in enumerate(blocks):
+            assert [ranks.owner(virtual_rank) for virtual_rank in block] == [process] * len(block)
+
+
+@pytest.mark.parametrize(("count", "formula"), [(1, "0"), (3, "((0+1)+2)"), (6, "(((0+1)+(2+3))+(4+5))")])
+def test_the_tree_depends_on_the_number_of_virtual_ranks_alone(count: int, formula: str) -> None:
+    values = torch.randn(count, 1000) * 10 ** torch.arange(count)[:, None]
+    (total,) = VirtualRanks(count).tree_sum(lambda virtual_rank: [values[virtual_rank].clone()])
+    names = {str(number): f"values[{number}]" for number in range(count)}
+    expected = eval("".join(names.get(character, character) for character in formula))
+    assert torch.equal(total, expected)
+
+
+def test_steps_and_epochs_do_not_depend_on_the_number_of_processes(folder: Path, tmp_path: Path) -> None:
+    trainer = elastic_trainer(folder, tmp_path)
+    loader = trainer.get_train_dataloader()
+    assert len(loader) == STEPS_AN_EPOCH
+    whole = list(trainer.batch_sampler)
+    for processes in (1, 2, 3, 5, 8):
+        sampler = VirtualRankSampler(trainer.batch_sampler, VirtualRanks(VIRTUAL_RANKS, processes))
+        items = list(sampler)
+        assert len(items) == len(sampler) == STEPS_AN_EPOCH * processes
+        assert list(chain.from_iterable(items)) == whole
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"virtual_ranks": 0}, r"^virtual_ranks: must be at least 1, is 0$"),
+        ({"virtual_rank_threads": 0}, r"^virtual_rank_threads: must be at least 1, is 0$"),
+        ({"gradient_accumulation_steps": 2}, r"^gradient_accumulation_steps: .* leave it at 1, it is 2$"),
+    ],
+)
+def test_refuses_what_elastic_training_cannot_do(tmp_path: Path, settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        VaswaniTrainingArguments(str(tmp_path), use_cpu=True, **{"virtual_ranks": 8, **settings})
+
+
+def test_refuses_more_processes_than_virtual_ranks() -> None:
+    with pytest.raises(
+        ValueError, match=r"^virtual_ranks: 8 virtual ranks cannot occupy 9 processes; start at most 8$"
+    ):
+        VirtualRanks(8, 9)
+
+
+def test_refuses_a_batch_with_fewer_sentences_than_virtual_ranks(folder: Path, tmp_path: Path) -> None:
+    trainer = elastic_trainer(folder, tmp_path, virtual_ranks=31)
+    with pytest.raises(ValueError, match=r"a batch of \d+ sentences cannot be divided into 31 "):
+        trainer.train()

@@ -1,0 +1,193 @@
+"""Elastic training: final weights that do not depend on the number of processes, bit for bit.
+
+Every global batch is cut into the same number of virtual ranks, whatever number of processes computes it. Three things
+make the result of a step independent of the processes:
+
+- a virtual rank's micro-batch and its dropout masks follow from the seed, the step and its number alone;
+- its gradient is computed alone, not added to another virtual rank's while it is computed;
+- gradients are added in the order of one fixed binary tree, also where its branches lie on different processes.
+
+Floating-point sums depend on their order, which is why the all-reduce of `DistributedDataParallel` takes no part. The
+promise holds for one version of PyTorch, one type of processor and one number of threads, since each of these may
+choose another kernel; the trainer fixes the number of threads. On GPUs the kernels must also be deterministic
+(`full_determinism`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from datasets import Dataset
+from torch import distributed
+
+from ..data.batching import TokenBudgetBatchSampler
+from .randomness import derived_seed
+
+
+MicroBatch = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class VirtualRanks:
+    """The virtual ranks of a global batch, and the process that computes each of them.
+
+    Attributes:
+        count: Number of virtual ranks.
+        processes: Number of processes; each computes a contiguous block of virtual ranks.
+        process: Index of this process.
+
+    Raises:
+        ValueError: There are more processes than virtual ranks.
+    """
+
+    count: int
+    processes: int = 1
+    process: int = 0
+
+    def __post_init__(self) -> None:
+        if self.processes > self.count:
+            raise ValueError(
+                f"virtual_ranks: {self.count} virtual ranks cannot occupy {self.processes} processes; "
+                f"start at most {self.count}"
+            )
+
+    def block(self, process: int) -> range:
+        """The virtual ranks that a process computes."""
+        return range(process * self.count // self.processes, (process + 1) * self.count // self.processes)
+
+    def owner(self, virtual_rank: int) -> int:
+        """The process that computes a virtual rank."""
+        return ((virtual_rank + 1) * self.processes - 1) // self.count
+
+    def tree_sum(self, compute: Callable[[int], list[torch.Tensor]]) -> list[torch.Tensor]:
+        """Sum of the tensors of all virtual ranks, with the same bits on every process.
+
+        Args:
+            compute: Returns the tensors of a virtual rank, in the same shapes for each; called once for each virtual
+                rank of this process, in ascending order. The tensors are overwritten.
+        """
+        sending: list[tuple[distributed.Work, torch.Tensor]] = []  # a buffer must live until it is sent
+        total = self._subtree_sum(0, self.count, compute, sending)
+        for work, _ in sending:
+            work.wait()
+        if self.processes == 1:
+            return total
+        buffer = _flatten(total)
+        distributed.broadcast(buffer, src=self.owner(0))
+        return _unflatten(buffer, total)
+
+    def _subtree_sum(
+        self,
+        first: int,
+        last: int,
+        compute: Callable[[int], list[torch.Tensor]],
+        sending: list[tuple[distributed.Work, torch.Tensor]],
+    ) -> list[torch.Tensor]:
+        """Sum of the virtual ranks from `first` to `last`, excluded; complete on the owner of `first` alone.
+
+        Post-order, so that at most log2(count) + 1 partial sums are alive. Elsewhere than on the owner it returns
+        whatever this process has of the shapes. A process waits for another only when its own block is computed.
+        """
+        if last - first == 1:
+            return compute(first) if self.owner(first) == self.process else []
+        middle = first + (1 << (last - first - 1).bit_length() - 1)  # the largest power of two below their number
+        left = self._subtree_sum(first, middle, compute, sending)
+        right = self._subtree_sum(middle, last, compute, sending)
+        to, source = self.owner(first), self.owner(middle)
+        if self.process == source != to:
+            buffer = _flatten(right)
+            sending.append((distributed.isend(buffer, to), buffer))
+        if self.process == to != source:
+            buffer = _flatten(left)  # for its size and type
+            distributed.recv(buffer, source)
+            right = _unflatten(buffer, left)
+        if self.process == to:
+            for tensor, other in zip(left, right, strict=True):
+                tensor.add_(other)
+        return left or right
+
+
+def _flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+def _unflatten(buffer: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    parts = buffer.split([tensor.numel() for tensor in like])
+    return [part.view_as(tensor).to(tensor.dtype) for part, tensor in zip(parts, like, strict=True)]
+
+
+def gradients_of(
+    parameters: Sequence[torch.nn.Parameter], backward: Callable[[], torch.Tensor], *seeds: int
+) -> list[torch.Tensor]:
+    """Gradients of a backward pass that starts from none, and, last, its loss.
+
+    Args:
+        parameters: The gradients they hold are dropped.
+        backward: Computes a loss and its gradients.
+        seeds: What seeds the generators of all devices before.
+    """
+    torch.manual_seed(derived_seed(*seeds))
+    for parameter in parameters:
+        parameter.grad = None
+    loss = backward()
+    gradients = [torch.zeros_like(weights) if weights.grad is None else weights.grad for weights in parameters]
+    return [*gradients, loss.detach()]
+
+
+class VirtualRankSampler:
+    """Yields the micro-batches of a process's virtual ranks, together: for each global batch a list for each process.
+
+    `accelerate` deals the lists out in turn. So a process takes one item from its loader in each step, and the number
+    of steps, and of steps to skip when training is resumed, does not depend on the number of processes.
+
+    Args:
+        micro_batches: Yields the micro-batches of all virtual ranks in turn.
+        ranks: Which process computes which of them.
+    """
+
+    def __init__(self, micro_batches: TokenBudgetBatchSampler, ranks: VirtualRanks) -> None:
+        self.micro_batches = micro_batches
+        self.ranks = ranks
+
+    def __len__(self) -> int:
+        return len(self.micro_batches) // self.ranks.count * self.ranks.processes
+
+    def __iter__(self) -> Iterator[list[list[int]]]:
+        global_batch: list[list[int]] = []
+        for micro_batch in self.micro_batches:
+            global_batch.append(micro_batch)
+            if len(global_batch) == self.ranks.count:
+                for process in range(self.ranks.processes):
+                    yield [global_batch[virtual_rank] for virtual_rank in self.ranks.block(process)]
+                global_batch = []
+
+
+class MicroBatches(torch.utils.data.Dataset):
+    """Collated micro-batches of a dataset, by the indices of their rows.
+
+    Args:
+        rows: The dataset.
+        collate: Makes a micro-batch of a list of rows. It must not draw random numbers.
+    """
+
+    def __init__(self, rows: Dataset, collate: Callable[[list], MicroBatch]) -> None:
+        self.rows = rows
+        self.collate = collate
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, indices: list[int]) -> MicroBatch:
+        return self.collate(self.rows.__getitems__(indices))
+
+
+@contextmanager
+def cpu_threads(number: int) -> Iterator[None]:
+    """Let PyTorch compute with so many threads on CPU."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
