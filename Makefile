@@ -5,7 +5,7 @@ SOURCES := vaswani_transformer recipes tests setup.py
 # Older transformers that the package supports; `make test` runs on the newest.
 MATRIX := 5.15.0 5.17.0
 TESTS := tests
-CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani modeling_vaswani pipeline_vaswani push))
+CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config_vaswani modeling_vaswani pipeline_vaswani push))
 
 .PHONY: demo test test-matrix test-core test-transformers check format
 

@@ -18,6 +18,7 @@ ALLOWED = {
     "configuration_vaswani": {"pipeline_vaswani"},
     "modeling_vaswani": {
         "configuration_vaswani",
+        "generation_config_vaswani",
         "generation_vaswani",
         "incremental_vaswani",
         "restricted_vaswani",
@@ -25,6 +26,7 @@ ALLOWED = {
     "restricted_vaswani": set(),
     "incremental_vaswani": set(),
     "generation_vaswani": {"configuration_vaswani", "incremental_vaswani"},
+    "generation_config_vaswani": {"generation_vaswani"},
     "tokenization_vaswani": {"configuration_vaswani"},
     "pipeline_vaswani": set(),
     "registration": {"configuration_vaswani", "modeling_vaswani", "pipeline_vaswani", "tokenization_vaswani"},

@@ -28,6 +28,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
+from .generation_config_vaswani import OwnGenerationConfig
 from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
 from .incremental_vaswani import IncrementalDecoder
 from .restricted_vaswani import neighborhood_mask_function, restricted_attention_forward
@@ -554,7 +555,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
         )
 
 
-class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationMixin):
+class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedModel, VaswaniGenerationMixin):
     """The whole model: encoder, decoder, and the softmax that shares the embedding matrix (3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:

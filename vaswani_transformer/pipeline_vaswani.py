@@ -1,6 +1,5 @@
 """`pipeline("translation")`, which transformers 5 no longer has: text in, translated text out."""
 
-import copy
 import re
 from collections.abc import Iterator, Sequence
 from types import GeneratorType
@@ -159,11 +158,7 @@ class VaswaniTranslationPipeline(Pipeline):
             return self._prepare_generate_kwargs(generate_kwargs)
         if "generation_config" in generate_kwargs:
             return generate_kwargs
-        config = copy.deepcopy(self.generation_config)
-        # The pipeline has filled in transformers' default, which is no limit of this model's.
-        if self.model.generation_config.max_length is None and config.max_length == 20:
-            config.max_length = None
-        return {**generate_kwargs, "generation_config": config}
+        return {**generate_kwargs, "generation_config": self.generation_config}
 
     def preprocess(self, text: str, truncation: bool = False) -> dict[str, Any]:
         _require_text(text)

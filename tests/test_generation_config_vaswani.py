@@ -1,0 +1,163 @@
+"""A model keeps its own search settings, whatever transformers fills in."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    GenerationConfig,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from vaswani_transformer import VaswaniTrainer, VaswaniTrainingArguments
+
+
+SOURCES = ["The old man buys a book today.", "Dogs!", "The child sleeps because it is tired."]
+
+
+def saved_config(directory: Path) -> dict:
+    """What is stored, with a list of end tokens, which the trainer of transformers 5.15 makes of a single one."""
+    stored = json.loads((directory / "generation_config.json").read_text(encoding="utf-8"))
+    ends = stored.pop("eos_token_id", None)
+    return {**stored, "eos_token_id": ends if isinstance(ends, list) else [ends]}
+
+
+@pytest.fixture
+def model(lively_model):
+    return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+
+
+@pytest.fixture
+def rows(tokenizer) -> Dataset:
+    encoded = tokenizer(SOURCES, text_target=SOURCES)
+    return Dataset.from_dict({"input_ids": encoded.input_ids, "labels": encoded.labels})
+
+
+@pytest.fixture(params=["stock", "own"])
+def make_trainer(request, model, tokenizer, rows, tmp_path):
+    """A function that makes a trainer, of transformers or of the package, that translates when it evaluates."""
+    trainer_class, arguments_class = (
+        (Seq2SeqTrainer, Seq2SeqTrainingArguments)
+        if request.param == "stock"
+        else (VaswaniTrainer, VaswaniTrainingArguments)
+    )
+
+    def make(**arguments):
+        return trainer_class(
+            model=model,
+            args=arguments_class(
+                str(tmp_path / "run"),
+                predict_with_generate=True,
+                per_device_eval_batch_size=1,
+                use_cpu=True,
+                report_to="none",
+                disable_tqdm=True,
+                learning_rate=0.0,
+                max_steps=1,
+                save_steps=1,
+                **arguments,
+            ),
+            train_dataset=rows,
+            eval_dataset=rows,
+            processing_class=tokenizer,
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+            compute_metrics=lambda predictions: {},  # without any, `evaluate` computes the loss alone
+        )
+
+    return make
+
+
+def translate(model, tokenizer, **options) -> list[list[int]]:
+    """The tokens of each translation, translated one by one."""
+    outputs = [model.generate(**tokenizer(text, return_tensors="pt"), **options)[0] for text in SOURCES]
+    return [without_padding(ids) for ids in outputs]
+
+
+def without_padding(ids) -> list[int]:
+    return [token for token in ids.tolist() if token > 0]
+
+
+def predict(trainer) -> list[list[int]]:
+    return [without_padding(torch.as_tensor(ids)) for ids in trainer.predict(trainer.eval_dataset).predictions]
+
+
+def test_every_evaluation_translates_as_generate_did_before(make_trainer, model, tokenizer):
+    expected = translate(model, tokenizer)
+    assert min(map(len, expected)) > 20
+    trainer = make_trainer()
+    for _ in range(2):
+        trainer.evaluate()
+        assert predict(trainer) == expected
+    assert translate(model, tokenizer) == expected
+
+
+def test_checkpoints_and_the_saved_model_have_the_models_own_settings(make_trainer, model, lively_model, tmp_path):
+    trainer = make_trainer(eval_strategy="steps", eval_steps=1)
+    trainer.train()
+    trainer.evaluate()
+    trainer.save_model()
+    expected = saved_config(lively_model)
+    assert expected["max_new_tokens_over_source"] == 50
+    for directory in (tmp_path / "run", tmp_path / "run" / "checkpoint-1"):
+        assert saved_config(directory) == expected
+    assert model.generation_config.max_length is None
+
+
+def test_a_limit_of_the_users_stays_even_where_it_equals_the_default(make_trainer, model, tokenizer, tmp_path):
+    model.generation_config.max_length = 20
+    trainer = make_trainer()
+    expected = translate(model, tokenizer)
+    assert {len(ids) for ids in expected} == {19}  # and the start token
+    for _ in range(2):
+        assert predict(trainer) == expected
+    model.save_pretrained(tmp_path / "limited")
+    assert saved_config(tmp_path / "limited")["max_length"] == 20
+
+
+def test_a_limit_set_between_two_evaluations_counts(make_trainer, model):
+    trainer = make_trainer()
+    trainer.evaluate()
+    model.generation_config.max_length = 7
+    assert {len(ids) for ids in predict(trainer)} == {6}
+    model.generation_config.max_length = None
+    model.generation_config.num_beams = 1
+    assert min(map(len, predict(trainer))) > 20
+    assert model.generation_config.num_beams == 1
+
+
+def test_a_configuration_with_the_defaults_is_loaded_and_used_without(make_trainer, model, tokenizer, tmp_path):
+    expected, own = translate(model, tokenizer), model.generation_config.to_dict()
+    model.save_pretrained(tmp_path)
+    make_trainer().evaluate()
+    filled = copy.deepcopy(model.generation_config)
+    filled.save_pretrained(tmp_path)
+    assert saved_config(tmp_path)["max_length"] == 20
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert loaded.generation_config.to_dict() == own
+    assert translate(loaded, tokenizer) == expected
+    assert translate(model, tokenizer, generation_config=filled) == expected
+    filled.max_length = 9
+    assert {len(ids) for ids in translate(model, tokenizer, generation_config=filled)} == {8}
+
+
+@pytest.mark.parametrize("content", [None, "{}", '{"_from_model_config": true, "eos_token_id": 1}'])
+def test_a_file_that_says_nothing_of_the_search_leaves_it_to_the_paper(model, tokenizer, tmp_path, content):
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "generation_config.json"
+    file.unlink() if content is None else file.write_text(content, encoding="utf-8")
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert translate(loaded, tokenizer) == translate(model, tokenizer)
+    assert loaded.generation_config.to_dict() == model.generation_config.to_dict()
+
+
+def test_a_search_of_another_kind_is_loaded_as_it_is(model, tmp_path):
+    model.generation_config = GenerationConfig(num_beams=2, max_length=20, eos_token_id=1, pad_token_id=0)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert loaded.generation_config.to_diff_dict() == model.generation_config.to_diff_dict()

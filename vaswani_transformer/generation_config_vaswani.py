@@ -1,0 +1,121 @@
+"""A model's own search settings, kept free of the defaults that transformers fills in.
+
+`Seq2SeqTrainer` with `predict_with_generate` sets every empty field of `model.generation_config` to transformers'
+default after its first batch, `max_length = 20` among them. Taken for the user's limit, that would cut translations,
+and it would be stored with the model.
+"""
+
+import copy
+import os
+from typing import Any
+
+from transformers import GenerationConfig
+
+from .generation_vaswani import paper_generation_config
+
+
+# What transformers fills in, from 5.15 to 5.23; it has no public name for it.
+_DEFAULTS: dict[str, Any] = {
+    "max_length": 20,
+    "min_length": 0,
+    "do_sample": False,
+    "use_cache": True,
+    "early_stopping": False,
+    "num_beams": 1,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "typical_p": 1.0,
+    "repetition_penalty": 1.0,
+    "length_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "num_return_sequences": 1,
+    "output_scores": False,
+    "return_dict_in_generate": False,
+    "remove_invalid_values": False,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "encoder_repetition_penalty": 1.0,
+    "num_assistant_tokens": 20,
+    "num_assistant_tokens_schedule": "constant",
+    "assistant_confidence_threshold": 0.4,
+    "assistant_lookbehind": 10,
+    "target_lookbehind": 10,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+}
+
+# Fields that say nothing about the search. Without a file, transformers takes some of them from config.json.
+_NO_SEARCH = {
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+    "transformers_version",
+    "_from_model_config",
+    "use_cache",
+}
+
+
+def is_filled(config: GenerationConfig) -> bool:
+    """Whether a library has filled in every default; a user sets a few fields, never all of them."""
+    return all(getattr(config, name, default) is not None for name, default in _DEFAULTS.items())
+
+
+def empty_defaults(config: GenerationConfig, own: GenerationConfig | None) -> None:
+    """Empty the fields that a library has filled in.
+
+    Args:
+        config: A filled configuration; changed in place.
+        own: The configuration before it was filled; None if nobody has seen it. Its fields stay.
+    """
+    for name, default in _DEFAULTS.items():
+        if getattr(config, name, None) == default and getattr(own, name, None) is None:
+            setattr(config, name, None)
+
+
+class OwnGenerationConfig:
+    """Keeps transformers' defaults out of a model's `generation_config`; stands first among the model's bases."""
+
+    generation_config: GenerationConfig
+
+    # The configuration, and a copy of what it was when `generate` last saw it without the defaults.
+    _seen: tuple[GenerationConfig, GenerationConfig] | None = None
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load a model; see `transformers.PreTrainedModel.from_pretrained`.
+
+        With a `generation_config.json` that is missing or says nothing about the search, it searches as the paper does.
+        """
+        loaded = super().from_pretrained(*args, **kwargs)  # type: ignore[misc]  # a mixin
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
+        model.restore_generation_config()
+        if not set(model.generation_config.to_diff_dict()) - _NO_SEARCH:
+            model.generation_config = paper_generation_config(model.config)
+        return loaded
+
+    def restore_generation_config(self) -> None:
+        """Undo what a library has filled into `generation_config`; what the user has set stays."""
+        config = self.generation_config
+        if is_filled(config):
+            empty_defaults(config, self._seen[1] if self._seen is not None and self._seen[0] is config else None)
+        else:
+            self._seen = (config, copy.copy(config))
+
+    def generate(
+        self, inputs: Any = None, generation_config: GenerationConfig | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Translate; see `VaswaniGenerationMixin.generate`. A default that a library filled in is no limit."""
+        self.restore_generation_config()
+        given = generation_config
+        if given is not None and is_filled(given) and given.max_length == _DEFAULTS["max_length"]:
+            generation_config = copy.deepcopy(given)
+            generation_config.max_length = None
+        return super().generate(inputs, generation_config, *args, **kwargs)  # type: ignore[misc]
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Save the model with its own search settings; see `transformers.PreTrainedModel.save_pretrained`."""
+        self.restore_generation_config()
+        super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
