@@ -25,6 +25,7 @@ from types import ModuleType  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from models import talkative  # noqa: E402
 from transformers import AutoModelForSeq2SeqLM  # noqa: E402
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer  # noqa: E402
@@ -75,6 +76,12 @@ def config() -> VaswaniConfig:
 @pytest.fixture
 def model(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
     return VaswaniForConditionalGeneration(config).eval()
+
+
+@pytest.fixture
+def talkative_model() -> VaswaniForConditionalGeneration:
+    """A model whose sentences end at different lengths, as a trained one's do."""
+    return talkative()
 
 
 @pytest.fixture(scope="session")

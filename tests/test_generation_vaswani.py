@@ -2,10 +2,10 @@
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
+from models import EOS, SOURCES, as_batch, lively
 from test_modeling_vaswani import marian_twin
 from torch import nn
 from torch.nn import functional as F
@@ -22,39 +22,7 @@ from transformers.generation import (
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, incremental_vaswani
 from vaswani_transformer.generation_vaswani import best_tokens
-from vaswani_transformer.incremental_vaswani import IncrementalDecoder, StepGraph
-
-
-EOS = 1
-
-
-def lively(vocab_size: int, seed: int = 0, **changes: int) -> VaswaniForConditionalGeneration:
-    """A model with weights so large that hypotheses differ."""
-    torch.manual_seed(seed)
-    sizes = {"d_model": 8, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
-    model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=vocab_size, **sizes)).eval()
-    for parameter in model.parameters():
-        parameter.data = torch.randn_like(parameter)
-    return model
-
-
-@pytest.fixture
-def talkative_model() -> VaswaniForConditionalGeneration:
-    """A lively model whose sentences end at different lengths, as a trained one's do; the seed is one that does it."""
-    model = lively(40, seed=63, d_model=16, d_ff=32, decoder_layers=2)
-    last = model.model.decoder.layers[-1].feed_forward_residual.norm
-    model.model.shared.weight.data[EOS] += 0.45 * last.bias.data
-    last.weight.data *= 0.4
-    model.generation_config.max_new_tokens_over_source = 8
-    return model
-
-
-SOURCES = [[7, 8, 9, 4, 5, 1], [7, 1], [30, 4, 1], [12, 31, 22, 39, 17, 6, 8, 1], [5, 5, 5, 5, 1], [1], [20, 13, 1]]
-
-
-def as_batch(sources: list[list[int]]) -> torch.Tensor:
-    longest = max(map(len, sources))
-    return torch.tensor([source + [0] * (longest - len(source)) for source in sources])
+from vaswani_transformer.incremental_vaswani import IncrementalDecoder
 
 
 def penalty(length: int, alpha: float, penalty_type: str) -> float:
@@ -583,34 +551,3 @@ def test_best_tokens_are_those_of_log_softmax(vocabulary):
     values, tokens = best_tokens(logits, 8)
     assert torch.equal(tokens, expected.indices)
     assert torch.allclose(values, expected.values, atol=1e-5)
-
-
-def test_what_a_cuda_graph_would_replay_is_the_step(talkative_model, monkeypatch):
-    """Without a GPU: a stand-in for the graph, which runs again what was captured, on the inputs' fixed places."""
-
-    class Replayed(StepGraph):
-        captures = 0
-
-        def _capture(self, decoder, end):
-            Replayed.captures += 1
-            mask = decoder.mask[: decoder.sentences, ..., :end]
-            self.output = torch.empty(decoder.sentences, decoder.num_beams, 16)
-            self.graph = SimpleNamespace(replay=lambda: self.output.copy_(decoder._run(*self.inputs, slice(end), mask)))
-
-    expected = talkative_model.generate(as_batch(SOURCES))
-    monkeypatch.setattr(incremental_vaswani, "BLOCK", 3)
-    start = IncrementalDecoder.__init__
-
-    def with_graph(decoder, *args):
-        start(decoder, *args)
-        decoder.graph = Replayed()
-
-    monkeypatch.setattr(IncrementalDecoder, "__init__", with_graph)
-    assert torch.equal(talkative_model.generate(as_batch(SOURCES)), expected)
-    assert 1 < Replayed.captures < expected.shape[1] - 1
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_search_on_a_gpu_equals_that_on_the_cpu(talkative_model):
-    expected = talkative_model.generate(as_batch(SOURCES))
-    assert torch.equal(talkative_model.cuda().generate(as_batch(SOURCES).cuda()).cpu(), expected)

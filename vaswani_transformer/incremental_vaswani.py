@@ -8,7 +8,7 @@ Layers and linear maps are computed from their weights; hooks on whole layers an
 model itself has to be called, `ForwardDecoder` does so.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,53 +16,11 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import GenerationConfig
 
+from .acceleration_vaswani import StepGraph, joined_projection
 
-Projection = Callable[[torch.Tensor], torch.Tensor]
 
 # Steps that there is room for at first, and by which a CUDA graph looks ahead.
 BLOCK = 32
-
-_STREAMS: dict[torch.device, Any] = {}  # on which CUDA graphs are captured
-
-
-def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = None) -> Projection:
-    """One product for several linear layers of the same input, whose outputs stand side by side, and an activation.
-
-    On CPU the weights are repacked once for oneDNN, which then multiplies few rows up to five times as fast. Layers
-    that are more than plain `nn.Linear`, such as adapters or quantised ones, are called as they are.
-    """
-
-    def is_plain(linear: nn.Module) -> bool:
-        hooks = linear._forward_hooks or linear._forward_pre_hooks or "forward" in vars(linear)
-        return type(linear) is nn.Linear and not hooks
-
-    if not all(is_plain(linear) for linear in linears):
-        modules = list(linears)
-        return _activated(lambda x: torch.cat([module(x) for module in modules], dim=-1), activation)
-    weight = _joined([linear.weight for linear in linears])  # [outputs, inputs]
-    bias = None if linears[0].bias is None else _joined([linear.bias for linear in linears])
-    if _onednn_multiplies(weight):
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
-        if isinstance(activation, nn.ReLU):
-            return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "relu", [], "")
-        return _activated(lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""), activation)
-    return _activated(lambda x: F.linear(x, weight, bias), activation)
-
-
-def _activated(product: Projection, activation: nn.Module | None) -> Projection:
-    return product if activation is None else lambda x: activation(product(x))
-
-
-def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-
-
-def _onednn_multiplies(weight: torch.Tensor) -> bool:
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
-        return False
-    if weight.dtype == torch.bfloat16:
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return weight.dtype == torch.float32
 
 
 class IncrementalAttention:
@@ -256,9 +214,18 @@ class IncrementalDecoder:
         nodes = torch.arange(start, end, device=tokens.device)
         self.length, self.end = self.length + 1, end
         position = self._positions(torch.arange(self.length - 1, self.length, device=tokens.device))
-        if self.graph is None:
+        last, steps = self._rest_of_block()
+        shape = (self.sentences, last)
+        if self.graph is None or not self.graph.pays(shape, steps):
             return self._run(tokens, position, nodes, slice(first, end), mask[..., first:end])
-        return self.graph(self, tokens, position, nodes)
+        run = partial(self._run, seen=slice(last), mask=mask[..., :last])
+        return self.graph.replay(shape, run, (tokens, position, nodes))
+
+    def _rest_of_block(self) -> tuple[int, int]:
+        """The last node of the current block of steps, and the most steps that can follow in it, this one included."""
+        block = BLOCK * self.num_beams
+        last = min(self.prefix_length + -(-(self.end - self.prefix_length) // block) * block, self.nodes)
+        return last, min((last - self.end) // self.num_beams + 1, self.max_length - self.length)
 
     def _first_seen(self) -> int:
         """The first node that the next position sees: all behind the start, or those of its neighbourhood (4)."""
@@ -268,7 +235,7 @@ class IncrementalDecoder:
 
     def _grow(self) -> None:
         """Double the room: most sentences end long before their limit, which would take several times the memory."""
-        more = self.nodes
+        more = self.nodes - self.prefix_length  # so that there is always room for whole blocks of steps
         for layer in self.layers:
             layer.self_attention.grow(self.sentences, more)
         self.mask = F.pad(self.mask[: self.sentences], (0, more), value=self.lowest)
@@ -307,53 +274,6 @@ class IncrementalDecoder:
         self.mask[target] = self.mask[origin]
         if self.source_mask is not None:
             self.source_mask[target] = self.source_mask[origin]
-
-
-class StepGraph:
-    """Replays a step as one CUDA graph, since launching its small kernels one by one takes longer than they do.
-
-    A graph has fixed shapes: it attends to a whole number of `BLOCK` steps, of which those to come are masked, and is
-    captured anew when they are used up, or when sentences leave.
-    """
-
-    def __init__(self) -> None:
-        self.shape: tuple[int, int] | None = None
-        self.inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-        self.pool: Any = None  # of memory, for all captures of this search
-
-    def __call__(
-        self, decoder: IncrementalDecoder, tokens: torch.Tensor, position: torch.Tensor, nodes: torch.Tensor
-    ) -> torch.Tensor:
-        """The output of a step; see `IncrementalDecoder.step`. It is overwritten by the next step."""
-        block = BLOCK * decoder.num_beams
-        end = min(-(-decoder.end // block) * block, decoder.nodes)
-        if self.shape != (decoder.sentences, end):
-            self.inputs = (tokens.clone(), position.clone(), nodes.clone())
-            self._capture(decoder, end)
-            self.shape = (decoder.sentences, end)
-        for fixed, given in zip(self.inputs, (tokens, position, nodes), strict=True):
-            fixed.copy_(given)
-        self.graph.replay()
-        return self.output
-
-    def _capture(self, decoder: IncrementalDecoder, end: int) -> None:
-        mask = decoder.mask[: decoder.sentences, ..., :end]
-        device = mask.device
-        self.pool = self.pool or torch.cuda.graph_pool_handle()
-        with torch.cuda.device(device):
-            # One stream for a device, as the libraries keep memory for each that they have seen.
-            stream = _STREAMS.setdefault(device, torch.cuda.Stream(device))
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                decoder._run(
-                    *self.inputs, slice(end), mask
-                )  # the libraries allocate at first, which must not be captured
-                self.graph = torch.cuda.CUDAGraph()
-                # Other threads, such as those that load data, may use the device meanwhile.
-                self.graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-                self.output = decoder._run(*self.inputs, slice(end), mask)
-                self.graph.capture_end()
-            torch.cuda.current_stream().wait_stream(stream)
 
 
 class ForwardDecoder:

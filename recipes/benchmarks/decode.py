@@ -30,12 +30,13 @@ from rich.table import Table
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.acceleration_vaswani import joined_projection
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.evaluation import Bleu
 from vaswani_transformer.export.ctranslate2 import export_ctranslate2
 from vaswani_transformer.hub import describe_run
-from vaswani_transformer.incremental_vaswani import IncrementalDecoder, joined_projection
+from vaswani_transformer.incremental_vaswani import IncrementalDecoder
 from vaswani_transformer.modeling_vaswani import sinusoidal_positions
 from vaswani_transformer.training.memory import keep_freed_memory
 
