@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from transformers import (
     AutoConfig,
@@ -33,6 +32,7 @@ from transformers import (
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.convert.directory import new_directory
 from vaswani_transformer.convert.fairseq import convert_fairseq, read_checkpoint
 from vaswani_transformer.convert.fairseq_tokenizer import fairseq_tokenizer
@@ -86,7 +86,7 @@ def main() -> None:
             model.save_pretrained(directory)
             tokenizer.save_pretrained(directory)
     except (ValueError, OSError, ImportError, pickle.UnpicklingError) as error:
-        sys.exit(f"convert.py: {error}")
+        sys.exit(f"convert.py: {one_line(error)}")
     show(args, model, tokenizer)
 
 
@@ -129,7 +129,7 @@ def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokeniz
     alpha = 1.0 if search.length_penalty is None else search.length_penalty
     beams = search.num_beams or 1
     table.add_row("search", "greedy" if beams == 1 else f"{beams} beams, log P / |Y|^{alpha}")
-    Console().print(table)
+    PlainConsole().print(table)
 
 
 if __name__ == "__main__":

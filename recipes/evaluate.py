@@ -31,8 +31,6 @@ from typing import Any, Literal
 import torch
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -46,6 +44,7 @@ if __name__ == "evaluate":
     library.loader.exec_module(sys.modules[__name__])
 else:
     from vaswani_transformer.arguments import RecipeParser
+    from vaswani_transformer.console import PlainConsole, one_line, printable
     from vaswani_transformer.data import encode_corpus, load_parallel_corpus
     from vaswani_transformer.data.corpora import read_lines
     from vaswani_transformer.evaluation import (
@@ -190,14 +189,14 @@ def main() -> None:
         for name in args.models:
             require_model("model" if name == args.model else "compare", name)
         if state.is_main_process:
-            print(test_set, flush=True)
+            print(printable(str(test_set)), flush=True)
         systems = [ready[name] if name in ready else translate(name, test_set, args) for name in args.systems]
         if state.is_main_process:
             results, translations = score(systems, test_set, args)
             write(Path(args.output_dir), results, translations)
             show(results)
     except (ValueError, OSError, ImportError) as error:
-        sys.exit(f"evaluate.py: {' '.join(str(error).split())}")
+        sys.exit(f"evaluate.py: {one_line(error)}")
     state.destroy_process_group()
 
 
@@ -349,22 +348,22 @@ def write(directory: Path, results: dict[str, Any], translations: dict[str, list
 
 
 def show(results: dict[str, Any]) -> None:
-    console = Console()
+    console = PlainConsole()
     table = Table("system", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
     for system in results["systems"]:
         scores = [f"{system[name]['score']:.2f}" for name in ("sacrebleu", "paper_bleu", "chrf")]
         ppl = system["perplexity"]
-        table.add_row(escape(system["name"]), *scores, "" if ppl is None else f"{ppl['perplexity']:.3f}")
+        table.add_row(system["name"], *scores, "" if ppl is None else f"{ppl['perplexity']:.3f}")
     console.print(table)
     for name in ("sacrebleu", "paper_bleu", "chrf"):
-        console.print(f"{name}: {results['systems'][0][name]['signature']}", highlight=False, soft_wrap=True)
+        console.print(f"{name}: {results['systems'][0][name]['signature']}", soft_wrap=True)
     if "sweep" in results:
         show_sweep(console, results)
     if "paired_bootstrap" in results:
         show_comparison(console, results["paired_bootstrap"])
 
 
-def show_sweep(console: Console, results: dict[str, Any]) -> None:
+def show_sweep(console: "PlainConsole", results: dict[str, Any]) -> None:
     table = Table("beams", "alpha", "sacreBLEU", "BLEU as in the paper", "chrF2", "length", "seconds", title="Search")
     best = results["systems"][0]
     for row in results["sweep"]:
@@ -384,7 +383,7 @@ def show_sweep(console: Console, results: dict[str, Any]) -> None:
         console.print("Settings are chosen on a development set, as the paper did (6.1): newstest2013, here wmt13.")
 
 
-def show_comparison(console: Console, comparison: dict[str, Any]) -> None:
+def show_comparison(console: "PlainConsole", comparison: dict[str, Any]) -> None:
     table = Table("", "first system", "second system", "p-value", title="Paired bootstrap")
     for name, found in comparison.items():
         scores = [

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data.corpora import read_lines
 
 
@@ -65,7 +64,7 @@ def main() -> None:
             text = json.dumps(report, indent=2, ensure_ascii=False)
             (output / "parity.json").write_text(text + "\n", encoding="utf-8")
     except (ValueError, OSError, ImportError) as error:
-        sys.exit(f"export.py: {error}")
+        sys.exit(f"export.py: {one_line(error)}")
     show(args, output, report)
 
 
@@ -99,7 +98,7 @@ def show(args: ExportArguments, output: Path, report: dict[str, Any] | None) -> 
             table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))
         for name, bleu in report.get("bleu", {}).items():
             table.add_row(f"sacreBLEU, {name}", f"{bleu['score']:.2f}")
-    Console().print(table)
+    PlainConsole().print(table)
     if report is not None and report["differences"]:
         show_differences(report["differences"][:5])
 
@@ -107,9 +106,9 @@ def show(args: ExportArguments, output: Path, report: dict[str, Any] | None) -> 
 def show_differences(differences: list[dict[str, Any]]) -> None:
     table = Table("line", "kind", "ours", "exported", title="The first differences (the rest is in parity.json)")
     for difference in differences:
-        hypotheses = [Text(f"{difference[name]} ({difference[name + '_score']:.4f})") for name in ("ours", "exported")]
+        hypotheses = [f"{difference[name]} ({difference[name + '_score']:.4f})" for name in ("ours", "exported")]
         table.add_row(str(difference["line"]), difference["kind"].replace("_", " "), *hypotheses)
-    Console().print(table)
+    PlainConsole().print(table)
 
 
 if __name__ == "__main__":

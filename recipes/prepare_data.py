@@ -17,6 +17,7 @@ import time
 from train_wmt import DataArguments, ModelArguments, RecipeTrainingArguments
 
 from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.console import one_line, printable
 from vaswani_transformer.data import prepare_corpus
 
 
@@ -30,11 +31,11 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(f"prepare_data.py: interrupted; the same command goes on with {data_args.prepared}")
     except (ValueError, OSError) as error:
-        sys.exit(f"prepare_data.py: {' '.join(str(error).split())}")
+        sys.exit(f"prepare_data.py: {one_line(error)}")
     for split, entry in splits.items():
         dropped = ", ".join(f"{reason} {count:,}" for reason, count in entry["cleaning"].items() if reason != "kept")
         print(f"{split}: {entry['pairs']:,} sentence pairs" + (f" (dropped: {dropped})" if dropped else ""))
-    print(f"{data_args.prepared} is complete, after {time.monotonic() - started:.1f} seconds")
+    print(f"{printable(data_args.prepared)} is complete, after {time.monotonic() - started:.1f} seconds")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ from typing import Any
 
 import torch
 import yaml
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from train_wmt import DataArguments, ModelArguments, RecipeTrainingArguments
@@ -40,8 +39,9 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import COUNT, POSITIVE, SEED, RecipeParser
 from vaswani_transformer.configuration_vaswani import PAPER_VARIANTS
+from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import prepare_corpus
 from vaswani_transformer.evaluation.table3 import (
     PAPER_TRAININGS,
@@ -79,11 +79,18 @@ class SweepArguments(RecipeTrainingArguments):
     rows: list[str] = field(
         default_factory=lambda: list(PAPER_VARIANTS), metadata={"help": "Rows of Table 3; by default all."}
     )
-    seeds: list[int] = field(default_factory=lambda: [1], metadata={"help": "Seeds with which each row is trained."})
-    width: float = field(default=1.0, metadata={"help": "Multiplies d_model, d_ff, d_k and d_v of each row."})
-    depth: float = field(default=1.0, metadata={"help": "Multiplies the numbers of layers of each row."})
+    seeds: list[int] = field(
+        default_factory=lambda: [1], metadata={"interval": SEED, "help": "Seeds with which each row is trained."}
+    )
+    width: float = field(
+        default=1.0, metadata={"interval": POSITIVE, "help": "Multiplies d_model, d_ff, d_k and d_v of each row."}
+    )
+    depth: float = field(
+        default=1.0, metadata={"interval": POSITIVE, "help": "Multiplies the numbers of layers of each row."}
+    )
     parallel: int | None = field(
-        default=None, metadata={"help": "Trainings at once; by default one on each GPU, or one on the processor."}
+        default=None,
+        metadata={"interval": COUNT, "help": "Trainings at once; by default one on each GPU, or one on the processor."},
     )
 
     def __post_init__(self) -> None:
@@ -91,8 +98,8 @@ class SweepArguments(RecipeTrainingArguments):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"{name}: {' '.join(map(str, values))} names one of them twice")
-        if self.parallel is not None and self.parallel < 1:
-            raise ValueError(f"parallel: must be at least 1, is {self.parallel}")
+        if unknown := [row for row in self.rows if row not in PAPER_VARIANTS]:
+            raise ValueError(f"rows: there is no {unknown[0]!r} in Table 3; choose from {', '.join(PAPER_VARIANTS)}")
         for row in self.rows:
             scaled_sizes(row, self.width, self.depth)
         super().__post_init__()
@@ -144,7 +151,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit("reproduce_table3.py: interrupted; the same command goes on")
     except (ValueError, OSError) as error:
-        sys.exit(f"reproduce_table3.py: {' '.join(str(error).split())}")
+        sys.exit(f"reproduce_table3.py: {one_line(error)}")
     if failed:
         sys.exit("reproduce_table3.py: " + "; ".join(f"{job.name} failed, see {job.log}" for job in failed))
 
@@ -238,8 +245,8 @@ def train_all(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
     waiting = deque(job for job in jobs if job.results is None)
     slots, running = shares(args), dict[int, tuple[Job, subprocess.Popen]]()
     failed: list[Job] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns) as progress:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=PlainConsole()) as progress:
         task = progress.add_task("", total=len(jobs), completed=len(jobs) - len(waiting))
         try:
             while waiting or running:
@@ -253,7 +260,7 @@ def train_all(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
                 for slot, (job, process) in list(running.items()):
                     if process.poll() is not None:
                         del running[slot]
-                        progress.console.print(outcome(job, process.returncode), highlight=False, markup=False)
+                        progress.console.print(outcome(job, process.returncode))
                         progress.advance(task)
                         failed += [job] if job.results is None else []
         finally:
@@ -333,14 +340,14 @@ def report(directory: Path, args: SweepArguments) -> None:
         **compare_with_paper(runs),
     }
     write_report(found, directory)
-    console = Console()
+    console = PlainConsole()
     brief = [[line[0], *line[4:]] for line in score_table(found)]  # the rest would not fit
     for title, lines in (("Table 3", brief), ("Table 2", cost_table(found))):
         table = Table(*lines[0], title=title)
         for line in lines[1:]:
             table.add_row(*line)
         console.print(table)
-    console.print(verdict(found), f"Report: {directory / 'report.md'}", sep="\n", highlight=False)
+    console.print(verdict(found), f"Report: {directory / 'report.md'}", sep="\n")
 
 
 def finished(directory: Path, row: str) -> dict[int, dict[str, Any]]:

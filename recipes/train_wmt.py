@@ -24,7 +24,6 @@ import torch
 from accelerate import PartialState
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
-from rich.console import Console
 from rich.table import Table
 from transformers import ProgressCallback, TrainerState, set_seed
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
@@ -38,7 +37,8 @@ from vaswani_transformer import (
     VaswaniTrainer,
     VaswaniTrainingArguments,
 )
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser
+from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import (
     PreparationArguments,
     TrainingData,
@@ -92,15 +92,19 @@ class ModelArguments:
     """The model (3): a row of Table 3, and what to change of it."""
 
     variant: str = field(default="base", metadata={"help": "Row of Table 3, such as base, big or B-dk16."})
-    d_model: int | None = field(default=None, metadata={"help": "Width of the model."})
-    d_ff: int | None = field(default=None, metadata={"help": "Width of the inner feed-forward layer."})
-    num_heads: int | None = field(default=None, metadata={"help": "Attention heads."})
-    d_k: int | None = field(default=None, metadata={"help": "Width of a head's queries and keys."})
-    d_v: int | None = field(default=None, metadata={"help": "Width of a head's values."})
-    encoder_layers: int | None = field(default=None, metadata={"help": "Encoder layers."})
-    decoder_layers: int | None = field(default=None, metadata={"help": "Decoder layers."})
-    dropout: float | None = field(default=None, metadata={"help": "Residual dropout (5.4)."})
-    label_smoothing: float | None = field(default=None, metadata={"help": "Epsilon of the smoothed target (5.4)."})
+    d_model: int | None = field(default=None, metadata={"interval": COUNT, "help": "Width of the model."})
+    d_ff: int | None = field(
+        default=None, metadata={"interval": COUNT, "help": "Width of the inner feed-forward layer."}
+    )
+    num_heads: int | None = field(default=None, metadata={"interval": COUNT, "help": "Attention heads."})
+    d_k: int | None = field(default=None, metadata={"interval": COUNT, "help": "Width of a head's queries and keys."})
+    d_v: int | None = field(default=None, metadata={"interval": COUNT, "help": "Width of a head's values."})
+    encoder_layers: int | None = field(default=None, metadata={"interval": COUNT, "help": "Encoder layers."})
+    decoder_layers: int | None = field(default=None, metadata={"interval": COUNT, "help": "Decoder layers."})
+    dropout: float | None = field(default=None, metadata={"interval": SHARE, "help": "Residual dropout (5.4)."})
+    label_smoothing: float | None = field(
+        default=None, metadata={"interval": SHARE, "help": "Epsilon of the smoothed target (5.4)."}
+    )
     position_encoding: str | None = field(
         default=None, metadata={"help": "'sinusoidal', 'sinusoidal_halves' or 'learned'."}
     )
@@ -112,11 +116,23 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
 
     output_dir: str | None = field(default="runs/model", metadata={"help": "Where everything is written."})
     resume: bool = field(default=False, metadata={"help": "Go on from the last checkpoint in output_dir."})
-    warmup_steps: float = field(default=4000, metadata={"help": "Steps until the learning rate is highest (5.3)."})
-    learning_rate_factor: float = field(default=1.0, metadata={"help": "Multiplies the learning rate of 5.3."})
-    average_last: int = field(default=5, metadata={"help": "Checkpoints averaged at the end (6.1)."})
-    save_minutes: float | None = field(default=None, metadata={"help": "Minutes between checkpoints (6.1: 10)."})
-    max_minutes: float | None = field(default=None, metadata={"help": "Minutes of training after which it ends."})
+    warmup_steps: float = field(
+        default=4000,
+        metadata={
+            "interval": Interval(minimum=1, maximum=2**31 - 1, whole=True),
+            "help": "Steps until the learning rate is highest (5.3).",
+        },
+    )
+    learning_rate_factor: float = field(
+        default=1.0, metadata={"interval": POSITIVE, "help": "Multiplies the learning rate of 5.3."}
+    )
+    average_last: int = field(default=5, metadata={"interval": COUNT, "help": "Checkpoints averaged at the end (6.1)."})
+    save_minutes: float | None = field(
+        default=None, metadata={"interval": POSITIVE, "help": "Minutes between checkpoints (6.1: 10)."}
+    )
+    max_minutes: float | None = field(
+        default=None, metadata={"interval": POSITIVE, "help": "Minutes of training after which it ends."}
+    )
     hub_strategy: str = field(default="end", metadata={"help": "What is pushed when; 'end', the finished model only."})
 
     def __post_init__(self) -> None:
@@ -127,6 +143,10 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if not torch.accelerator.is_available():
             self.use_cpu = True  # lest bf16 be refused for want of a GPU
             self.dataloader_pin_memory = False
+        if self.fp16 and self.use_cpu:
+            raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
+        if self.hub_strategy != "end":
+            raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
         super().__post_init__()
 
 
@@ -179,7 +199,7 @@ def run(data_args: DataArguments, model_args: ModelArguments, args: RecipeTraini
         )
         trainer.get_train_dataloader()  # a token budget that cannot work fails here, before training
     except (ValueError, OSError, StrictDataclassError) as error:
-        sys.exit(f"train_wmt.py: {' '.join(str(error).split())}")
+        sys.exit(f"train_wmt.py: {one_line(error)}")
 
     results: dict[str, Any] = {
         "run": {**describe_run(), "repository": args.hub_model_id if args.push_to_hub else None},
@@ -210,7 +230,7 @@ def run(data_args: DataArguments, model_args: ModelArguments, args: RecipeTraini
         try:
             push_or_explain(trainer.push_to_hub, args.hub_model_id, args.output_dir)
         except OSError as error:
-            sys.exit(f"train_wmt.py: {error}")
+            sys.exit(f"train_wmt.py: {one_line(error)}")
 
 
 def repository(args: RecipeTrainingArguments) -> str:
@@ -411,7 +431,7 @@ def write_results(
 
 
 def show_results(results: dict[str, Any]) -> None:
-    console = Console()
+    console = PlainConsole()
     table = Table("set, model", "sentences", "sacreBLEU", "perplexity", title="Scores")
     for split, model in (("validation", "averaged"), ("test", "averaged"), ("test_last_checkpoint", "last checkpoint")):
         if split in results:
@@ -421,7 +441,7 @@ def show_results(results: dict[str, Any]) -> None:
     if table.row_count:
         console.print(table)
     if "test" in results:
-        console.print("signature:", results["test"]["bleu"]["signature"], highlight=False)
+        console.print("signature:", results["test"]["bleu"]["signature"])
         examples = Table("source", "translation", "reference", title="Five sentences of the test set")
         for example in results["examples"]:
             examples.add_row(example["source"], example["translation"], example["reference"])

@@ -32,6 +32,7 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.console import one_line
 from vaswani_transformer.data.corpora import decode_lines, open_binary
 from vaswani_transformer.pipeline_vaswani import translate_in_batches
 from vaswani_transformer.training.memory import keep_freed_memory
@@ -204,10 +205,6 @@ def agree(make_plan: Callable[[TranslationArguments], Plan], args: TranslationAr
     if isinstance(outcome[0], str):
         sys.exit(f"translate.py: {outcome[0]}" if state.is_main_process else 1)
     return outcome[0]
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def plan_stream(args: TranslationArguments) -> Plan:

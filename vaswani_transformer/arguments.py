@@ -1,68 +1,240 @@
-"""Settings of a recipe: a YAML file, and the command line on top of it."""
+"""Options of a recipe: a YAML file, and the command line on top of it, checked before any work."""
 
 import argparse
+import dataclasses
 import difflib
+import json
+import math
+import reprlib
 import sys
+import typing
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
 from transformers import HfArgumentParser
+
+from .console import one_line, printable
+from .settings_file import Setting, read_settings
+
+
+_LARGEST = 1e12
+_LONGEST_TEXT, _LONGEST_NAME = 4000, 255  # what file systems take
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The numbers that an option accepts, as `metadata={"interval": Interval(minimum=1)}` of its field.
+
+    Attributes:
+        minimum: Smallest number accepted.
+        maximum: Largest number accepted; no sensible option needs more than the default.
+        above: All numbers must be greater.
+        below: All numbers must be less.
+        whole: Whether a float must be a whole number.
+        also: A number outside that has a meaning of its own, such as -1 for no limit.
+    """
+
+    minimum: float = -_LARGEST
+    maximum: float = _LARGEST
+    above: float = -math.inf
+    below: float = math.inf
+    whole: bool = False
+    also: float | None = None
+
+    def __contains__(self, number: float) -> bool:
+        if number == self.also:
+            return True
+        is_within = self.minimum <= number <= self.maximum and self.above < number < self.below
+        return is_within and (not self.whole or number == int(number))
+
+    def __str__(self) -> str:
+        bounds = {
+            "at least": self.minimum,
+            "at most": self.maximum,
+            "above": self.above,
+            "below": self.below,
+        }
+        words = [f"{word} {bound:,.10g}" for word, bound in bounds.items() if abs(bound) < _LARGEST]
+        if self.whole:
+            words.insert(0, "whole")
+        text = " and ".join(words) or f"a finite number up to {_LARGEST:g}"
+        return text if self.also is None else f"{text}, or {self.also:g}"
+
+
+COUNT = Interval(minimum=1, maximum=2**31 - 1)
+POSITIVE = Interval(above=0)
+NOT_NEGATIVE = Interval(minimum=0)
+SHARE = Interval(minimum=0, below=1)
+SEED = Interval(minimum=0, maximum=2**32 - 1)  # NumPy takes no other
+
+_NOT_NEGATIVE_COUNT = Interval(minimum=0, maximum=2**31 - 1)
+_ANY = Interval()
+
+# Options of transformers' TrainingArguments. A field that declares its own interval has precedence.
+_OF_TRANSFORMERS = {
+    **dict.fromkeys(
+        (
+            "per_device_train_batch_size",
+            "per_device_eval_batch_size",
+            "gradient_accumulation_steps",
+            "eval_accumulation_steps",
+            "torch_empty_cache_steps",
+            "dataloader_prefetch_factor",
+            "ddp_bucket_cap_mb",
+            "generation_max_length",
+            "generation_num_beams",
+        ),
+        COUNT,
+    ),
+    **dict.fromkeys(("dataloader_num_workers", "save_total_limit"), _NOT_NEGATIVE_COUNT),
+    **dict.fromkeys(("num_train_epochs", "logging_steps", "eval_steps", "save_steps"), POSITIVE),
+    **dict.fromkeys(
+        ("learning_rate", "weight_decay", "max_grad_norm", "eval_delay", "neftune_noise_alpha"), NOT_NEGATIVE
+    ),
+    "max_steps": Interval(minimum=1, maximum=2**31 - 1, also=-1),
+    "label_smoothing_factor": SHARE,
+    "adam_beta1": SHARE,
+    "adam_beta2": SHARE,
+    "adam_epsilon": POSITIVE,
+    "seed": SEED,
+    "data_seed": SEED,
+    "ddp_timeout": COUNT,
+    "local_rank": Interval(minimum=-1, maximum=2**31 - 1),
+}
+
+
+def check_values(instance: Any) -> None:
+    """Check the numbers of a dataclass against the intervals of its fields; None always passes.
+
+    Raises:
+        ValueError: One does not lie in its interval. The message starts with the field's name.
+    """
+    for field in dataclasses.fields(instance):
+        value, interval = getattr(instance, field.name), field.metadata.get("interval")
+        if interval is not None and value is not None and value not in interval:
+            raise ValueError(f"{field.name}: must be {interval}, is {reprlib.repr(value)}")
 
 
 class RecipeParser(HfArgumentParser):
-    """`HfArgumentParser` that also reads `--config file.yaml`, and ends with one line when something is wrong."""
+    """`HfArgumentParser` that also reads `--config file.yaml`, and ends with one line when something is wrong.
+
+    The metadata of a dataclass field may hold an `Interval` as "interval". Whatever it holds, numbers must be finite,
+    and texts neither empty nor with control characters.
+    """
 
     def __init__(self, dataclass_types: Sequence[type], **kwargs: Any) -> None:
+        self._intervals: dict[str, Interval] = {}
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
         self.add_argument("--config", type=Path, help="YAML file of settings; the command line takes precedence.")
+        hints = {name: hint for kind in dataclass_types for name, hint in typing.get_type_hints(kind).items()}
+        self._kinds = {name: {typing.get_origin(part) or part for part in _parts(hint)} for name, hint in hints.items()}
+        self._named: dict[str, argparse.Action] = {}
+        for action in self._actions:  # of a switch and its `--no_` form, the first converts values
+            self._named.setdefault(action.dest, action)
+        self._own_defaults = {name: action.default for name, action in self._named.items()}
+
+    def add_argument(self, *names: Any, interval: Interval | None = None, **kwargs: Any) -> argparse.Action:
+        """`ArgumentParser.add_argument`, and the numbers that the option accepts."""
+        action = super().add_argument(*names, **kwargs)
+        if interval is not None:
+            self._intervals[action.dest] = interval
+        return action
 
     def error(self, message: str) -> NoReturn:
-        sys.exit(f"{self.prog}: {message}")  # the usage of some two hundred options would bury it
+        sys.exit(f"{self.prog}: {one_line(message)}")  # the usage of some two hundred options would bury it
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
         """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.
 
         Exits with status 1 and one line that names the file or option if the file is missing or no mapping, a name is
-        unknown (the nearest one is suggested), or a value has the wrong type.
+        unknown (the nearest one is suggested) or given twice, or a value has the wrong type or cannot work.
         """
         argv = list(sys.argv[1:] if argv is None else argv)
-        ahead = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        ahead = argparse.ArgumentParser(prog=self.prog, add_help=False, allow_abbrev=False)
+        ahead.error = self.error  # type: ignore[method-assign]  # its own prints the usage
         ahead.add_argument("--config", type=Path)
         if (path := ahead.parse_known_args(argv)[0].config) is not None:
             self.set_defaults(**self._read(path))
-        _, unknown = self.parse_known_args(argv)
+        namespace, unknown = self.parse_known_args(argv)
         if unknown:
             self.error(f"there is no option {unknown[0]}{self._nearest(unknown[0].lstrip('-'), '--')}")
+        for name, value in vars(namespace).items():
+            if value != self._own_defaults.get(name):
+                self._check(name, value)
         try:
             return self.parse_args_into_dataclasses(argv, look_for_args_file=False)[:-1]
-        except ValueError as error:
-            self.error(str(error))
+        except Exception as error:  # transformers and torch raise errors of any type for a wrong value
+            self.error(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 
-    def _read(self, path: Path) -> dict[str, Any]:
-        """The settings of a YAML file, scalars as text, so that they are checked as if from the command line."""
+    def _check(self, name: str, value: object) -> None:
+        if isinstance(value, list):
+            for item in value:
+                self._check(name, item)
+        elif isinstance(value, str):
+            check = self._check_mapping if dict in self._kinds.get(name, ()) else self._check_text
+            check(name, value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            interval = self._intervals.get(name) or _OF_TRANSFORMERS.get(name, _ANY)
+            if value not in interval:
+                self.error(f"{name}: must be {interval}, is {reprlib.repr(value)}")
+
+    def _check_text(self, name: str, text: str) -> None:
+        if not text.strip():
+            self.error(f"{name}: is empty; give a value, or leave the option out")
+        if "\n" in text or printable(text) != text:
+            self.error(f"{name}: {reprlib.repr(text)} has control characters, or is not UTF-8; give it without them")
+        if len(text) > _LONGEST_TEXT or any(len(part.encode()) > _LONGEST_NAME for part in text.split("/")):
+            self.error(f"{name}: {reprlib.repr(text)} is too long")
+
+    def _check_mapping(self, name: str, text: str) -> None:
+        """Take a JSON object, or the name of a file with one, which the dataclass reads."""
         try:
-            settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            self.error(f"{path}: {error.strerror}")
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            self.error(f"{path}: not YAML: {' '.join(str(error).split())}")
-        if not isinstance(settings, dict):
-            self.error(f"{path}: must hold lines of the form `name: value`")
-        actions = {action.dest: action for action in self._actions}
-        given: dict[str, Any] = {}
-        for name, value in settings.items():
-            if name not in actions or name in ("config", "help"):
-                self.error(f"{path}: there is no setting {name!r}{self._nearest(str(name))}")
-            if isinstance(value, (list, dict)):
-                given[name] = value
-            elif value is not None:
-                action = actions[name]
-                given[name] = [self._get_value(action, str(value))] if action.nargs == "+" else str(value)
+            given = json.loads(text if text.startswith("{") else Path(text).read_text(encoding="utf-8"))
+        except (ValueError, OSError, RecursionError):
+            given = None
+        if not isinstance(given, dict):
+            self.error(f"{name}: {reprlib.repr(text)} is neither a JSON object nor a file with one")
+
+    def _read(self, path: Path) -> dict[str, object]:
+        """The values of a YAML file, converted and checked as if from the command line."""
+        try:
+            settings = read_settings(path)
+        except (ValueError, OSError) as error:
+            self.error(str(error))
+        given: dict[str, object] = {}
+        for name, setting in settings.items():
+            if name not in self._named or name in ("config", "help"):
+                self.error(f"{path}: there is no setting {name!r}{self._nearest(name)}")
+            if setting is not None:
+                try:
+                    given[name] = self._converted(name, setting)
+                except argparse.ArgumentError as error:
+                    self.error(f"{path}: {error}")
         return given
+
+    def _converted(self, name: str, setting: Setting) -> object:
+        action = self._named[name]
+        if isinstance(setting, dict):
+            if dict not in self._kinds[name]:
+                raise argparse.ArgumentError(action, "takes no mapping")
+            return json.dumps(setting) if action.type is str else setting
+        if isinstance(setting, list) and not (setting and list in self._kinds[name]):
+            raise argparse.ArgumentError(action, f"takes {'at least one value' if not setting else 'one value'}")
+        is_list = isinstance(setting, list) or action.nargs == "+"
+        values = [self._get_value(action, text) for text in ([setting] if isinstance(setting, str) else setting)]
+        for value in values:
+            self._check_value(action, value)
+        return values if is_list else values[0]
 
     def _nearest(self, name: str, prefix: str = "") -> str:
         names = [action.dest for action in self._actions]
-        nearest = difflib.get_close_matches(name.replace("-", "_"), names, n=1, cutoff=0.4)
+        nearest = difflib.get_close_matches(name[:80].replace("-", "_"), names, n=1, cutoff=0.4)
         return f"; did you mean {prefix}{nearest[0]}?" if nearest else ""
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type itself."""
+    is_union = typing.get_origin(hint) not in (None, list, dict, typing.Literal)
+    return typing.get_args(hint) if is_union else (hint,)

@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.acceleration_vaswani import joined_projection
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import COUNT, RecipeParser
+from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.evaluation import Bleu
 from vaswani_transformer.export.ctranslate2 import export_ctranslate2
@@ -57,9 +57,11 @@ class Arguments:
     model: str | None = field(default=None, metadata={"help": "Directory of a trained model."})
     output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where decode.md and decode.json go."})
     device: str = field(default="cpu", metadata={"help": '"cpu" or "cuda".'})
-    base_sentences: int = field(default=128, metadata={"help": "Sentences for the base model, from all over the text."})
-    sentences: int = field(default=500, metadata={"help": "Sentences for the trained model."})
-    rounds: int = field(default=2, metadata={"help": "How often each system translates everything."})
+    base_sentences: int = field(
+        default=128, metadata={"interval": COUNT, "help": "Sentences for the base model, from all over the text."}
+    )
+    sentences: int = field(default=500, metadata={"interval": COUNT, "help": "Sentences for the trained model."})
+    rounds: int = field(default=2, metadata={"interval": COUNT, "help": "How often each system translates everything."})
 
 
 @dataclass
@@ -422,11 +424,11 @@ def write(results: list[dict[str, Any]], run: dict[str, Any], output: Path) -> N
         lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(cells) + " |" for cells in body]
         lines.append("")
+    (output / "decode.md").write_text("\n".join(lines), encoding="utf-8")
     table = Table(*head, title=result["title"])
     for cells in body:
         table.add_row(*cells)
-    Console(width=200).print(table)
-    (output / "decode.md").write_text("\n".join(lines), encoding="utf-8")
+    PlainConsole(width=200).print(table)
 
 
 def main() -> None:

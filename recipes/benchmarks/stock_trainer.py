@@ -20,7 +20,6 @@ from typing import Any
 import torch
 import yaml
 from datasets import Dataset
-from rich.console import Console
 from rich.table import Table
 from transformers import (
     AutoTokenizer,
@@ -34,7 +33,8 @@ from transformers import (
 )
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser
+from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.evaluation import Bleu, translate_corpus
 from vaswani_transformer.hub import describe_run
@@ -48,8 +48,10 @@ class Arguments:
     settings: str = field(metadata={"aliases": ["--like"], "help": "Configuration that ours was trained with."})
     ours: str = field(metadata={"help": "Directory of our trained model, for its vocabulary and sizes."})
     output: str = field(default="runs/stock_trainer", metadata={"help": "Where checkpoints and results go."})
-    batch_size: int = field(default=256, metadata={"help": "Sentences of a batch."})
-    minutes: float | None = field(default=None, metadata={"help": "Minutes to train; by default ours's max_minutes."})
+    batch_size: int = field(default=256, metadata={"interval": COUNT, "help": "Sentences of a batch."})
+    minutes: float | None = field(
+        default=None, metadata={"interval": POSITIVE, "help": "Minutes to train; by default ours's max_minutes."}
+    )
     bf16: bool = field(default=True, metadata={"help": "Compute in bfloat16."})
 
 
@@ -160,7 +162,7 @@ def main() -> None:
     table = Table("steps", "minutes", "target tokens/s", "sacreBLEU", title="MarianMTModel in Seq2SeqTrainer")
     score = results["bleu"]["score"]
     table.add_row(str(steps), f"{seconds / 60:.1f}", f"{tokens / seconds:,.0f}", f"{score:.2f}")
-    Console().print(table)
+    PlainConsole().print(table)
 
 
 if __name__ == "__main__":

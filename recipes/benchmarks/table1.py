@@ -24,13 +24,13 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch import nn
 from torch.nn import functional as F
 
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import COUNT, RecipeParser
+from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.modeling_vaswani import eager_attention_forward
 from vaswani_transformer.restricted_vaswani import restricted_attention_forward
@@ -56,10 +56,14 @@ class Arguments:
 
     device: str = field(default="cpu", metadata={"help": '"cpu" or "cuda".'})
     dtype: str = field(default="float32", metadata={"help": "Type to compute in."})
-    max_length: int = field(default=4096, metadata={"help": "Largest n; the others are its halves, five sizes in all."})
-    max_width: int = field(default=2048, metadata={"help": "Largest d; the others are its halves, four sizes in all."})
-    neighborhood: int = field(default=128, metadata={"help": "r of the restricted layer."})
-    repeats: int = field(default=5, metadata={"help": "Each time is the best of so many."})
+    max_length: int = field(
+        default=4096, metadata={"interval": COUNT, "help": "Largest n; the others are its halves, five sizes in all."}
+    )
+    max_width: int = field(
+        default=2048, metadata={"interval": COUNT, "help": "Largest d; the others are its halves, four sizes in all."}
+    )
+    neighborhood: int = field(default=128, metadata={"interval": COUNT, "help": "r of the restricted layer."})
+    repeats: int = field(default=5, metadata={"interval": COUNT, "help": "Each time is the best of so many."})
     output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where the results go."})
 
     def __post_init__(self) -> None:
@@ -261,7 +265,7 @@ def show(results: dict[str, Any]) -> None:
     )
     for row in rows(results):
         table.add_row(*row)
-    Console().print(table)
+    PlainConsole().print(table)
 
 
 def main() -> None:

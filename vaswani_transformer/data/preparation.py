@@ -24,6 +24,7 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from ..arguments import COUNT, Interval, check_values
 from ..files import write_whole
 from ..tokenization_vaswani import VaswaniTokenizer
 from .cleaning import require_kept
@@ -51,26 +52,35 @@ class PreparationArguments:
     streaming: bool = field(
         default=False, metadata={"help": "Read a Hub dataset through the network, without a copy in the cache."}
     )
-    max_length: int = field(default=256, metadata={"help": "Longest sentence trained on, in sub-words."})
-    max_ratio: float = field(default=5.0, metadata={"help": "Longest side over shortest side of a pair trained on."})
+    max_length: int = field(
+        default=256, metadata={"interval": COUNT, "help": "Longest sentence trained on, in sub-words."}
+    )
+    max_ratio: float = field(
+        default=5.0,
+        metadata={"interval": Interval(minimum=1), "help": "Longest side over shortest side of a pair trained on."},
+    )
     tokenizer: str | None = field(
         default=None, metadata={"help": "A saved tokenizer; by default one is trained on the training corpus."}
     )
     tokenizer_model: Literal["bpe", "wordpiece"] = field(default="bpe", metadata={"help": "Kind of vocabulary."})
-    vocab_size: int = field(default=37000, metadata={"help": "Entries of the shared vocabulary."})
+    vocab_size: int = field(default=37000, metadata={"interval": COUNT, "help": "Entries of the shared vocabulary."})
     tokenizer_sample: int = field(
-        default=1_000_000, metadata={"help": "Pairs, from all over the training corpus, to train the tokenizer on."}
+        default=1_000_000,
+        metadata={"interval": COUNT, "help": "Pairs, from all over the training corpus, to train the tokenizer on."},
     )
     num_proc: int | None = field(
-        default=None, metadata={"help": "Processes that encode; by default one, and to prepare ahead, one a core."}
+        default=None,
+        metadata={
+            "interval": Interval(minimum=1, maximum=1024),
+            "help": "Processes that encode; by default one, and to prepare ahead, one a core.",
+        },
     )
-    pairs_per_shard: int = field(default=50_000, metadata={"help": "Pairs of a prepared shard, encoded at a time."})
+    pairs_per_shard: int = field(
+        default=50_000, metadata={"interval": COUNT, "help": "Pairs of a prepared shard, encoded at a time."}
+    )
 
     def __post_init__(self) -> None:
-        for name in ("tokenizer_sample", "num_proc", "pairs_per_shard"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: must be at least 1, is {value}")
+        check_values(self)
 
     @property
     def languages(self) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from ..arguments import COUNT
 from ..data.batching import TokenBudgetBatchSampler
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
@@ -35,10 +36,18 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with the paper's optimizer (5.3), and a batch size in tokens (5.1)."""
 
     source_tokens: int = field(
-        default=25000, metadata={"help": "Source tokens of a global batch, over all processes and accumulation steps."}
+        default=25000,
+        metadata={
+            "interval": COUNT,
+            "help": "Source tokens of a global batch, over all processes and accumulation steps.",
+        },
     )
     target_tokens: int = field(
-        default=25000, metadata={"help": "Target tokens of a global batch, over all processes and accumulation steps."}
+        default=25000,
+        metadata={
+            "interval": COUNT,
+            "help": "Target tokens of a global batch, over all processes and accumulation steps.",
+        },
     )
     adam_beta1: float = field(default=0.9, metadata={"help": "Adam's beta1 (5.3)."})
     adam_beta2: float = field(default=0.98, metadata={"help": "Adam's beta2 (5.3)."})

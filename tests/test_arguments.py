@@ -1,0 +1,277 @@
+"""Options of every recipe, with values that cannot work: one line that names the option, before any work."""
+
+import dataclasses
+import math
+import typing
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY, recipe_module
+
+from vaswani_transformer.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, check_values
+
+
+# Each recipe, and the options without which it does not start.
+RECIPES = {
+    "train_wmt.py": [],
+    "reproduce_table3.py": [],
+    "translate.py": ["--model=m"],
+    "evaluate.py": ["--model=m", "--source=s", "--reference=r"],
+    "export.py": ["--model=m", "--output=o"],
+    "convert.py": ["--from=marian", "--model=m", "--output=o"],
+    "benchmarks/decode.py": ["--text=t"],
+    "benchmarks/table1.py": [],
+    "benchmarks/stock_trainer.py": ["--like=c", "--ours=o"],
+}
+
+NUMBERS_NO_OPTION_TAKES = ("nan", "inf", "-inf", "-2", str(2**65), "1e308", "x", "")
+TAKE_ZERO = {
+    *("dropout", "label_smoothing", "label_smoothing_factor", "adam_beta1", "adam_beta2", "weight_decay"),
+    *("learning_rate", "max_grad_norm", "eval_delay", "neftune_noise_alpha", "seed", "seeds", "data_seed"),
+    *("save_total_limit", "dataloader_num_workers", "local_rank", "length_penalty"),
+}
+TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
+TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
+    *("max_ratio", "num_train_epochs", "learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm"),
+    *("neftune_noise_alpha", "eval_delay", "eval_steps", "width", "depth", "length_penalty"),
+    *("learning_rate_factor", "save_minutes", "max_minutes", "minutes"),
+}
+TEXTS_NO_OPTION_TAKES = ("", " ", "a\x1b[31mb", "a\nb", "a\0b", "\ud800")
+CONVERTED = ("generation_config", "liger_kernel_config")  # a path and a mapping, which are never empty
+
+
+def parser_of(name: str, patch: pytest.MonkeyPatch) -> RecipeParser:
+    """The parser that `main` of a recipe makes."""
+    made: list[RecipeParser] = []
+
+    def parse(parser: RecipeParser, argv: object = None) -> None:
+        made.append(parser)
+        raise SystemExit
+
+    module = recipe_module(name)
+    patch.setattr(RecipeParser, "parse", parse)
+    with pytest.raises(SystemExit):
+        module.main()
+    return made[0]
+
+
+@pytest.fixture(scope="module")
+def parsers():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(REPOSITORY / "recipes")
+        return {name: parser_of(name, patch) for name in RECIPES}
+
+
+def outcome(parser: RecipeParser, *argv: str) -> str | None:
+    """The line that refuses these options; None if they are accepted."""
+    try:
+        parser.parse(argv)
+    except SystemExit as stop:
+        message = stop.code
+    else:
+        return None
+    assert isinstance(message, str), message
+    assert len(message.splitlines()) == 1, message
+    assert message.isprintable(), message
+    assert message.startswith(f"{parser.prog}: ")
+    return message
+
+
+def options(parser: RecipeParser, *kinds: type) -> list[str]:
+    """Names of the options whose values are of one of these types."""
+    found = {}
+    for dataclass_type in parser.dataclass_types:
+        for name, hint in typing.get_type_hints(dataclass_type).items():
+            arguments = typing.get_args(hint)
+            inner = [part for argument in arguments for part in typing.get_args(argument)]
+            found[name] = bool({hint, *arguments, *inner} & set(kinds)) and bool not in arguments
+    fields = {field.name for kind in parser.dataclass_types for field in dataclasses.fields(kind) if field.init}
+    return sorted(name for name, is_one in found.items() if is_one and name in fields)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_numbers_that_no_option_takes_are_refused(parsers, recipe):
+    parser = parsers[recipe]
+    for name in options(parser, int, float):
+        for value in NUMBERS_NO_OPTION_TAKES:
+            if (name, value) == ("length_penalty", "-2"):
+                continue
+            message = outcome(parser, *RECIPES[recipe], f"--{name}={value}")
+            assert message is not None, f"--{name}={value}"
+            assert name in message, message
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(("value", "exceptions"), [("0", TAKE_ZERO), ("-1", TAKE_MINUS_ONE), ("1.5", TAKE_A_FRACTION)])
+def test_zero_negative_and_fractional_numbers_only_where_they_mean_something(parsers, recipe, value, exceptions):
+    parser = parsers[recipe]
+    for name in options(parser, int, float):
+        message = outcome(parser, *RECIPES[recipe], f"--{name}={value}")
+        assert (message is None) == (name in exceptions), f"--{name}={value}: {message}"
+        assert message is None or name in message
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_texts_that_no_option_takes_are_refused(parsers, recipe):
+    parser = parsers[recipe]
+    for name in options(parser, str):
+        for value in TEXTS_NO_OPTION_TAKES if name not in CONVERTED else ():
+            message = outcome(parser, *RECIPES[recipe], f"--{name}={value}")
+            assert message is not None, f"--{name}={value!r}"
+            assert name in message, message
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_other_values_never_end_in_a_traceback(parsers, recipe):
+    parser = parsers[recipe]
+    for action in parser._actions:
+        if action.dest not in ("help", "config"):
+            for value in ("{", "[]", "{}", "[" * 10_000, "/", "/dev/null", "[/INST]", "maybe", "9" * 6000):
+                message = outcome(parser, *RECIPES[recipe], f"--{action.dest}={value}")
+                assert message is None or action.dest in message, message
+
+
+def test_every_recipe_is_tried():
+    names = {
+        str(path.relative_to(REPOSITORY / "recipes"))
+        for path in (REPOSITORY / "recipes").rglob("*.py")
+        if "RecipeParser(" in path.read_text(encoding="utf-8")
+    }
+    assert names - {"prepare_data.py"} == set(RECIPES)  # it has the options of train_wmt.py
+
+
+def test_float16_on_a_cpu_is_refused(parsers):
+    message = outcome(parsers["train_wmt.py"], "--fp16", "--use_cpu")
+    assert message.endswith("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
+
+
+# YAML
+
+
+@dataclasses.dataclass
+class Options:
+    language: str = dataclasses.field(default="en", metadata={"help": "A language."})
+    names: list[str] | None = dataclasses.field(default=None, metadata={"help": "Some."})
+    counts: list[int] | None = dataclasses.field(default=None, metadata={"interval": COUNT, "help": "Some."})
+    share: float = dataclasses.field(default=0.5, metadata={"interval": SHARE, "help": "Some."})
+    strategy: typing.Literal["no", "steps"] = dataclasses.field(default="steps", metadata={"help": "When."})
+    switch: bool = dataclasses.field(default=True, metadata={"help": "Whether."})
+    extra: dict | str | None = dataclasses.field(default=None, metadata={"help": "Extra."})
+
+
+def read(tmp_path: Path, text: str | bytes, *argv: str) -> Options | str:
+    """What a YAML file sets, or the line that refuses it."""
+    path = tmp_path / "c.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+    parser = RecipeParser([Options], prog="recipe.py")
+    message = outcome(parser, "--config", str(path), *argv)
+    if message is not None:
+        assert str(path) in message or not message.startswith("recipe.py: /")
+        return message
+    (found,) = RecipeParser([Options], prog="recipe.py").parse(["--config", str(path), *argv])
+    return found
+
+
+@pytest.mark.parametrize("word", ["no", "NO", "on", "y", "1:30", "0o7", "2001-01-01", "1e3", "=", "<<"])
+def test_a_text_stays_what_the_file_shows(tmp_path, word):
+    assert read(tmp_path, f"language: {word}").language == word
+    assert read(tmp_path, f"names: [{word}, '{word}']").names == [word, word]
+
+
+def test_values_are_converted_as_on_the_command_line(tmp_path):
+    text = (
+        "counts: [1, 2]\nshare: 1e-1\nstrategy: no\nswitch: no\nnames: one\nextra: {a: 1, b: [true, no, null], c: '1'}"
+    )
+    found = read(tmp_path, text)
+    assert (found.counts, found.share, found.strategy, found.switch, found.names) == ([1, 2], 0.1, "no", False, ["one"])
+    assert found.extra == '{"a": 1, "b": [true, "no", null], "c": "1"}'
+    assert read(tmp_path, "share: 0.1", "--share", "0.2").share == 0.2
+
+
+@pytest.mark.parametrize("null", ["", "~", "null", "Null"])
+def test_a_null_leaves_the_default(tmp_path, null):
+    assert read(tmp_path, f"language: {null}").language == "en"
+    assert "language: is empty" in read(tmp_path, 'language: ""')
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("share: 1\nlanguage: a\nshare: 2", "line 3: 'share' is set already in line 1"),
+        ("extra: {a: 1, a: 2}", "line 1: 'a' is set already in line 1"),
+        ("language: [a]", "--language: takes one value"),
+        ("names: []", "--names: takes at least one value"),
+        ("names: [[a]]", "line 1: names: a list holds texts and numbers only"),
+        ("names: [a, null]", "line 1: names: a list holds texts and numbers only"),
+        ("language: {a: b}", "--language: takes no mapping"),
+        ("counts: [1, x]", "--counts: invalid int value: 'x'"),
+        ("counts: [1, 0]", "counts: must be at least 1"),
+        ("strategy: false", "--strategy: invalid choice: 'false'"),
+        ("switch: maybe", "--switch"),
+        ("share: .nan", "--share: invalid float value: '.nan'"),
+        ("share: nan", "share: must be at least 0 and below 1, is nan"),
+        ("? [a]\n: b", "line 1: a name must be text"),
+        ("config: x.yaml", "there is no setting 'config'"),
+        ("1: 2", "there is no setting '1'"),
+        ("names: &a [x]\nlanguage: *a", "line 2: aliases are not supported"),
+        ("language: !!python/object/apply:os.system [ls]", "line 1: tags such as tag:yaml.org,2002:python/object"),
+        ("names: " + "[" * 100_000, "line 1: nested more than 20 levels deep"),
+        ("extra: " + "{a: " * 100_000, "line 1: nested more than 20 levels deep"),
+        ("a: [", "not YAML"),
+        ("--- a\n--- b\n", "not YAML"),
+        ("a: b: c", "not YAML"),
+        ("\tlanguage: a", "not YAML"),
+        ("", "must hold lines of the form `name: value`"),
+        ("- a", "must hold lines of the form `name: value`"),
+        ('language: "a\\0b"', "language: 'a\\x00b' has control characters"),
+        ('language: "\\ud800"', "language: '\\ud800' has control characters"),
+        ("language: \ud800", "line 1: not UTF-8"),
+        (b"share: 0\nlanguage: \xff", "line 2: not UTF-8"),
+        ("language: en".encode("utf-16"), "line 1: not UTF-8"),
+        (b"#" * (1 << 21), "is larger than a file of settings"),
+    ],
+)
+def test_a_file_that_is_wrong_is_one_line(tmp_path, text, complaint):
+    message = read(tmp_path, text)
+    assert isinstance(message, str), message
+    assert complaint in message
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path):
+    assert read(tmp_path, "\ufefflanguage: fr").language == "fr"
+
+
+@pytest.mark.parametrize("path", ["/", "/dev/zero", "/nothing/here", "a\0b", "x" * 5000, "--switch"])
+def test_a_configuration_that_is_no_file_is_one_line(path):
+    message = outcome(RecipeParser([Options], prog="recipe.py"), f"--config={path}")
+    assert message is not None
+
+
+def test_a_configuration_without_name_is_one_line():
+    assert "--config" in outcome(RecipeParser([Options], prog="recipe.py"), "--config")
+
+
+# Intervals
+
+
+@pytest.mark.parametrize(
+    ("interval", "inside", "outside", "text"),
+    [
+        (COUNT, [1, 2**31 - 1], [0, -1, 2**31, math.nan], "at least 1 and at most 2,147,483,647"),
+        (POSITIVE, [1e-300, 1e12], [0, -1, math.inf, 1e13], "above 0"),
+        (SHARE, [0, 0.999], [1, -0.1, math.nan], "at least 0 and below 1"),
+        (Interval(minimum=1, whole=True), [1.0, 2], [1.5, 0.5, math.nan, math.inf], "whole and at least 1"),
+        (Interval(minimum=1, also=-1), [-1, 1], [0, -2], "at least 1, or -1"),
+        (Interval(), [0, -1.5, 1e12], [math.nan, math.inf, -math.inf, 1e13], "a finite number up to 1e+12"),
+    ],
+)
+def test_an_interval_is_what_it_says(interval, inside, outside, text):
+    assert str(interval) == text
+    assert all(number in interval for number in inside)
+    assert not any(number in interval for number in outside)
+
+
+def test_a_dataclass_checks_its_own_values():
+    check_values(Options(share=0.9))
+    with pytest.raises(ValueError, match=r"^share: must be at least 0 and below 1, is nan$"):
+        check_values(Options(share=math.nan))

@@ -1,0 +1,111 @@
+"""A YAML file of settings, read without YAML's own types: a scalar is the text that the file shows.
+
+YAML 1.1 would turn `no`, a language, into false, and `1:30` into 90.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import yaml
+
+
+_LARGEST = 1 << 20  # bytes; a configuration has a few thousand
+_DEEPEST = 20
+_NULLS = ("", "~", "null", "Null", "NULL")
+
+Setting = str | list[str] | dict[str, object] | None
+
+
+def read_settings(path: Path) -> dict[str, Setting]:
+    """Read `name: value` lines.
+
+    Returns:
+        By name the text of a scalar, a list of texts, or a mapping, whose numbers, booleans and nulls are JSON's; None
+        for a null.
+
+    Raises:
+        ValueError: The file is no mapping, not YAML, names a setting twice, or has aliases, tags or deep nesting. The
+            message names the line.
+        OSError: It is missing, or not a file.
+    """
+    text = _read(path)
+    try:
+        _refuse_what_can_grow(text, path)
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: not YAML: {error}") from None
+    if not isinstance(root, yaml.MappingNode):
+        raise ValueError(f"{path}: must hold lines of the form `name: value`")
+    return {name: _setting(node, name, path) for name, node in _entries(root, path)}
+
+
+def _read(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        raise IsADirectoryError(f"{path}: is not a file; name a file of settings")
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise type(error)(f"{path}: {error.strerror}") from None
+    if len(content) > _LARGEST:
+        raise ValueError(f"{path}: is larger than a file of settings; is it another file?")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8 ({error.reason}); convert the file to UTF-8") from None
+
+
+def _refuse_what_can_grow(text: str, path: Path) -> None:
+    """Aliases multiply what they repeat, tags name foreign types, and nesting exhausts the stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.BaseLoader):
+        where = f"{path}, line {event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"{where}: aliases are not supported; repeat the value")
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise ValueError(f"{where}: tags such as {tag} are not supported; leave it out")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ValueError(f"{where}: nested more than {_DEEPEST} levels deep")
+
+
+def _entries(node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, yaml.Node]]:
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise ValueError(f"{path}, line {line}: a name must be text")
+        if key.value in lines:
+            raise ValueError(f"{path}, line {line}: {key.value!r} is set already in line {lines[key.value]}")
+        lines[key.value] = line
+        yield key.value, value
+
+
+def _setting(node: yaml.Node, name: str, path: Path) -> Setting:
+    if isinstance(node, yaml.ScalarNode):
+        return None if _is_null(node) else node.value
+    if isinstance(node, yaml.MappingNode):
+        return {key: _plain_value(value, path) for key, value in _entries(node, path)}
+    for item in node.value:
+        if not isinstance(item, yaml.ScalarNode) or _is_null(item):
+            raise ValueError(f"{path}, line {item.start_mark.line + 1}: {name}: a list holds texts and numbers only")
+    return [item.value for item in node.value]
+
+
+def _is_null(node: yaml.ScalarNode) -> bool:
+    return node.style is None and node.value in _NULLS
+
+
+def _plain_value(node: yaml.Node, path: Path) -> object:
+    """A value within a mapping, with the types of JSON."""
+    if isinstance(node, yaml.MappingNode):
+        return {key: _plain_value(value, path) for key, value in _entries(node, path)}
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain_value(item, path) for item in node.value]
+    if isinstance(node, yaml.ScalarNode) and node.style is None:
+        with suppress(ValueError):
+            return json.loads(node.value or "null")
+    return node.value
