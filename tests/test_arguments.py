@@ -6,6 +6,7 @@ import typing
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import REPOSITORY, recipe_module
 
 from vaswani_transformer.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, check_values
@@ -188,6 +189,10 @@ def test_values_are_converted_as_on_the_command_line(tmp_path):
     assert read(tmp_path, "share: 0.1", "--share", "0.2").share == 0.2
 
 
+def test_an_alias_repeats_a_value(tmp_path):
+    assert read(tmp_path, yaml.safe_dump({"names": (same := ["1", "2"]), "counts": same})).counts == [1, 2]
+
+
 @pytest.mark.parametrize("null", ["", "~", "null", "Null"])
 def test_a_null_leaves_the_default(tmp_path, null):
     assert read(tmp_path, f"language: {null}").language == "en"
@@ -213,7 +218,10 @@ def test_a_null_leaves_the_default(tmp_path, null):
         ("? [a]\n: b", "line 1: a name must be text"),
         ("config: x.yaml", "there is no setting 'config'"),
         ("1: 2", "there is no setting '1'"),
-        ("names: &a [x]\nlanguage: *a", "line 2: aliases are not supported"),
+        ("names: &a [x]\nlanguage: [*a]", "line 2: an alias may only stand for the whole value"),
+        ("extra: &a {b: *a}", "line 1: an alias may only stand for the whole value"),
+        ("&a {extra: *a}", "line 1: an alias may only stand for the whole value"),
+        ("extra: *a", "not YAML"),
         ("language: !!python/object/apply:os.system [ls]", "line 1: tags such as tag:yaml.org,2002:python/object"),
         ("names: " + "[" * 100_000, "line 1: nested more than 20 levels deep"),
         ("extra: " + "{a: " * 100_000, "line 1: nested more than 20 levels deep"),

@@ -26,8 +26,8 @@ def read_settings(path: Path) -> dict[str, Setting]:
         for a null.
 
     Raises:
-        ValueError: The file is no mapping, not YAML, names a setting twice, or has aliases, tags or deep nesting. The
-            message names the line.
+        ValueError: The file is no mapping, not YAML, names a setting twice, or has nested aliases, tags or deep
+            nesting. The message names the line.
         OSError: It is missing, or not a file.
     """
     text = _read(path)
@@ -59,12 +59,13 @@ def _read(path: Path) -> str:
 
 
 def _refuse_what_can_grow(text: str, path: Path) -> None:
-    """Aliases multiply what they repeat, tags name foreign types, and nesting exhausts the stack."""
+    """Refuse nested aliases, which multiply what they repeat, tags of foreign types, and deep nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.BaseLoader):
         where = f"{path}, line {event.start_mark.line + 1}"
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"{where}: aliases are not supported; repeat the value")
+        is_root = depth == 0 and getattr(event, "anchor", None) is not None
+        if is_root or (isinstance(event, yaml.AliasEvent) and depth > 1):
+            raise ValueError(f"{where}: an alias may only stand for the whole value of a setting; repeat the value")
         if (tag := getattr(event, "tag", None)) is not None:
             raise ValueError(f"{where}: tags such as {tag} are not supported; leave it out")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -63,13 +63,18 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     virtual_ranks: int | None = field(
         default=None,
         metadata={
+            "interval": COUNT,
             "help": "Elastic training: cut every global batch into so many virtual ranks. The final weights then are "
             "the same, bit for bit, on any number of processes up to this one, and after restarts with other numbers, "
-            "given the same versions, type of processor and virtual_rank_threads (on GPUs also full_determinism)."
+            "given the same versions, type of processor and virtual_rank_threads (on GPUs also full_determinism).",
         },
     )
     virtual_rank_threads: int = field(
-        default=1, metadata={"help": "CPU threads of each process in elastic training; the final bits depend on it."}
+        default=1,
+        metadata={
+            "interval": COUNT,
+            "help": "CPU threads of each process in elastic training; the final bits depend on it.",
+        },
     )
 
     def __post_init__(self) -> None:
