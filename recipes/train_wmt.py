@@ -17,6 +17,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,9 @@ from vaswani_transformer.training import (
     TimeLimit,
     TrainingProgress,
     TrainingTotals,
+    Watchdog,
+    WatchedSteps,
+    join_process_group,
     keep_freed_memory,
     leave_process_group,
     newest_complete_checkpoint,
@@ -133,6 +137,13 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     max_minutes: float | None = field(
         default=None, metadata={"interval": POSITIVE, "help": "Minutes of training after which it ends."}
     )
+    ddp_timeout: int = field(
+        default=600,
+        metadata={
+            "interval": COUNT,
+            "help": "Seconds without a step, or without a sign of life of a process, after which all end.",
+        },
+    )
     hub_strategy: str = field(default="end", metadata={"help": "What is pushed when; 'end', the finished model only."})
 
     def __post_init__(self) -> None:
@@ -147,6 +158,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
         if self.hub_strategy != "end":
             raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
+        join_process_group(self.use_cpu, timedelta(days=30), self.ddp_backend)  # what waits too long the watchdog ends
         super().__post_init__()
 
 
@@ -167,14 +179,18 @@ REPORTED_SETTINGS = (
 
 
 def main() -> None:
+    data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
     try:
-        run(*RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse())
+        with Watchdog("train_wmt.py", args.ddp_timeout) as watchdog:
+            run(data_args, model_args, args, watchdog)
     except DivergenceError as error:  # on all ranks at the same step
         sys.exit(f"train_wmt.py: {error}" if PartialState().is_main_process else 1)
     leave_process_group()
 
 
-def run(data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments) -> None:
+def run(
+    data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments, watchdog: Watchdog
+) -> None:
     try:
         require_trackers(args)
         checkpoint = checkpoint_to_resume(args)
@@ -195,7 +211,7 @@ def run(data_args: DataArguments, model_args: ModelArguments, args: RecipeTraini
             train_dataset=data.train,
             eval_dataset=data.encoded.get("validation"),
             processing_class=data.tokenizer,
-            callbacks=[schedule, *limits, averaging],
+            callbacks=[schedule, *limits, averaging, WatchedSteps(watchdog)],
         )
         trainer.get_train_dataloader()  # a token budget that cannot work fails here, before training
     except (ValueError, OSError, StrictDataclassError) as error:

@@ -6,10 +6,11 @@ from .checkpoints import newest_complete_checkpoint
 from .divergence import DivergenceError, DivergenceGuard
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
-from .processes import leave_process_group
+from .processes import join_process_group, leave_process_group
 from .randomness import SeedByRank
 from .schedule import NoamSchedule, noam_learning_rate
 from .trainer import VaswaniTrainer, VaswaniTrainingArguments
+from .watchdog import Watchdog, WatchedSteps
 
 
 __all__ = [
@@ -24,7 +25,10 @@ __all__ = [
     "TrainingTotals",
     "VaswaniTrainer",
     "VaswaniTrainingArguments",
+    "Watchdog",
+    "WatchedSteps",
     "average_checkpoints",
+    "join_process_group",
     "keep_freed_memory",
     "leave_process_group",
     "newest_complete_checkpoint",

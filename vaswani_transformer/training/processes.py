@@ -1,6 +1,7 @@
-"""How a process parts from those that it trained with."""
+"""How a process joins those that it trains with, and parts from them."""
 
 import gc
+from datetime import timedelta
 
 import torch
 from accelerate import PartialState
@@ -10,6 +11,21 @@ if torch.distributed.is_available():
     # Its functions keep, as their default, the process group that exists when they are first imported. The wrapper for
     # several processes imports them when there is one, which from then on could not end.
     import torch.distributed.nn
+
+
+def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = None) -> None:
+    """Start the process group if a launcher asks for one and none exists; `TrainingArguments` then uses it.
+
+    `TrainingArguments` starts a group of its own otherwise, on a CPU without its `ddp_timeout`.
+
+    Args:
+        use_cpu: Whether to train on the CPU.
+        timeout: How long a collective operation may wait for the other processes.
+        backend: As `ddp_backend`.
+    """
+    if not torch.distributed.is_available() or torch.distributed.is_initialized():
+        return
+    PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
 
 
 def leave_process_group() -> None:

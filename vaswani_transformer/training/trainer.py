@@ -3,12 +3,14 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import parse_flag_from_env
 from datasets import Dataset
 from huggingface_hub import ModelCard
 from torch.utils.data import DataLoader
@@ -28,6 +30,7 @@ from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
 from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, gradients_of
 from .loss import LabelSmoothedLoss
+from .processes import join_process_group
 from .randomness import SeedByRank
 
 
@@ -78,6 +81,8 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        use_cpu = self.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
+        join_process_group(use_cpu, timedelta(seconds=self.ddp_timeout), self.ddp_backend)
         super().__post_init__()
         if self.virtual_ranks is None:
             return

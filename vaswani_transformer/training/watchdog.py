@@ -1,0 +1,205 @@
+"""A watchdog thread: ends a process whose launcher has died, whose peers are silent, or whose steps do not end."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import PrefixStore, Store, TCPStore
+from tqdm.auto import tqdm
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+
+_TICK = 1.0  # seconds between two looks at the launcher and at the steps
+_STORE_SECONDS = 5.0  # how long the store may take to answer
+_LEFT = 2**40  # added to the heartbeat of a rank that has ended in order
+
+
+class Watchdog:
+    """Ends this process with one line when it could otherwise wait for ever; shared by all recipes.
+
+    Every rank counts up a heartbeat in the store of the process group, from a thread, whatever the main thread does:
+    loading data for hours is no fault. A rank that was killed or stopped, or that cannot be reached, falls silent.
+    Start the process group first, with a timeout longer than any legitimate wait:
+
+        PartialState(timeout=timedelta(days=30))
+        with Watchdog("translate.py", timeout=600) as watchdog:
+            watchdog.beat()  # inside `watchdog.steps()`, after each step
+
+    Args:
+        program: Name that begins the line.
+        timeout: Seconds without a heartbeat after which a peer is taken for lost, and without a step, inside `steps`,
+            after which this process is taken to hang.
+        advice: What the line tells the user to do.
+    """
+
+    def __init__(self, program: str, timeout: float, advice: str = "continue with --resume") -> None:
+        self.program = program
+        self.timeout = timeout
+        self.advice = advice
+        self._group = _Heartbeats(timeout) if torch.distributed.is_initialized() else None
+        self._launcher = os.getppid() if was_launched() else None
+        self._last_step: float | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> "Watchdog":
+        self._thread.start()
+        if self._group is not None:
+            self._group.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        if error[0] is None and self._group is not None:
+            self._group.leave()
+
+    @contextmanager
+    def steps(self) -> Iterator[None]:
+        """Expect a `beat` at least every `timeout` seconds, inside the context."""
+        self._last_step = time.monotonic()
+        try:
+            yield
+        finally:
+            self._last_step = None
+
+    def beat(self) -> None:
+        """Note that a step has ended; without effect outside `steps`."""
+        if self._last_step is not None:
+            self._last_step = time.monotonic()
+
+    def announce(self, message: str, delay: float = 0.0) -> None:
+        """Print one line, unless another rank has printed one already.
+
+        Args:
+            message: What happened, without the program's name.
+            delay: Seconds left to other ranks, which may know the cause of what this one has seen.
+        """
+        if self._group is not None:
+            time.sleep(delay)
+            if not self._group.claim():
+                return
+        tqdm.write(f"{self.program}: {message}", file=sys.stderr)  # not in the middle of a progress bar
+
+    def end(self, message: str, delay: float = 0.0, status: int = 1) -> None:
+        """Announce a message and end the process at once, whatever its threads wait for."""
+        self.announce(message, delay)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(min(_TICK, self.timeout / 10)):
+            if self._launcher is not None and os.getppid() != self._launcher:
+                self._launcher = None
+                os.kill(os.getpid(), signal.SIGTERM)
+            fault = self._fault()
+            if fault is not None and not self._ended.is_set():
+                self.end(f"{fault}; {self.advice}")
+
+    def _fault(self) -> str | None:
+        late = self._last_step is not None and time.monotonic() - self._last_step > self.timeout
+        lost = self._group.silent(self.timeout / 2 if late else self.timeout) if self._group is not None else []
+        if lost:
+            names = ", ".join(map(str, lost))
+            return f"rank {names} has not answered for {self.timeout:g} seconds: it has died, is stopped or cut off"
+        if late:
+            return f"no step has ended for {self.timeout:g} seconds; if steps may take longer, raise the timeout"
+        return None
+
+
+def was_launched() -> bool:
+    """Whether torchrun or `accelerate launch` started this process; under a plain shell no launcher is expected."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
+
+
+class _Heartbeats:
+    """Heartbeats of all ranks, as counters in the process group's store.
+
+    Without a launcher rank 0 is the store's server. While that does not answer, calls of the store block, whatever
+    their timeout, so a thread of their own makes them, and all ranks seem silent.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.rank, self.ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        self._interval = timeout / 10
+        self._seen = {rank: (0, time.monotonic()) for rank in range(self.ranks) if rank != self.rank}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._exchange, name="heartbeats", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def silent(self, seconds: float) -> list[int]:
+        """The ranks whose last heartbeat is older than so many seconds; rank 0 alone if the store is silent with it."""
+        now = time.monotonic()
+        ranks = [rank for rank, (_, at) in self._seen.items() if now - at > seconds]
+        return ranks[:1] if len(ranks) > 1 and ranks[0] == 0 else ranks
+
+    def claim(self) -> bool:
+        """Whether this rank is the first to ask for the right to announce; true if the store does not answer."""
+        answers: list[bool] = []
+        asking = threading.Thread(target=lambda: answers.append(_connect().add("announced", 1) == 1), daemon=True)
+        asking.start()
+        asking.join(_STORE_SECONDS)
+        return answers != [False]
+
+    def leave(self) -> None:
+        """Tell the others that no more heartbeats will follow."""
+        self._ended.set()
+        self._thread.join(_STORE_SECONDS)
+
+    def _exchange(self) -> None:
+        store: Store | None = None
+        while not self._ended.wait(self._interval):
+            try:
+                store = store or _connect()
+                store.add(f"alive-{self.rank}", 1)
+                self._note({rank: store.add(f"alive-{rank}", 0) for rank in self._seen})
+            except RuntimeError:
+                store = None  # connect again
+        with suppress(RuntimeError):  # the server may have ended before
+            (store or _connect()).add(f"alive-{self.rank}", _LEFT)
+
+    def _note(self, beats: dict[int, int]) -> None:
+        for rank, beat in beats.items():
+            if beat != self._seen[rank][0]:
+                self._seen[rank] = (beat, float("inf") if beat >= _LEFT else time.monotonic())
+
+
+def _connect() -> Store:
+    """A connection of our own to the group's store; the group's own is blocked while a collective is being set up."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    wait = timedelta(seconds=_STORE_SECONDS)
+    server = TCPStore(address, port, None, is_master=False, timeout=wait, wait_for_workers=False)
+    return PrefixStore(f"watchdog-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", server)
+
+
+class WatchedSteps(TrainerCallback):
+    """Reports a trainer's steps to a watchdog, which ends the process when they cease."""
+
+    def __init__(self, watchdog: Watchdog) -> None:
+        self._watchdog = watchdog
+        self._steps = watchdog.steps()
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._steps = self._watchdog.steps()
+        self._steps.__enter__()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._steps.__exit__(None, None, None)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._watchdog.beat()
+
+    on_substep_end = on_prediction_step = on_save = on_step_end
