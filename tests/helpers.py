@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def run_ranks(
     """Run `python *arguments` as so many ranks of one group, as torchrun does, but without a launcher.
 
     Returns:
-        What each rank left, by rank. When one fails, the others are killed.
+        What each rank left, by rank. When one fails, nobody ends the others, as a launcher would.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -67,10 +67,6 @@ def run_ranks(
     ranks = [_start(arguments, {**given, **more}, folder, stdin=subprocess.DEVNULL) for more in own]
     with ThreadPoolExecutor(count) as pool:
         results = [pool.submit(_finish, rank, None, timeout) for rank in ranks]
-        for result in as_completed(results):
-            if result.exception() or result.result().returncode:
-                for rank in ranks:
-                    rank.kill()
     return [result.result() for result in results]
 
 

@@ -4,13 +4,13 @@ import gzip
 import importlib.util
 import json
 import random
-import subprocess
 import sys
 from pathlib import Path
 from urllib.error import URLError
 
 import pytest
 from conftest import REPOSITORY
+from helpers import run_python, run_ranks
 from matplotlib.axes import Axes
 from sacrebleu.dataset import DATASETS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -81,8 +81,9 @@ def run(recipe, files, monkeypatch):
 
 
 def sacrebleu_command(*arguments: str) -> str:
-    command = [sys.executable, "-m", "sacrebleu", *arguments, "-m", "bleu", "chrf"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = run_python(["-m", "sacrebleu", *arguments, "-m", "bleu", "chrf"])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
@@ -389,11 +390,9 @@ def test_two_processes_find_what_one_does(run, files, lively_model):
     """Started as a command, for the recipe has the name of a library that the package imports."""
     arguments = ["--model", str(lively_model), "--source", "short.en", "--reference", "short.de", "--num_beams", "1"]
     (expected,) = run(*arguments)["systems"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    command = [*torchrun, str(RECIPE), *arguments, "--output_dir", "two"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("short.en, short.de: 8 lines") == 1
+    ranks = run_ranks([RECIPE, *arguments, "--output_dir", "two"], 2)
+    assert [rank.returncode for rank in ranks] == [0, 0], "".join(rank.stderr[-3000:] for rank in ranks)
+    assert [rank.stdout.count("short.en, short.de: 8 lines") for rank in ranks] == [1, 0]
     (found,) = json.loads((files / "two" / "results.json").read_text(encoding="utf-8"))["systems"]
     assert found["chrf"] == expected["chrf"]
     assert found["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)

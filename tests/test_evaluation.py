@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import evaluate
 import pytest
 import torch
+from helpers import run_python
 from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus
@@ -44,9 +45,8 @@ def test_bleu_equals_the_sacrebleu_command(hypotheses_and_references, tmp_path, 
     hypotheses, references = hypotheses_and_references
     for name, lines in (("hyp", hypotheses), ("ref", references)):
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "sacrebleu", str(tmp_path / "ref"), "-i", str(tmp_path / "hyp"), "-w", "12"]
-    result = subprocess.run([*command, *["-lc"] * lowercase], capture_output=True, text=True, check=True)
-    expected = json.loads(result.stdout)
+    command = ["-m", "sacrebleu", tmp_path / "ref", "-i", tmp_path / "hyp", "-w", "12"]
+    expected = json.loads(run_python([*command, *["-lc"] * lowercase]).stdout)
     ours = Bleu().compute(predictions=hypotheses, references=references, lowercase=lowercase)
     assert 0 < ours["score"] < 100
     assert ours["score"] == pytest.approx(expected["score"], abs=1e-9)

@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import psutil
 import pytest
 import yaml
 from conftest import REPOSITORY
+from helpers import run_python, run_ranks, start_python
 from test_train_wmt import TINY
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -74,10 +74,10 @@ def error(main, capsys):
     return run
 
 
-def command(recipe: str, settings: dict, folder: Path, *launcher: str) -> list[str]:
+def command(recipe: str, settings: dict, folder: Path) -> list[str | Path]:
     config = folder / f"{recipe}.yaml"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    return [sys.executable, *launcher, str(RECIPES / recipe), "--config", str(config)]
+    return [RECIPES / recipe, "--config", config]
 
 
 def times(directory: Path) -> dict[Path, int]:
@@ -101,14 +101,14 @@ def test_the_recipe_prepares_once_and_reports(main, error, settings, capsys):
 def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(main, settings, tmp_path):
     settings |= {"num_proc": 1, "pairs_per_shard": 30}
     prepared = Path(settings["prepared"])
-    program = subprocess.Popen(command("prepare_data.py", settings, tmp_path), stderr=subprocess.DEVNULL)
+    program = start_python(command("prepare_data.py", settings, tmp_path))
     workers: list[psutil.Process] = []
     while not workers or not list(prepared.glob("train/shard-*-of-00100")):
         assert program.poll() is None, "it was finished before it could be killed"
         workers = psutil.Process(program.pid).children()
         time.sleep(0.01)
     program.send_signal(signal.SIGKILL)
-    program.wait()
+    program.communicate()
     assert psutil.wait_procs(workers, timeout=60)[1] == []
     finished = {path: at for path, at in times(prepared).items() if ".tmp" not in str(path.parent)}
     assert 0 < len(list(prepared.glob("train/shard-*-of-00100"))) < 100
@@ -127,17 +127,14 @@ def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(main, setting
 
 def test_training_is_the_same_from_prepared_corpora(main, settings, tmp_path, capsys):
     """Prepared by the first of two processes; and alone, without preparation."""
-    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    together = subprocess.run(
-        command("train_wmt.py", settings, tmp_path, *launcher), capture_output=True, text=True, check=False
-    )
-    assert together.returncode == 0, together.stderr
+    together = run_ranks(command("train_wmt.py", settings, tmp_path), 2)
+    assert [rank.returncode for rank in together] == [0, 0], "".join(rank.stderr for rank in together)
     before = times(Path(settings["prepared"]))
     main(settings)
     assert times(Path(settings["prepared"])) == before
 
     alone = {**settings, "prepared": None, "output_dir": str(tmp_path / "alone")}
-    result = subprocess.run(command("train_wmt.py", alone, tmp_path), capture_output=True, text=True, check=False)
+    result = run_python(command("train_wmt.py", alone, tmp_path))
     assert result.returncode == 0, result.stderr
     one, two = (
         json.loads((Path(run["output_dir"]) / "all_results.json").read_text(encoding="utf-8"))

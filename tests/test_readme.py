@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
+from helpers import run_python
 from hub_server import HubServer, Repository
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -160,10 +161,10 @@ def test_command_runs(command, workspace):
         save_marian(workspace / "opus-mt")
     changes, product = CHANGES[Path(words[script]).name]
     overrides = [word for name, value in changes.items() for word in (f"--{name}", *value.split())]
-    launcher = [sys.executable]
+    launcher: list[str] = []
     if words[0] == "accelerate":
         assert words[1] == "launch"
-        launcher += ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1"]
-    result = subprocess.run([*launcher, *arguments, *overrides], capture_output=True, text=True, check=False)
+        launcher = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1"]
+    result = run_python([*launcher, *arguments, *overrides])
     assert result.returncode == 0, result.stderr[-3000:]
     assert (workspace / product).is_file()

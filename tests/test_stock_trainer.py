@@ -1,12 +1,11 @@
 """`recipes/benchmarks/stock_trainer.py` trains and scores the peer, of the same sizes, on the same corpus."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import yaml
 from conftest import REPOSITORY
+from helpers import run_python
 
 from vaswani_transformer.data.phrasebook import phrasebook
 
@@ -27,8 +26,8 @@ def test_the_peer_trains_and_is_scored(saved_model, tmp_path, limit):
     (tmp_path / "like.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     script = str(REPOSITORY / "recipes" / "benchmarks" / "stock_trainer.py")
     options = {"like": "like.yaml", "ours": str(saved_model), "output": "out", "batch_size": "8", "bf16": "false"}
-    command = [sys.executable, script, *(word for name, value in options.items() for word in (f"--{name}", value))]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [script, *(word for name, value in options.items() for word in (f"--{name}", value))]
+    result = run_python(command, folder=tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     results = json.loads((tmp_path / "out" / "stock_trainer.json").read_text(encoding="utf-8"))
     assert results["steps"] == (1 if "max_minutes" in limit else 2)

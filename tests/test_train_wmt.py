@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import REPOSITORY
+from helpers import run_python, run_ranks
 from huggingface_hub import ModelCard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
@@ -80,8 +81,7 @@ def settings(corpus, tmp_path) -> dict:
 def run(settings: dict, folder: Path, *overrides: str) -> subprocess.CompletedProcess:
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    command = [sys.executable, str(RECIPE), "--config", str(config), *overrides]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    return run_python([RECIPE, "--config", config, *overrides])
 
 
 def test_text_files_become_a_scored_documented_translating_model(settings, tmp_path):
@@ -174,11 +174,9 @@ def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
     assert alone.returncode == 0, alone.stderr
     settings["output_dir"] += "-2"
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
     (tmp_path / "watched.py").write_text(WATCHED, encoding="utf-8")
-    command = [*launcher, str(tmp_path / "watched.py"), str(RECIPE), "--config", str(tmp_path / "config.yaml")]
-    together = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
-    assert together.returncode == 0, together.stderr
+    together = run_ranks([tmp_path / "watched.py", RECIPE, "--config", tmp_path / "config.yaml"], 2)
+    assert [rank.returncode for rank in together] == [0, 0], "".join(rank.stderr for rank in together)
     # Those of gloo abort the process if they are still letting go of tensors while the interpreter shuts down.
     threads = [(tmp_path / f"threads-{rank}").read_text(encoding="utf-8") for rank in range(2)]
     assert not any("gloo" in names for names in threads), threads
@@ -195,7 +193,7 @@ def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
         assert one["nats_per_token"] == pytest.approx(two["nats_per_token"], rel=1e-4)
         lines = (Path(settings["output_dir"]) / f"translations.{split}.txt").read_text(encoding="utf-8").splitlines()
         assert len(lines) == results[1][split]["sentences"]
-    assert together.stdout.count("Scores") == 1
+    assert [rank.stdout.count("Scores") for rank in together] == [1, 0]
 
 
 def in_process(monkeypatch, capsys, settings: dict, folder: Path, *overrides: str) -> str:

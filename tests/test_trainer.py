@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from distributed_step import (
     make_rows,
     make_trainer,
 )
+from helpers import run_ranks
 from packaging.version import Version
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DataCollatorForSeq2Seq, TrainerState
@@ -70,16 +70,8 @@ def two_processes(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("two_processes")
     make_model().save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "tokenizer")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    path = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [*launcher, TESTS / "distributed_step.py", folder],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    ranks = run_ranks([TESTS / "distributed_step.py", folder], 2)
+    assert [rank.returncode for rank in ranks] == [0, 0], "".join(rank.stderr[-4000:] for rank in ranks)
     findings = [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
     assert [found["world_size"] for found in findings] == [2, 2]
     return findings

@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import REPOSITORY
+from helpers import run_ranks, start_python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
 LINES = [english for english, _ in phrasebook("test")[:9]]
 LINES[2:2] = ["", "  \t "]
 LINES += ["one\u2028line", "one\x85line", "one\rline", "one\tline\x0c"]
@@ -286,21 +287,21 @@ def test_killed_while_replacing_an_older_output(interrupted, translated, output,
     assert output.read_bytes() == expected
 
 
-def command(lively_model: Path, *arguments: object, launcher: list[str] = []) -> list[str]:  # noqa: B006 - not changed
-    given = ["--model", lively_model, "--max_new_tokens", "6", *arguments]
-    return [sys.executable, *launcher, str(RECIPE), *map(str, given)]
+def command(lively_model: Path, *arguments: object) -> list[str]:
+    return [str(RECIPE), "--model", str(lively_model), "--max_new_tokens", "6", *map(str, arguments)]
 
 
 def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracle):
     lines = LINES * 40
     source.write_bytes("".join(line + "\n" for line in lines).encode())
     arguments = ["--input", source, "--output", output, "--lines_per_shard", 2]
-    process = subprocess.Popen(command(lively_model, *arguments), stderr=subprocess.DEVNULL)
+    process = start_python(command(lively_model, *arguments))
     folder = output.with_name("out.txt.shards")
     while process.poll() is None and not list(folder.glob("shard-*.txt")):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     assert not output.exists()
     finished = {path.name: path.read_bytes() for path in folder.glob("shard-*.txt")}
     for name, content in finished.items():
@@ -310,7 +311,7 @@ def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracl
     # They take over what is finished, which is seen by what was put there.
     mark = "kept\nkept\n"
     (folder / min(finished)).write_text(mark, encoding="utf-8")
-    restart = command(lively_model, *arguments, launcher=TORCHRUN)
+    restart = [*TORCHRUN, *command(lively_model, *arguments)]
     result = subprocess.run(restart, capture_output=True, text=True, encoding="utf-8", check=False)
     assert result.returncode == 0, result.stderr
     assert f"{len(finished)} of {len(lines) // 2} shards are there already" in result.stderr
@@ -322,16 +323,11 @@ def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracl
 
 
 def test_processes_end_together_with_one_message(lively_model, source):
-    result = subprocess.run(
-        command(lively_model, "--input", source, launcher=TORCHRUN),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert result.returncode == 1
-    assert result.stdout == ""
-    assert result.stderr.count("translate.py: output: several processes cannot share standard output") == 1
+    ranks = run_ranks(command(lively_model, "--input", source), 2)
+    assert [rank.returncode for rank in ranks] == [1, 1]
+    assert [rank.stdout for rank in ranks] == ["", ""]
+    message = "translate.py: output: several processes cannot share standard output"
+    assert sum(rank.stderr.count(message) for rank in ranks) == 1
 
 
 @pytest.fixture
