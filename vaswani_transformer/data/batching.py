@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .division import divide_batches
+
 
 @dataclass(frozen=True)
 class BatchPlan:
@@ -82,7 +84,8 @@ class TokenBudgetBatchSampler:
 
     The global batches depend on the lengths, the seed and the epoch alone: on how many processes and accumulation
     steps a batch is spread changes nothing but its division. `accelerate` deals the micro-batches out in turn, so
-    that every process makes the same number of steps. Each epoch has the same number of batches of the same shapes,
+    that every process makes the same number of steps; the parts of a batch cost about the same time, so that none waits
+    long for another (see `divide_batches`). Each epoch has the same number of batches of the same shapes,
     holding other sentences of equal length, in another order but for the costliest one, which always comes first: if
     memory does not suffice, it fails at once.
 
@@ -119,8 +122,8 @@ class TokenBudgetBatchSampler:
                 f"{num_parts} micro-batches, one for each process and accumulation step, or virtual rank; raise the "
                 f"budget, or lower gradient_accumulation_steps, virtual_ranks or max_length"
             )
-        firsts = self.plan.starts[:-1, None] + np.outer(counts, np.arange(num_parts)) // num_parts  # [batches, parts]
-        self._part_starts = np.append(firsts, len(self.plan.order))  # [batches * parts + 1]
+        # [batches * parts + 1]
+        self._part_starts = divide_batches(self.plan.starts, self.plan.source, self.plan.target, num_parts)
         tokens = self.plan.source.sum() + self.plan.target.sum()
         self.padding_share = float(1.0 - tokens / sum(sizes.sum() for sizes in self._padded_sizes(self._part_starts)))
 
