@@ -16,6 +16,7 @@ The output directory then holds the averaged model, its tokenizer, its model car
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -59,7 +60,7 @@ from vaswani_transformer.evaluation import (
     translate_corpus,
 )
 from vaswani_transformer.files import read_json, write_whole
-from vaswani_transformer.hub import describe_run, prepare_repository, push_or_explain, write_model_card
+from vaswani_transformer.hub import describe_run, prepare_repository, published, push_run, write_model_card
 from vaswani_transformer.training import (
     DivergenceError,
     TimeLimit,
@@ -219,7 +220,11 @@ def run(
 
     results: dict[str, Any] = {
         "run": {**describe_run(), "repository": args.hub_model_id if args.push_to_hub else None},
-        "data": {**vars(data_args), "datasets": hub_datasets(data_args), "cleaning": data.cleaning},
+        "data": {
+            **{name: published(value) for name, value in vars(data_args).items()},
+            "datasets": hub_datasets(data_args),
+            "cleaning": data.cleaning,
+        },
         "model": {"parameters": trainer.model.num_parameters(), **hyperparameters(config)},
         "settings": {name: getattr(args, name) for name in REPORTED_SETTINGS},
     }
@@ -241,10 +246,11 @@ def run(
         results["examples"] = choose_examples(data.text["test"], translations["test"], data_args)
     if trainer.is_world_process_zero():
         write_results(Path(args.output_dir), results, translations, trainer.state.log_history)
-        show_results(results)
-    if args.push_to_hub:
+        with suppress(OSError):  # of a standard output that is full or closed; the files have it all
+            show_results(results)
+    if args.push_to_hub and trainer.is_world_process_zero():
         try:
-            push_or_explain(trainer.push_to_hub, args.hub_model_id, args.output_dir)
+            push_run(args.hub_model_id, args.output_dir, args.hub_revision)
         except OSError as error:
             sys.exit(f"train_wmt.py: {one_line(error)}")
 

@@ -17,7 +17,7 @@ from huggingface_hub import EvalResult, ModelCard, metadata_load
 from huggingface_hub.repocard_data import model_index_to_eval_results
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.hub import describe_run, write_model_card
+from vaswani_transformer.hub import describe_run, published, write_model_card
 
 
 # Those of models, which begin with metadata, and not the reports of experiments.
@@ -263,7 +263,7 @@ def test_run_is_described_by_command_commit_machine_and_versions():
     run = describe_run()
     assert run["versions"]["torch"] == torch.__version__
     assert run["hardware"]
-    assert run["command"].endswith(shlex.join(sys.argv))
+    assert run["command"].split()[:2] == ["python", Path(sys.argv[0]).name]
     if (REPOSITORY / ".git").exists():
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
         assert run["commit"].removesuffix("-dirty") == head.stdout.strip()
@@ -285,7 +285,7 @@ def test_command_is_the_launchers(tmp_path):
             "--last",
         ]
         result = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
-        shown = [*command[:-4], "--hub_token", "...", "--hub_token=...", "--last"]
+        shown = [*launcher, script.name, "--name", "two words", "--hub_token", "...", "--hub_token=...", "--last"]
         assert result.stdout.splitlines()[-1] == shlex.join(["python", *shown])
 
 
@@ -306,3 +306,29 @@ def test_published_cards_are_made_of_the_results_beside_them(path: Path, tmp_pat
     results = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     write_model_card(tmp_path / "card.md", results, picture=f"{path.stem}.png")
     assert (tmp_path / "card.md").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("runs/data", "runs/data"),
+        ("wmt/wmt14", "wmt/wmt14"),
+        ("/home/alice/train.en", "train.en"),
+        ("~/train.en", "train.en"),
+        ("../alice/train.en", "train.en"),
+        ("data/../train.en", "train.en"),
+        (["/home/alice/a.en", "b.de"], ["a.en", "b.de"]),
+        (None, None),
+        (3, 3),
+    ],
+)
+def test_published_paths_tell_of_no_user(value, shown):
+    assert published(value) == shown
+    assert published(str(Path.cwd() / "runs" / "a")) == "runs/a"
+
+
+def test_a_published_command_tells_of_no_user(monkeypatch, tmp_path):
+    options = ["--model", "/home/alice/m", "--output=/home/alice/o", "--text=a=/b", str(tmp_path), "two words"]
+    monkeypatch.setattr(sys, "argv", [str(Path.cwd() / "recipes" / "x.py"), *options])
+    expected = f"python recipes/x.py --model m --output=o --text=a=/b {tmp_path.name} 'two words'"
+    assert describe_run()["command"] == expected

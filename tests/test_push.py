@@ -108,10 +108,15 @@ def test_a_run_pushes_the_model_its_code_and_its_card_and_nothing_else_of_the_ru
     files = hub.repositories["user/en-de"].files
     weights = {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
     code = {f"{name}_vaswani.py" for name in ("configuration", "modeling", "generation", "incremental", "pipeline")}
-    assert weights | code | {"README.md", "all_results.json"} <= files.keys()
+    run = {"README.md", "all_results.json", "learning_curve.png", "bleu_by_source_length.png", ".gitattributes"}
+    translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}
+    assert weights | code <= files.keys()
+    assert all(name.endswith("_vaswani.py") for name in files.keys() - weights - run - translations)
     for name, content in files.items():
-        assert not name.startswith("checkpoint-")
         assert b"hf_right" not in content, f"{name} contains the token"
+        # The recipe, the configuration and the output were given by their full names.
+        for path in (pushed.folder, REPOSITORY, Path.home(), sys.prefix):
+            assert str(path).encode() not in content, f"{name} contains {path}"
         if name != ".gitattributes":
             assert (pushed.out / name).read_bytes() == content
 
@@ -225,30 +230,26 @@ def test_an_interrupted_push_leaves_the_model_whole_and_says_how_to_go_on(hub, p
     environment = hub.environment(tmp_path / "home")
     repository, directory = f"user/{trouble}", tmp_path / "out"
     shutil.copytree(pushed.out, directory)
+    weights = bytearray((directory / "model.safetensors").read_bytes())
+    weights[-1] ^= 1  # else the Hub has them already
+    (directory / "model.safetensors").write_bytes(weights)
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     script = f"""
 import time
 time.sleep = lambda seconds: None  # between the client's attempts
 from transformers import AutoModelForSeq2SeqLM
-from vaswani_transformer import VaswaniTrainer, VaswaniTrainingArguments
-from vaswani_transformer.hub import prepare_repository, push_or_explain
+from vaswani_transformer.hub import prepare_repository, push_run
 prepare_repository({repository!r})
-trainer = VaswaniTrainer(
-    AutoModelForSeq2SeqLM.from_pretrained("out"),
-    VaswaniTrainingArguments("out", hub_model_id={repository!r}, use_cpu=True),
-    data_collator=list,
-)
-push_or_explain(trainer.push_to_hub, {repository!r}, "out")
+push_run({repository!r}, "out")
 """
     result = run(["-c", script], environment, tmp_path)
     setattr(hub, trouble, 0)
     last = result.stderr.splitlines()[-1]
     assert f"OSError: out is complete, but has not been pushed to {repository}" in last
     assert "model.safetensors" not in hub.repositories[repository].files
-    changed = {path.name for path, content in before.items() if path.read_bytes() != content}
-    assert changed <= {"training_args.bin", "config.json"}
+    assert all(path.read_bytes() == content for path, content in before.items())
     words = shlex.split(last.partition("`hf ")[2].partition("`")[0])
     again = run(["-c", "from huggingface_hub.cli.hf import main; main()", *words], environment, tmp_path)
     assert again.returncode == 0, again.stderr
     assert hub.repositories[repository].files["model.safetensors"] == before[directory / "model.safetensors"]
-    assert not any(name.startswith("checkpoint-") for name in hub.repositories[repository].files)
+    assert hub.repositories[repository].files.keys() == hub.repositories["user/en-de"].files.keys()

@@ -151,7 +151,7 @@ def test_two_rows_are_trained_scored_reported_and_gone_on_with(sweep, settings, 
         assert results["training"]["averaged"] == ["checkpoint-4"]
         assert results["settings"]["seed"] == 1
         assert "test" not in results
-    assert first["base"]["data"]["prepared"] == first["C-N2"]["data"]["prepared"] == str(directory / "data")
+    assert first["base"]["data"]["prepared"] == first["C-N2"]["data"]["prepared"] == "data"
 
     report = json.loads((directory / "table3.json").read_text(encoding="utf-8"))
     assert report["shared"]["pairs"] == 300

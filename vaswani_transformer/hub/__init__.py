@@ -1,8 +1,8 @@
 """What goes to the Hub with a model."""
 
 from .model_card import write_model_card
-from .provenance import describe_run
-from .push import prepare_repository, push_or_explain
+from .provenance import describe_run, published
+from .push import prepare_repository, push_run
 
 
-__all__ = ["describe_run", "prepare_repository", "push_or_explain", "write_model_card"]
+__all__ = ["describe_run", "prepare_repository", "published", "push_run", "write_model_card"]

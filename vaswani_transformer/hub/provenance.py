@@ -1,6 +1,7 @@
 """Where a number comes from: command, commit, machine, versions."""
 
 import importlib.metadata
+import os
 import platform
 import shlex
 import subprocess
@@ -18,12 +19,39 @@ def describe_run() -> dict[str, Any]:
     """The command of this process, the package's commit, the machine, and the versions of what computes."""
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     return {
-        "command": shlex.join(_without_secrets(_command())),
+        "command": shlex.join(_without_paths(_without_secrets(_command()))),
         "commit": _commit(),
         "date": date.today().isoformat(),
         "hardware": _hardware(),
         "versions": {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names},
     }
+
+
+def published(value: Any) -> Any:
+    """A value with its paths, those of lists included, as they may be published.
+
+    A path outside the working directory keeps its last part alone: the rest tells of a user and a machine.
+    """
+    if isinstance(value, list):
+        return [published(item) for item in value]
+    return _published_path(value) if isinstance(value, str) else value
+
+
+def _published_path(name: str) -> str:
+    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    if not path.is_absolute() and ".." not in path.parts:
+        return name
+    full, here = Path(os.path.abspath(path)), Path.cwd()
+    return str(full.relative_to(here)) if full.is_relative_to(here) else full.name
+
+
+def _without_paths(command: list[str]) -> list[str]:
+    shown = []
+    for word in command:
+        option, equals, value = word.partition("=")
+        is_assignment = bool(equals) and option.startswith("--")
+        shown.append(f"{option}={published(value)}" if is_assignment else published(word))
+    return shown
 
 
 def _command() -> list[str]:

@@ -1,9 +1,12 @@
 """Putting what a run has made on the Hub."""
 
-from collections.abc import Callable
-from typing import Any
+import shlex
 
 from huggingface_hub import HfApi
+
+
+# Checkpoints, and what tells of the user's machine: pickled arguments, trackers' logs, locks and unfinished files.
+NOT_PUSHED = ("checkpoint-*", "training_args.bin", "runs/*", "_*", ".*", "*.tmp", "*.lock", "*.log")
 
 
 def prepare_repository(repo_id: str, private: bool | None = None) -> str:
@@ -31,19 +34,35 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
     return name
 
 
-def push_or_explain(push: Callable[[], Any], repo_id: str, directory: str) -> None:
-    """Run `push`, which uploads `directory` to `repo_id`.
+def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
+    """Upload a finished run, except for its checkpoints and what tells of the machine.
+
+    Args:
+        repo_id: Full name of the repository.
+        directory: Where the run was written.
+        revision: Branch to push to; by default the main one.
 
     Raises:
         OSError: It has failed. The message says why, that nothing is lost, and how to push again.
     """
     try:
-        push()
+        HfApi().upload_folder(
+            repo_id=repo_id,
+            folder_path=directory,
+            commit_message="End of training",
+            ignore_patterns=list(NOT_PUSHED),
+            revision=revision,
+        )
     except Exception as error:  # after a long run all that can be done is to say where its model lies
         raise OSError(
             f"{directory} is complete, but has not been pushed to {repo_id} ({_in_short(error)}); push it with "
-            f'`hf upload {repo_id} {directory} . --exclude "checkpoint-*"`'
+            f"`{shlex.join(_command_to_push(repo_id, directory, revision))}`"
         ) from error
+
+
+def _command_to_push(repo_id: str, directory: str, revision: str | None) -> list[str]:
+    exclude = [word for pattern in NOT_PUSHED for word in ("--exclude", pattern)]
+    return ["hf", "upload", repo_id, directory, ".", *(["--revision", revision] if revision else []), *exclude]
 
 
 def _in_short(error: Exception) -> str:
