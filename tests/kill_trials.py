@@ -1,0 +1,298 @@
+"""Trials with SIGKILL: a training that is killed and resumed ends in the same bits as an undisturbed one.
+
+    make trials
+    OMP_NUM_THREADS=1 python tests/kill_trials.py --processes 1 2 --kills 50
+    OMP_NUM_THREADS=1 python tests/kill_trials.py --processes 1 2 3 5 8 --kills 20 --virtual_ranks 8
+
+Half of the kills come while a checkpoint is written, half at random moments between the start and the end of the
+program. After each one the same command is given again with `--resume`. Without `--virtual_ranks` every training keeps
+its number of processes; with it, the number is drawn anew after each kill.
+
+A training passes if the digests of its averaged model and of its last checkpoint, and the logged steps with their
+losses, are those of the undisturbed one. The program ends with status 1 if one does not.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from zygote import Program
+
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "train_wmt.py"
+STEPS = 20
+SETTINGS = {
+    "source_language": "en",
+    "target_language": "de",
+    "vocab_size": 320,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "d_model": 16,
+    "d_ff": 32,
+    "num_heads": 2,
+    "source_tokens": 1500,
+    "target_tokens": 1500,
+    "max_steps": STEPS,
+    "warmup_steps": 4,
+    "save_steps": 2,
+    "save_total_limit": 3,
+    "average_last": 3,
+    "logging_steps": 1,
+    "eval_strategy": "no",
+    "report_to": "none",
+    "disable_tqdm": True,
+}
+PATIENCE = 300.0  # seconds until a training counts as hanging
+
+
+class TrialError(Exception):
+    """A training that did not end as the undisturbed one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What must not depend on interruptions.
+
+    Attributes:
+        average: SHA-256 of the final, averaged weights.
+        last: SHA-256 of the last checkpoint's weights.
+        logs: Of every logged line the step, loss, gradient norm and learning rate, in order.
+    """
+
+    average: str
+    last: str
+    logs: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, output_dir: Path) -> "Outcome":
+        last = output_dir / f"checkpoint-{STEPS}"
+        history = json.loads((last / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+        names = ("step", "loss", "grad_norm", "learning_rate")
+        return cls(
+            sha256((output_dir / "model.safetensors").read_bytes()).hexdigest(),
+            sha256((last / "model.safetensors").read_bytes()).hexdigest(),
+            tuple(tuple(line[name] for name in names) for line in history),
+        )
+
+
+@dataclass
+class Training:
+    """The recipe on a small corpus.
+
+    Attributes:
+        folder: Holds the corpus; the output directory and the ranks' messages are made in it.
+        name: Of the output directory.
+        virtual_ranks: Of elastic training; 0 for none.
+    """
+
+    folder: Path
+    name: str
+    virtual_ranks: int = 0
+    ranks: list[Program] = field(default_factory=list)
+
+    @property
+    def output_dir(self) -> Path:
+        return self.folder / self.name
+
+    def start(self, processes: int, resume: bool) -> None:
+        settings: dict[str, object] = {**SETTINGS, "output_dir": self.output_dir}
+        if self.virtual_ranks:
+            settings["virtual_ranks"] = self.virtual_ranks
+        words = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
+        words += ["--train", "train.en", "train.de", "--test", "test.en", "test.de", *(["--resume"] if resume else [])]
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
+        group["WORLD_SIZE"] = str(processes)
+        self.ranks = []
+        for rank in map(str, range(processes)):
+            environment = {**os.environ, **({**group, "RANK": rank, "LOCAL_RANK": rank} if processes > 1 else {})}
+            with self.messages(int(rank)).open("w", encoding="utf-8") as messages:
+                streams = {"stdin": subprocess.DEVNULL, "stdout": messages, "stderr": subprocess.STDOUT}
+                self.ranks.append(Program([str(RECIPE), *words], cwd=self.folder, env=environment, **streams))
+
+    def messages(self, rank: int) -> Path:
+        return self.folder / f"{self.name}.{rank}.log"
+
+    def ended(self) -> bool:
+        """Whether all ranks have ended; raises if one has failed."""
+        codes = [rank.poll() for rank in self.ranks]
+        failed = [rank for rank, code in enumerate(codes) if code]
+        if failed:
+            self.kill()
+            messages = "".join(f"rank {rank}: {self.messages(rank).read_text()[-2000:]}\n" for rank in failed)
+            raise TrialError(f"{self.name}: exit status {codes}\n{messages}")
+        return None not in codes
+
+    def wait(self, until: Callable[[], bool], seconds: float = PATIENCE) -> bool:
+        """Wait for a condition or the time; returns whether the ranks still run."""
+        end = time.monotonic() + seconds
+        while not self.ended():
+            if until() or time.monotonic() > end:
+                return True
+            time.sleep(0.001)
+        return False
+
+    def finish(self) -> Outcome:
+        if self.wait(lambda: False):
+            self.kill()
+            raise TrialError(f"{self.name}: has not ended after {PATIENCE:.0f} s")
+        return Outcome.of(self.output_dir)
+
+    def kill(self) -> None:
+        for rank in self.ranks:
+            rank.kill()
+        for rank in self.ranks:
+            rank.wait()
+
+    def unfinished(self) -> set[str]:
+        """Names of the checkpoints that are being written."""
+        return {path.name for path in (self.output_dir / "_incomplete").glob("checkpoint-*")}
+
+    def resumable(self) -> bool:
+        """Whether there is anything to resume: a run that was killed before its first checkpoint is begun anew."""
+        return any(self.output_dir.glob("checkpoint-*"))
+
+
+@dataclass
+class Tally:
+    """Kills that are still to come, and what happened so far.
+
+    Attributes:
+        in_saves: Kills to come while a checkpoint is written.
+        anywhere: Kills to come at random moments.
+        trainings: Trainings that ended as the undisturbed one.
+        begun_anew: Kills before the first checkpoint, after which there was nothing to resume.
+        beside_saves: Kills meant for a save that was quicker.
+    """
+
+    in_saves: int
+    anywhere: int
+    trainings: int = 0
+    begun_anew: int = 0
+    beside_saves: int = 0
+
+    @property
+    def left(self) -> int:
+        return self.in_saves + self.anywhere
+
+
+def kill_once(training: Training, tally: Tally, seconds: float, chance: random.Random) -> bool:
+    """Kill the training during a save or at a random moment; returns False if it has ended before.
+
+    Args:
+        training: Has just been started.
+        tally: Is updated.
+        seconds: Duration of an undisturbed training.
+        chance: Draws the kind of kill and its moment.
+    """
+    if chance.randrange(tally.left) >= tally.in_saves:
+        if not training.wait(lambda: False, chance.uniform(0, seconds)):
+            return False
+        training.kill()
+        tally.anywhere -= 1
+        return True
+    seen: set[str] = set()
+    number = chance.randint(1, 2)
+
+    def reached() -> bool:
+        seen.update(training.unfinished())
+        return len(seen) >= number
+
+    if not training.wait(reached):
+        return False
+    time.sleep(chance.uniform(0, 0.03))
+    training.kill()
+    if training.unfinished():
+        tally.in_saves -= 1
+    else:  # the save was quicker
+        tally.beside_saves += 1
+    return True
+
+
+def trials(folder: Path, processes: Callable[[], int], tally: Tally, virtual_ranks: int, chance: random.Random) -> None:
+    """Kill and resume trainings until the tally is empty; each must end as the undisturbed one does.
+
+    Raises:
+        TrialError: One did not, failed, or hung.
+    """
+    began = time.monotonic()
+    reference = Training(folder, "undisturbed", virtual_ranks)
+    reference.start(1 if virtual_ranks else processes(), resume=False)
+    expected = reference.finish()
+    seconds = time.monotonic() - began
+    if [line[0] for line in expected.logs] != list(range(1, STEPS + 1)):
+        raise TrialError(f"undisturbed: logged steps {[line[0] for line in expected.logs]}")
+    while tally.left:
+        training = Training(folder, f"training-{tally.trainings}", virtual_ranks)
+        training.start(processes(), resume=False)
+        while tally.left and kill_once(training, tally, seconds, chance):
+            resume = training.resumable()
+            tally.begun_anew += not resume
+            training.start(processes(), resume)
+        found = training.finish()
+        if found != expected:
+            raise TrialError(f"{training.name}: {found}\ndiffers from undisturbed: {expected}")
+        tally.trainings += 1
+        shutil.rmtree(training.output_dir)
+
+
+def write_corpus(folder: Path) -> None:
+    for split, size in (("train", 300), ("test", 4)):
+        for side, language in enumerate(("en", "de")):
+            lines = "".join(f"{pair[side]}\n" for pair in phrasebook(split)[:size])
+            (folder / f"{split}.{language}").write_text(lines, encoding="utf-8")
+
+
+def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder: Path) -> Iterator[str]:
+    """All trials; yields a line for each kind of training.
+
+    Raises:
+        TrialError: A training did not end as the undisturbed one.
+    """
+    chance = random.Random(seed)
+    write_corpus(folder)
+    groups = [processes] if virtual_ranks else [[count] for count in processes]
+    for number, group in enumerate(groups):
+        share = kills * (number + 1) // len(groups) - kills * number // len(groups)
+        tally = Tally(share // 2, share - share // 2)
+        trials(folder, lambda group=group: chance.choice(group), tally, virtual_ranks, chance)  # type: ignore[misc]
+        kind = f"{virtual_ranks} virtual ranks on {group}" if virtual_ranks else f"{group[0]}"
+        yield (
+            f"{kind} processes: {share // 2} kills in saves, {share - share // 2} at random moments, "
+            f"{tally.beside_saves} between saves; {tally.begun_anew} of them before the first checkpoint; "
+            f"{tally.trainings} trainings ended with the undisturbed one's weights, average and logs"
+        )
+        shutil.rmtree(folder / "undisturbed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--virtual_ranks", type=int, default=0, help="Elastic training; 0 for none.")
+    parser.add_argument("--seed", type=int, default=0, help="Of the kinds and moments of kills.")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kill-trials-") as folder:
+        os.environ["HF_DATASETS_CACHE"] = f"{folder}/datasets"
+        try:
+            for line in run(args.kills, args.processes, args.virtual_ranks, args.seed, Path(folder)):
+                print(line, flush=True)
+        except TrialError as error:
+            sys.exit(f"kill_trials.py: {error}")
+
+
+if __name__ == "__main__":
+    main()
