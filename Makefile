@@ -7,7 +7,7 @@ MATRIX := 5.15.0 5.17.0
 TESTS := tests
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config_vaswani modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo test test-matrix test-core test-transformers check format
+.PHONY: demo test test-matrix test-core test-transformers trials check format
 
 demo: .venv/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
@@ -26,6 +26,10 @@ test-core: test-matrix  ## of them the core: import, save, load, generate, pipel
 
 test-transformers: .venv/transformers-source/PKG-INFO  ## transformers' own tests of models, on this package's
 	$(BIN)/python -m pytest -o addopts= -q -rs --disable-warnings --show-capture=no tests/transformers_suite.py
+
+trials: .venv/installed  ## kill trainings and resume them: the final weights must not differ in a bit
+	$(BIN)/python tests/kill_trials.py --processes 1 2 --kills 50
+	$(BIN)/python tests/kill_trials.py --processes 1 2 3 5 8 --virtual_ranks 8 --kills 20
 
 check: .venv/installed
 	$(BIN)/ruff check $(SOURCES)

@@ -1,8 +1,8 @@
 """Trials with SIGKILL: a training that is killed and resumed ends in the same bits as an undisturbed one.
 
     make trials
-    OMP_NUM_THREADS=1 python tests/kill_trials.py --processes 1 2 --kills 50
-    OMP_NUM_THREADS=1 python tests/kill_trials.py --processes 1 2 3 5 8 --kills 20 --virtual_ranks 8
+    python tests/kill_trials.py --processes 1 2 --kills 50
+    python tests/kill_trials.py --processes 1 2 3 5 8 --kills 20 --virtual_ranks 8
 
 Half of the kills come while a checkpoint is written, half at random moments between the start and the end of the
 program. After each one the same command is given again with `--resume`. Without `--virtual_ranks` every training keeps
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from zygote import Program
+from zygote import ENVIRONMENT, Program
 
 from vaswani_transformer.data.phrasebook import phrasebook
 
@@ -237,16 +237,26 @@ def trials(folder: Path, processes: Callable[[], int], tally: Tally, virtual_ran
         raise TrialError(f"undisturbed: logged steps {[line[0] for line in expected.logs]}")
     while tally.left:
         training = Training(folder, f"training-{tally.trainings}", virtual_ranks)
-        training.start(processes(), resume=False)
-        while tally.left and kill_once(training, tally, seconds, chance):
-            resume = training.resumable()
-            tally.begun_anew += not resume
-            training.start(processes(), resume)
-        found = training.finish()
+        try:
+            found = killed_and_resumed(training, processes, tally, seconds, chance)
+        finally:
+            training.kill()
         if found != expected:
             raise TrialError(f"{training.name}: {found}\ndiffers from undisturbed: {expected}")
         tally.trainings += 1
         shutil.rmtree(training.output_dir)
+
+
+def killed_and_resumed(
+    training: Training, processes: Callable[[], int], tally: Tally, seconds: float, chance: random.Random
+) -> Outcome:
+    """The outcome of a training that is killed until it once ends before it is."""
+    training.start(processes(), resume=False)
+    while tally.left and kill_once(training, tally, seconds, chance):
+        resume = training.resumable()
+        tally.begun_anew += not resume
+        training.start(processes(), resume)
+    return training.finish()
 
 
 def write_corpus(folder: Path) -> None:
@@ -286,7 +296,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="Of the kinds and moments of kills.")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kill-trials-") as folder:
-        os.environ["HF_DATASETS_CACHE"] = f"{folder}/datasets"
+        settings = {"HF_DATASETS_CACHE": f"{folder}/datasets", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        for environment in (os.environ, ENVIRONMENT):  # of the ranks, and of the process that they are forked from
+            environment.update(settings)
         try:
             for line in run(args.kills, args.processes, args.virtual_ranks, args.seed, Path(folder)):
                 print(line, flush=True)
