@@ -15,6 +15,7 @@ needs `pip install "vaswani_transformer[convert]"`.
 import importlib.util
 import pickle
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,10 +23,7 @@ from typing import Any, Literal
 import torch
 from rich.table import Table
 from transformers import (
-    AutoConfig,
-    FSMTForConditionalGeneration,
     FSMTTokenizer,
-    MarianMTModel,
     MarianTokenizer,
     PreTrainedTokenizerBase,
 )
@@ -37,15 +35,16 @@ from vaswani_transformer.convert.directory import new_directory
 from vaswani_transformer.convert.fairseq import convert_fairseq, read_checkpoint
 from vaswani_transformer.convert.fairseq_tokenizer import fairseq_tokenizer
 from vaswani_transformer.convert.transformers_models import convert_fsmt, convert_marian
+from vaswani_transformer.saved_model import open_model, require_finite
 
 
 # Without sacremoses MarianTokenizer only warns, and tokenizes otherwise.
 TOKENIZERS_NEED = ("sentencepiece", "sacremoses")
 
-# Classes of transformers, by the `model_type` that they are for.
-TRANSFORMERS: dict[str, tuple[Any, Any, Any]] = {
-    "marian": (MarianMTModel, MarianTokenizer, convert_marian),
-    "fsmt": (FSMTForConditionalGeneration, FSMTTokenizer, convert_fsmt),
+# The class of the tokenizer and the conversion, by the `model_type` that they are for.
+TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGeneration]]] = {
+    "marian": (MarianTokenizer, convert_marian),
+    "fsmt": (FSMTTokenizer, convert_fsmt),
 }
 
 
@@ -101,20 +100,15 @@ def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, 
         checkpoint.vocab_sizes,
         checkpoint.settings.get("max_source_positions") or 1024,
     )
+    require_finite(checkpoint.weights.items(), f"model: {args.model}")
     return convert_fairseq(checkpoint), tokenizer
 
 
 def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
     """The model and its tokenizer, from a directory or the Hub, if they are of that type and complete."""
-    found = AutoConfig.from_pretrained(name).model_type
-    if found != model_type:
-        raise ValueError(f"model: {name} is of type {found!r}, not {model_type!r}")
-    model_class, tokenizer_class, convert = TRANSFORMERS[model_type]
-    tokenizer = tokenizer_class.from_pretrained(name)
-    model, loading = model_class.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
-    if missing := sorted(loading["missing_keys"]):
-        raise ValueError(f"model: {name} has no {missing[0]}, and {len(missing) - 1} more weights are missing")
-    return convert(model), tokenizer
+    tokenizer_class, convert = TRANSFORMERS[model_type]
+    saved = open_model(name, model_type=model_type, tokenizer_class=tokenizer_class, to_convert=True)
+    return convert(saved.load(torch.float32)), saved.tokenizer
 
 
 def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -32,7 +32,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
 from rich.table import Table
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 if __name__ == "evaluate":
@@ -60,6 +60,7 @@ else:
     )
     from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
     from vaswani_transformer.hub import describe_run
+    from vaswani_transformer.saved_model import SavedModel, open_model
     from vaswani_transformer.training import keep_freed_memory
 
 
@@ -90,6 +91,9 @@ class EvaluationArguments:
     tokens_per_batch: int = field(default=4096, metadata={"help": "Source tokens of a batch, padding included."})
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
         default="auto", metadata={"help": "Precision of the model; 'auto' is what it was saved in."}
+    )
+    trust_remote_code: bool = field(
+        default=False, metadata={"help": "Run code that comes with a model; give it only where you trust its author."}
     )
     output_dir: str = field(default="runs/evaluation", metadata={"help": "Where everything is written."})
     overwrite: bool = field(default=False, metadata={"help": "Replace an earlier evaluation there."})
@@ -187,7 +191,7 @@ def main() -> None:
             test_set = read_test_set(args)
         ready = {name: read_hypotheses(name, test_set) for name in args.systems if name not in args.models}
         for name in args.models:
-            require_model("model" if name == args.model else "compare", name)
+            open_system(name, args)
         if state.is_main_process:
             print(printable(str(test_set)), flush=True)
         systems = [ready[name] if name in ready else translate(name, test_set, args) for name in args.systems]
@@ -254,21 +258,17 @@ def require_as_many(path: Path, lines: Sequence[Any], other: Path, others: Seque
         )
 
 
-def require_model(field_name: str, name: str) -> None:
-    try:
-        AutoConfig.from_pretrained(name)
-    except (ValueError, OSError) as error:
-        raise ValueError(
-            f"{field_name}: {name} is neither a saved model, nor one of the Hub within reach ({error})"
-        ) from None
+def open_system(name: str, args: EvaluationArguments) -> "SavedModel":  # imported in one of two branches alone
+    option = "model" if name == args.model else "compare"
+    return open_model(name, option=option, trust_remote_code=args.trust_remote_code)
 
 
 def translate(name: str, test_set: TestSet, args: EvaluationArguments) -> System:
     """Translate the test set with a model, with each of the settings."""
     if PartialState().device.type == "cpu":
         keep_freed_memory()
-    tokenizer = AutoTokenizer.from_pretrained(name)
-    model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=args.dtype).to(PartialState().device).eval()
+    saved = open_system(name, args)
+    tokenizer, model = saved.tokenizer, saved.load(args.dtype).to(PartialState().device)
     found = System(name, [], [], reference_perplexity(model, tokenizer, test_set, args))
     own = model.generation_config
     beams = args.num_beams or [own.num_beams or 1]

@@ -18,12 +18,11 @@ from typing import Any, Literal
 
 import torch
 from rich.table import Table
-from transformers import AutoTokenizer
 
-from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data.corpora import read_lines
+from vaswani_transformer.saved_model import open_model
 
 
 @dataclass
@@ -55,8 +54,8 @@ def main() -> None:
         from vaswani_transformer.export.parity import parity_report
 
         sentences, references = read(args)  # ahead of the export, for a mistake in them would be known only then
-        model = VaswaniForConditionalGeneration.from_pretrained(args.model, dtype=torch.float32).eval()
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
+        saved = open_model(args.model, model_type="vaswani")
+        model, tokenizer = saved.load(torch.float32), saved.tokenizer
         output = export_ctranslate2(model, tokenizer, args.output, args.quantization, args.force)
         report = None
         if sentences is not None:

@@ -410,7 +410,8 @@ def score(
     directory: str | Path, data: TrainingData, split: str, data_args: DataArguments
 ) -> tuple[dict[str, Any], list[str]]:
     """Load a saved model, translate a corpus with it, and score the translations and the model."""
-    model = VaswaniForConditionalGeneration.from_pretrained(directory).to(PartialState().device)
+    model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
+    model.to(PartialState().device)
     corpus, tokenizer = data.text[split], data.tokenizer
     source = list(sentences(corpus, [data_args.source_language]))
     references = list(sentences(corpus, [data_args.target_language]))

@@ -29,12 +29,13 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from tqdm.auto import tqdm
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import one_line
 from vaswani_transformer.data.corpora import decode_lines, open_binary
 from vaswani_transformer.pipeline_vaswani import translate_in_batches
+from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training.memory import keep_freed_memory
 
 
@@ -53,6 +54,9 @@ class TranslationArguments:
     max_new_tokens: int | None = field(default=None, metadata={"help": "Longest translation; by default the model's."})
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
         default="auto", metadata={"help": "Precision of the model; 'auto' is what it was saved in."}
+    )
+    trust_remote_code: bool = field(
+        default=False, metadata={"help": "Run code that comes with the model; give it only where you trust its author."}
     )
 
     def __post_init__(self) -> None:
@@ -210,7 +214,7 @@ def agree(make_plan: Callable[[TranslationArguments], Plan], args: TranslationAr
 def plan_stream(args: TranslationArguments) -> Plan:
     if PartialState().num_processes > 1:
         raise ValueError("output: several processes cannot share standard output; give --output FILE")
-    identify_model(args.model)
+    open_model(args.model, trust_remote_code=args.trust_remote_code)
     if args.input == "-":
         return Plan(None, None, [])
     source = require_input(args.input)
@@ -225,7 +229,7 @@ def plan_file(args: TranslationArguments) -> Plan:
     if not begun:
         shards.clear()
     require_output(args, source, shards)
-    model = identify_model(args.model)
+    model = identify_model(args)
     try:
         shards.open()
         if source is None:
@@ -277,17 +281,12 @@ def require_output(args: TranslationArguments, source: Path | None, shards: Shar
         raise FileExistsError(f"output: {path} exists already; name another file, or replace it with --overwrite")
 
 
-def identify_model(name: str) -> str:
-    """What tells a model from any other: a digest of its files, or its version on the Hub."""
-    try:
-        config = AutoConfig.from_pretrained(name)
-    except (ValueError, OSError) as error:
-        raise ValueError(f"model: {name} is no saved model, nor one of the Hub within reach ({error})") from None
-    if not Path(name).is_dir():
-        return f"{name} at {config._commit_hash}"
+def identify_model(args: TranslationArguments) -> str:
+    """A digest of the model's files, once they have been checked."""
+    directory = open_model(args.model, trust_remote_code=args.trust_remote_code).directory
     digest = sha256()
     for pattern in ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors"):
-        for path in sorted(Path(name).glob(pattern)):
+        for path in sorted(directory.glob(pattern)):
             digest.update(path.name.encode())
             with path.open("rb") as file:
                 while chunk := file.read(1 << 20):
@@ -355,9 +354,8 @@ def translate_file(args: TranslationArguments, shards: Shards, plan: Plan) -> No
 def load(args: TranslationArguments) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     if PartialState().device.type == "cpu":
         keep_freed_memory()
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=args.dtype)
-    return tokenizer, model.to(PartialState().device).eval()
+    saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
+    return saved.tokenizer, saved.load(args.dtype).to(PartialState().device)
 
 
 def translate(

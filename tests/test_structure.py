@@ -35,7 +35,8 @@ ALLOWED = {
     "settings_file": set(),
     "arguments": {"console", "settings_file"},
     "files": set(),
-    "data": {"data", "arguments", "files", "tokenization_vaswani"},
+    "saved_model": set(),
+    "data": {"data", "arguments", "files", "saved_model", "tokenization_vaswani"},
     "evaluation": {"evaluation", "data", "pipeline_vaswani"},
     "training": {"training", "arguments", "data", "evaluation", "files"},
     "hub": {"hub"},
@@ -85,6 +86,23 @@ def test_hub_files_need_no_more_than_the_hub_has(path):
             # Only `from .name import ...` is followed when the files are copied.
             assert node.level == 1
             assert node.module
+
+
+def test_nothing_is_loaded_without_saying_whether_its_code_is_trusted():
+    """Left out, transformers asks on standard input, which for a filter is the text to translate."""
+    calls = 0
+    for path in (*MODULES, *sorted((REPOSITORY / "recipes").rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if (
+                node.func.attr in ("from_pretrained", "from_config")
+                and ast.unparse(node.func.value) != "GenerationConfig"
+            ):
+                calls += 1
+                given = {keyword.arg for keyword in node.keywords}  # None where the caller's keywords are passed on
+                assert given & {"trust_remote_code", None}, f"{path}:{node.lineno}"
+    assert calls > 3
 
 
 def test_nobody_imports_recipes():

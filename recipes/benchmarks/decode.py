@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from rich.progress import track
 from rich.table import Table
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
+from transformers import MarianConfig, MarianMTModel
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.acceleration_vaswani import joined_projection
@@ -38,6 +38,7 @@ from vaswani_transformer.export.ctranslate2 import export_ctranslate2
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.incremental_vaswani import IncrementalDecoder
 from vaswani_transformer.modeling_vaswani import sinusoidal_positions
+from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training.memory import keep_freed_memory
 
 
@@ -444,8 +445,8 @@ def main() -> None:
     results.append(compare("base model, random weights", model, tokenizer, sources, END, args))
     write(results, describe_run(), Path(args.output))
     if args.model is not None:
-        model = AutoModelForSeq2SeqLM.from_pretrained(args.model).eval()
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
+        saved = open_model(args.model, model_type="vaswani")
+        model, tokenizer = saved.load(), saved.tokenizer
         references = list(read_lines(Path(args.references))) if args.references else None
         references = references and spread(references, args.sentences)
         sources = tokenizer(spread(lines, args.sentences)).input_ids

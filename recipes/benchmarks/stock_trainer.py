@@ -22,7 +22,6 @@ import yaml
 from datasets import Dataset
 from rich.table import Table
 from transformers import (
-    AutoTokenizer,
     DataCollatorForSeq2Seq,
     MarianConfig,
     MarianMTModel,
@@ -38,6 +37,7 @@ from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.evaluation import Bleu, translate_corpus
 from vaswani_transformer.hub import describe_run
+from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training import TimeLimit
 
 
@@ -131,10 +131,11 @@ def main() -> None:
     settings = yaml.safe_load(Path(args.settings).read_text(encoding="utf-8"))
     languages = settings["source_language"], settings["target_language"]
     set_seed(42)
-    tokenizer = AutoTokenizer.from_pretrained(args.ours)
+    ours = open_model(args.ours, option="ours", model_type="vaswani")
+    tokenizer = ours.tokenizer
     encoded = encode_corpus(corpus(settings, "train"), tokenizer, *languages, settings.get("num_proc"))
     rows, _ = clean_corpus(encoded, settings.get("max_length", 256), settings.get("max_ratio", 5.0))
-    model = untrained(VaswaniConfig.from_pretrained(args.ours), longest=1024)
+    model = untrained(ours.config, longest=1024)
     trainer = trainer_of(args, settings, model, tokenizer, rows.select_columns(["input_ids", "labels"]))
     started = time.monotonic()
     trainer.train()

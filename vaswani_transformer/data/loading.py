@@ -4,8 +4,9 @@ from pathlib import Path
 
 from accelerate import PartialState
 from datasets import Dataset
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
+from ..saved_model import load_tokenizer
 from ..tokenization_vaswani import VaswaniTokenizer
 from .cleaning import clean_corpus, encode_corpus
 from .corpora import evenly, load_parallel_corpus, sentences
@@ -34,7 +35,7 @@ def load_corpora(args: PreparationArguments, directory: str | Path, train_tokeni
     if args.tokenizer is None and train_tokenizer and PartialState().is_main_process:
         _train_tokenizer(corpora["train"], args).save_pretrained(directory)
     # Loaded by all, since the cache of the encoded corpus is found by what the tokenizer is made of.
-    tokenizer = AutoTokenizer.from_pretrained(args.tokenizer or directory)
+    tokenizer = load_tokenizer(args.tokenizer or directory)
     encoded = {
         split: encode_corpus(corpus, tokenizer, *args.languages, args.num_proc) for split, corpus in corpora.items()
     }

@@ -22,10 +22,11 @@ from typing import Any, Literal
 
 from datasets import Dataset
 from tqdm.auto import tqdm
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ..arguments import COUNT, Interval, check_values
 from ..files import write_whole
+from ..saved_model import load_tokenizer
 from ..tokenization_vaswani import VaswaniTokenizer
 from .cleaning import require_kept
 from .corpora import evenly
@@ -133,7 +134,7 @@ def prepare_corpus(directory: str | Path, args: PreparationArguments) -> dict[st
     preparation.begin(args)
     given = None
     if args.tokenizer is not None and not preparation.tokenizer.exists():
-        given = AutoTokenizer.from_pretrained(args.tokenizer)
+        given = load_tokenizer(args.tokenizer)
     streams = {
         split: open_stream(source, *args.languages, split, args.dataset_config, args.streaming)
         for split, source in args.sources.items()
@@ -164,7 +165,7 @@ def load_prepared(directory: str | Path, splits: Iterable[str] = ()) -> Training
             raise ValueError(f"prepared: {directory} has no finished {split}; prepare it first")
     held_out = {split: read_shards(preparation.folders(split)) for split in splits if split != "train"}
     return TrainingData(
-        tokenizer=AutoTokenizer.from_pretrained(preparation.tokenizer),
+        tokenizer=load_tokenizer(preparation.tokenizer, option="prepared"),
         train=read_shards(preparation.folders("train")),
         cleaning=preparation.splits["train"]["cleaning"],
         text={split: dataset.select_columns("translation") for split, dataset in held_out.items()},

@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, concatenate_datasets, disable_progress_bars, load_from_disk
 from tqdm.auto import tqdm
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
+from ..saved_model import load_tokenizer
 from .cleaning import encode_pairs, which_to_keep
 from .streams import Pair
 
@@ -156,7 +157,7 @@ def _encode(pairs: Sequence[Pair], form: ShardFormat) -> tuple[pa.Table, dict[st
 
 @cache
 def _tokenizer(directory: Path) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(directory)
+    return load_tokenizer(directory, option="prepared")
 
 
 def read_shards(folders: Sequence[Path]) -> Dataset:

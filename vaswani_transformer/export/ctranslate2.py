@@ -237,7 +237,7 @@ class CTranslate2Translator:
         directory = Path(directory)
         if not (directory / "model.bin").is_file():
             raise ValueError(f"{directory} holds no model for CTranslate2; make it with recipes/export.py")
-        self.tokenizer = VaswaniTokenizer.from_pretrained(directory)
+        self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
         self.settings = GenerationConfig.from_pretrained(directory)
         self.engine = ctranslate2.Translator(str(directory), **options)
         self.patience = 1.0 if self.settings.early_stopping is True else patience

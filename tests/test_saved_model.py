@@ -1,0 +1,263 @@
+"""Saved models that are broken, do not fit together or would run code are refused in one line, before any work."""
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import recipe_module
+from safetensors.torch import load_file, save_file
+from transformers import MarianConfig, MarianMTModel
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.saved_model import load_tokenizer, open_model
+
+
+@pytest.fixture
+def model(saved_model, tmp_path) -> Path:
+    """A copy of a saved model, to be broken."""
+    return shutil.copytree(saved_model, tmp_path / "model")
+
+
+def change(file: Path, **values: Any) -> None:
+    settings = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.write_text(json.dumps({**settings, **values}), encoding="utf-8")
+
+
+def change_weights(directory: Path, edit: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+    weights = load_file(directory / "model.safetensors")
+    edit(weights)
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def refusal(name: object, **options: Any) -> str:
+    with pytest.raises(ValueError, match=r"^model: ") as caught:
+        open_model(name, **options)
+    message = str(caught.value)
+    assert str(name) in message
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def test_a_saved_model_is_loaded_as_it_was_saved(saved_model, tokenizer):
+    saved = open_model(saved_model)
+    model = saved.load()
+    assert type(model) is VaswaniForConditionalGeneration  # the package's class, though config.json has an auto_map
+    assert not model.training
+    weights = load_file(saved_model / "model.safetensors")
+    assert all(torch.equal(model.state_dict()[name], weight) for name, weight in weights.items())
+    assert saved.tokenizer.get_vocab() == tokenizer.get_vocab()
+    assert saved.load("float16").dtype == torch.float16
+
+
+def test_a_sharded_model_is_loaded(saved_model, model):
+    source = VaswaniForConditionalGeneration.from_pretrained(saved_model)
+    (model / "model.safetensors").unlink()
+    source.save_pretrained(model, max_shard_size="10KB")
+    assert len(list(model.glob("model-*.safetensors"))) > 2
+    loaded = open_model(model).load().state_dict()
+    assert all(torch.equal(loaded[name], weight) for name, weight in source.state_dict().items())
+    missing = sorted(model.glob("model-*.safetensors"))[1]
+    missing.unlink()
+    assert f"names {missing.name}, which is not there" in refusal(model)
+
+
+def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
+    tokenizer.save_pretrained(tmp_path)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
+    sizes |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "vocab_size": 400}
+    model = MarianMTModel(MarianConfig(**sizes, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0))
+    model.generation_config.max_length = 512
+    model.save_pretrained(tmp_path)
+    assert type(open_model(tmp_path).load()) is MarianMTModel
+    assert "is of type 'marian', not 'vaswani'" in refusal(tmp_path, model_type="vaswani")
+    change(tmp_path / "config.json", max_position_embeddings=10**12)
+    assert "max_position_embeddings is 1000000000000" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"d_model": 10**6}, "d_model is 1000000, but no dimension of the weights exceeds 400"),
+        ({"d_model": 32}, r"model.decoder.* is \[16, 16\] in the file, .* by config.json"),
+        ({"encoder_layers": 10**6}, "encoder_layers is 1000000, but the weights have no more than 43 tensors"),
+        ({"decoder_layers": 2}, "the file lacks model.decoder.layers.1"),
+        ({"vocab_size": 401}, r"model.shared.weight is \[400, 16\]"),
+        ({"position_encoding": "learned"}, "the file lacks model.decoder.embed_positions"),
+        ({"attention_bias": False}, "the file has model.decoder.layers.0.*bias and"),
+        ({"num_heads": 10**12}, "num_heads is 1000000000000"),
+        ({"num_labels": 10**9}, "num_labels is 1000000000, but"),
+        ({"d_model": "16"}, "config.json cannot be used .*'d_model' expected int"),
+        ({"dropout": -1}, "dropout: must be"),
+        ({"dtype": "float17"}, "float17"),
+        ({"model_type": "bert"}, "'bert' is no encoder-decoder"),
+        ({"model_type": ["vaswani"]}, r"model_type \['vaswani'\]"),
+        ({"is_encoder_decoder": False}, "is no encoder-decoder"),
+        ({"attn_implementation": "user/kernel"}, "'user/kernel' is code of the Hub"),
+        ({"transformers_weights": "other.safetensors"}, "names other weights"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_configurations_that_do_not_fit(model, values, message):
+    change(model / "config.json", **values)
+    with pytest.raises(ValueError, match=message):
+        open_model(model)
+    refusal(model)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_new_tokens_over_source": None}, "limits no length .* would end at 20 tokens"),
+        ({"max_length": 20}, "default max_length of 20"),
+        ({"max_new_tokens_over_source": "9"}, "has '9' as max_new_tokens_over_source"),
+        ({"num_beams": "four"}, "has 'four' as num_beams"),
+        ({"length_penalty": float("nan")}, "has nan as length_penalty"),
+        ({"length_penalty_type": "marian"}, "length_penalty_type 'marian'"),
+        ({"eos_token_id": None}, "no eos_token_id"),
+        ({"eos_token_id": 5}, "has 5 as eos_token_id, but config.json has 1"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_searches_that_cannot_be_meant(model, values, message):
+    change(model / "generation_config.json", **values)
+    with pytest.raises(ValueError, match=f"generation_config.json .*{message}"):
+        open_model(model)
+    refusal(model)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"a": ', b"\x00\xff", b"[" * 100_000])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_damaged_files(model, name, content):
+    (model / name).write_bytes(content)
+    refusal(model)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+)
+def test_missing_files(model, name):
+    (model / name).unlink()
+    refusal(model)
+
+
+def test_weights_that_are_cut_off_or_not_all_there(model):
+    file = model / "model.safetensors"
+    content = file.read_bytes()
+    for length in (0, 4, len(content) // 2, len(content) - 1):
+        file.write_bytes(content[:length])
+        assert "model.safetensors is damaged or cut off" in refusal(model)
+    file.write_bytes(content)
+    change_weights(model, lambda weights: weights.pop("model.encoder.layers.0.feed_forward.fc1.weight"))
+    assert "the file lacks model.encoder.layers.0.feed_forward.fc1.weight" in refusal(model)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_are_not_finite(model, value):
+    name = "model.decoder.layers.0.feed_forward.fc2.weight"
+    change_weights(model, lambda weights: weights[name][3].fill_(value))
+    assert f"{name} has values that are not finite" in refusal(model)
+
+
+def test_pickled_weights(model):
+    weights = load_file(model / "model.safetensors")
+    (model / "model.safetensors").unlink()
+    torch.save(weights, model / "pytorch_model.bin")
+    assert "its weights are pickled, which can run code" in refusal(model)
+
+
+@pytest.mark.parametrize("entries", [300, 500])
+def test_a_tokenizer_of_another_size(model, entries):
+    corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
+    VaswaniTokenizer.train(corpus, entries, show_progress=False).save_pretrained(model)
+    assert f"does not fit: it has {entries} entries, the model's vocabulary 400" in refusal(model)
+
+
+def test_a_vocabulary_padded_for_speed_fits(tmp_path, tokenizer):
+    sizes = {"d_model": 16, "d_ff": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=448, **sizes)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert len(open_model(tmp_path).tokenizer) == 400
+
+
+def test_a_tokenizer_with_other_special_ids(model):
+    change(model / "tokenizer_config.json", eos_token="<unk>")
+    assert "does not fit: its eos_token_id is 2, the model's 1" in refusal(model)
+
+
+@pytest.mark.parametrize("name", ["/nowhere", "nobody/nothing", ""])
+def test_no_model(name):
+    with pytest.raises(ValueError, match=f"^compare: {name} is no saved model, nor one of the Hub within reach"):
+        open_model(name, option="compare")
+
+
+TRAP = """
+import pathlib
+pathlib.Path({trace!r}).touch()
+from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+class Config(PreTrainedConfig):
+    model_type = "trap"
+    is_encoder_decoder = True
+class Tokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+@pytest.fixture
+def trap(model, tmp_path) -> Path:
+    """A model whose code leaves a trace where it runs: the file `trace` beside it."""
+    (model / "trap.py").write_text(TRAP.format(trace=str(tmp_path / "trace")), encoding="utf-8")
+    change(model / "config.json", model_type="trap", auto_map={"AutoConfig": "trap.Config"})
+    change(
+        model / "tokenizer_config.json",
+        tokenizer_class="TrapTokenizer",
+        auto_map={"AutoTokenizer": [None, "trap.Tokenizer"]},
+    )
+    return model
+
+
+def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
+    assert "needs code of its own, which is not run" in refusal(trap)
+    with pytest.raises(ValueError, match=r"^tokenizer: "):
+        load_tokenizer(trap)
+    assert not (tmp_path / "trace").exists()
+    refusal(trap, trust_remote_code=True)  # it has no model class
+    assert (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate.py", "--model", "{trap}"],
+        ["translate.py", "--model", "{trap}", "--output", "{folder}/out.txt"],
+        ["evaluate.py", "--model", "{trap}", "--source", "{text}", "--reference", "{text}", "--output_dir", "{new}"],
+        ["evaluate.py", "--hypotheses", "{text}", "--compare", "{trap}", "--source", "{text}", "--reference", "{text}"],
+        ["export.py", "--model", "{trap}", "--output", "{new}"],
+        ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
+        ["train_wmt.py", "--train", "phrasebook", "--tokenizer", "{trap}", "--output_dir", "{new}"],
+    ],
+    ids=lambda arguments: arguments[0].rpartition("/")[2],
+)
+def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments, trap, tmp_path, monkeypatch):
+    text = tmp_path / "text"
+    text.write_text("y\n", encoding="utf-8")
+    answers = io.TextIOWrapper(io.BytesIO(b"y\n" * 9))
+    places = {"trap": trap, "text": text, "folder": tmp_path, "new": tmp_path / "new"}
+    name, *options = [argument.format(**places) for argument in arguments]
+    module = recipe_module(name)
+    monkeypatch.setattr(sys, "stdin", answers)
+    monkeypatch.setattr(sys, "argv", [name, *options])
+    with pytest.raises(SystemExit) as caught:
+        module.main()
+    message = str(caught.value.code)
+    assert message.startswith(f"{Path(name).name}: ")
+    assert str(trap) in message
+    assert len(message.splitlines()) == 1
+    assert answers.buffer.tell() == 0
+    assert not (tmp_path / "trace").exists()

@@ -1,0 +1,367 @@
+"""Opens a saved model and its tokenizer for the recipes; a broken or unsafe one is refused before any work.
+
+transformers asks on standard input whether it may run a model's code, initialises missing weights at random, and builds
+whatever sizes a configuration names. Here no code of the model's own runs unless the caller trusts it, and every file
+is compared with the others first: sizes with the header of the weights, the tokenizer with the sizes.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from safetensors import safe_open
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+
+
+_WEIGHTS = "model.safetensors"
+_PICKLED = "pytorch_model.bin"
+_INDEX = "model.safetensors.index.json"
+_GENERATION = "generation_config.json"
+
+# What is downloaded of a repository of the Hub.
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm")
+
+# `generate` without any of them ends every translation at 20 tokens.
+_LENGTH_LIMITS = ("max_new_tokens_over_source", "max_new_tokens", "max_length")
+
+_REMEDY = "copy it from the model's original, or save the model again"
+
+# A number in a configuration may exceed every dimension of the weights up to here, as the length of a text does.
+_LARGEST_NUMBER = 2**14
+
+# Vocabularies are padded to multiples of these, for the speed of products.
+_PADDED_TO = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A saved model that has passed the checks of `open_model`.
+
+    Attributes:
+        directory: Where its files are, also if it was named by its name on the Hub.
+        config: Its configuration.
+        tokenizer: Its tokenizer.
+        is_pickled: Whether its weights are no safetensors.
+        trust_remote_code: Whether code among its files may run.
+    """
+
+    directory: Path
+    config: PreTrainedConfig
+    tokenizer: PreTrainedTokenizerBase
+    is_pickled: bool = False
+    trust_remote_code: bool = False
+
+    def load(self, dtype: str | torch.dtype = "auto") -> PreTrainedModel:
+        """Load the weights, on the CPU, for inference; "auto" is the precision that they were saved in."""
+        return AutoModelForSeq2SeqLM.from_pretrained(
+            self.directory,
+            dtype=dtype,
+            trust_remote_code=self.trust_remote_code,
+            use_safetensors=not self.is_pickled,
+        ).eval()
+
+
+def open_model(
+    name: str | Path,
+    *,
+    option: str = "model",
+    model_type: str | None = None,
+    tokenizer_class: type = AutoTokenizer,
+    to_convert: bool = False,
+    trust_remote_code: bool = False,
+) -> SavedModel:
+    """Check a saved encoder-decoder model and load its tokenizer.
+
+    Args:
+        name: Directory of the model, or its name on the Hub.
+        option: What the caller's user gave the name as; messages start with it.
+        model_type: The type that is wanted, as in config.json; by default any of an encoder-decoder.
+        tokenizer_class: What loads the tokenizer.
+        to_convert: Read pickled weights, too, without running what is in them, and leave the search unchecked.
+        trust_remote_code: Whether code among the model's files may run.
+
+    Raises:
+        ValueError: One line: there is no such model, it needs code that is not trusted, or its files are damaged,
+            incomplete, do not fit together, or hold weights that are not finite.
+    """
+    directory = _directory(name, option, trust_remote_code, to_convert)
+    with _refusing(option, name):
+        files = _weight_files(directory, to_convert)
+        config = _configuration(directory, [shape for file in files for shape in _shapes(file)], trust_remote_code)
+        if model_type not in (None, config.model_type):
+            raise ValueError(f"is of type {config.model_type!r}, not {model_type!r}")
+        if not to_convert and (config.model_type == "vaswani" or (directory / _GENERATION).exists()):
+            _check_limits(_read_object(directory / _GENERATION))  # before transformers, which ignores a damaged one
+        saved = SavedModel(
+            directory,
+            config,
+            _tokenizer(directory, trust_remote_code, tokenizer_class),
+            is_pickled=files[0].name == _PICKLED,
+            trust_remote_code=trust_remote_code,
+        )
+        model = _on_meta_device(saved)
+        if not to_convert:
+            _check_generation(model)
+        _check_fit(saved.tokenizer, model)
+        for file in files:
+            require_finite(_read_tensors(file), file.name)
+    return saved
+
+
+def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str) -> None:
+    """Raise a ValueError, one line, if a weight is infinite or not a number.
+
+    Args:
+        weights: Names and tensors.
+        place: Where they are from, for the message.
+    """
+    for name, weight in weights:
+        if weight.is_floating_point() and not torch.isfinite(weight).all():
+            raise ValueError(
+                f"{place}: {name} has values that are not finite; the training diverged or the file is damaged: take "
+                f"an earlier checkpoint"
+            )
+
+
+def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrainedTokenizerBase:
+    """Load a tokenizer alone, without running code of its own.
+
+    Raises:
+        ValueError: One line: there is none, it is damaged, or it needs code of its own.
+    """
+    with _refusing(option, name):
+        return _tokenizer(name, trust_remote_code=False, tokenizer_class=AutoTokenizer)
+
+
+@contextmanager
+def _refusing(option: str, name: str | Path) -> Iterator[None]:
+    """Raise whatever goes wrong as one line that names the option and the model."""
+    try:
+        yield
+    except Exception as error:  # libraries raise nearly everything on a file that they cannot use
+        text = " ".join(str(error).split())
+        kind = "" if type(error) is ValueError and text else f"{type(error).__name__}: "
+        raise ValueError(f"{option}: {name}: {kind}{text[:400]}") from error
+
+
+def _directory(name: str | Path, option: str, trust_remote_code: bool, to_convert: bool) -> Path:
+    if name and Path(name).is_dir():
+        return Path(name)
+    patterns = [*_FILES, *(["*.py"] if trust_remote_code else []), *([_PICKLED] if to_convert else [])]
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=patterns))
+    except (ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{option}: {name} is no saved model, nor one of the Hub within reach ({reason[:300]})"
+        ) from error
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"has no {path.name}; {_REMEDY}") from None
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path.name} is damaged: it is not JSON; copy it from the model's original") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is damaged: it is no JSON object; copy it from the model's original")
+    return found
+
+
+def _configuration(directory: Path, shapes: list[list[int]], trust_remote_code: bool) -> PreTrainedConfig:
+    settings = _read_object(directory / "config.json")
+    model_type = settings.get("model_type")
+    is_known = isinstance(model_type, str) and model_type in CONFIG_MAPPING
+    if not is_known and not (trust_remote_code and "auto_map" in settings):
+        if "auto_map" in settings:
+            raise ValueError(
+                f"its model_type {model_type!r} needs code of its own, which is not run; if you trust that code, and "
+                f"this program has the option, give --trust_remote_code"
+            )
+        raise ValueError(f"config.json: transformers knows no model_type {model_type!r}")
+    _check_sizes(settings, shapes)
+    for key, value in settings.items():
+        if key.endswith("attn_implementation") and "/" in str(value):
+            raise ValueError(f"config.json: {key} {value!r} is code of the Hub, which is not run; remove the key")
+        if key == "transformers_weights":
+            raise ValueError(f"config.json: {key} names other weights than {_WEIGHTS}; remove the key")
+    try:
+        config = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
+    except Exception as error:  # whatever the class of the configuration raises on values of a wrong type
+        raise ValueError(f"config.json cannot be used ({type(error).__name__}: {error})") from error
+    if is_known and not (config.is_encoder_decoder and type(config) in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
+        raise ValueError(f"config.json: model_type {model_type!r} is no encoder-decoder, which translation needs")
+    return config
+
+
+def _check_sizes(settings: dict[str, Any], shapes: list[list[int]]) -> None:
+    """Refuse sizes far from the weights' before anything is built: some classes compute tables while they are built.
+
+    Args:
+        settings: A configuration, or a part of one.
+        shapes: Of all tensors of the weights.
+    """
+    largest = max((dimension for shape in shapes for dimension in shape), default=0)
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            _check_sizes(value, shapes)
+        if type(value) is not int:
+            continue
+        if name.endswith("layers") and value > len(shapes):  # a layer has a tensor at least
+            raise ValueError(f"config.json: {name} is {value}, but the weights have no more than {len(shapes)} tensors")
+        if value > max(_LARGEST_NUMBER, largest):
+            raise ValueError(f"config.json: {name} is {value}, but no dimension of the weights exceeds {largest}")
+
+
+def _weight_files(directory: Path, to_convert: bool) -> list[Path]:
+    """The files of the weights, in transformers' order of preference."""
+    if (directory / _WEIGHTS).exists():
+        return [directory / _WEIGHTS]
+    if not (directory / _INDEX).exists():
+        if to_convert and (directory / _PICKLED).exists():
+            return [directory / _PICKLED]
+        if any(directory.glob("pytorch_model*.bin")):
+            raise ValueError("its weights are pickled, which can run code; save them as safetensors")
+        raise ValueError(f"has no weights ({_WEIGHTS}); {_REMEDY}")
+    shards = _read_object(directory / _INDEX).get("weight_map")
+    if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
+        raise ValueError(f"{_INDEX} is damaged: it has no weight_map; copy it from the model's original")
+    names = sorted(set(shards.values()))
+    for name in names:
+        if Path(name).name != name or not (directory / name).is_file():
+            raise ValueError(f"{_INDEX} names {name}, which is not there; copy it from the model's original")
+    return [directory / name for name in names]
+
+
+def _shapes(file: Path) -> list[list[int]]:
+    """Shapes of the tensors, of safetensors by the header, whose offsets are compared with the file's length."""
+    try:
+        if file.name == _PICKLED:
+            return [list(tensor.shape) for _, tensor in _read_tensors(file)]
+        with safe_open(file, "pt") as weights:
+            return [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118 - no mapping
+    except Exception as error:  # neither library has one public exception for a damaged file
+        raise ValueError(f"{file.name} is damaged or cut off ({error}); copy it from the model's original") from error
+
+
+def _read_tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    if file.name == _PICKLED:
+        yield from torch.load(file, map_location="cpu", weights_only=True).items()
+        return
+    with safe_open(file, "pt") as weights:
+        for name in weights.keys():  # noqa: SIM118 - no mapping
+            yield name, weights.get_tensor(name)
+
+
+def _on_meta_device(saved: SavedModel) -> PreTrainedModel:
+    """The model without its weights, if the configuration and the weights have the same tensors of the same shapes."""
+    with _quiet():
+        model, found = AutoModelForSeq2SeqLM.from_pretrained(
+            saved.directory,
+            device_map="meta",  # allocates nothing and reads headers alone
+            ignore_mismatched_sizes=True,  # they are reported below
+            output_loading_info=True,
+            trust_remote_code=saved.trust_remote_code,
+            use_safetensors=not saved.is_pickled,
+        )
+    if mismatched := sorted(found["mismatched_keys"]):
+        name, stored, expected = mismatched[0]
+        raise ValueError(
+            f"config.json does not fit the weights: {name} is {list(stored)} in the file, {list(expected)} by "
+            f"config.json, and {len(mismatched) - 1} more differ"
+        )
+    for kind, verb in (("missing_keys", "lacks"), ("unexpected_keys", "has")):
+        if names := sorted(found[kind]):
+            raise ValueError(
+                f"config.json does not fit the weights: the file {verb} {names[0]} and {len(names) - 1} more, "
+                f"against config.json"
+            )
+    return model
+
+
+def _check_limits(settings: dict[str, Any]) -> None:
+    if all(settings.get(name) is None for name in _LENGTH_LIMITS):
+        raise ValueError(
+            f"{_GENERATION} limits no length ({', '.join(_LENGTH_LIMITS)}), so that translations would end at 20 "
+            f"tokens; {_REMEDY}"
+        )
+
+
+def _check_generation(model: PreTrainedModel) -> None:
+    """Refuse settings of the search with which every translation would be cut off or never end."""
+    settings = model.generation_config
+    limits = {name: getattr(settings, name, None) for name in _LENGTH_LIMITS}
+    _check_limits(limits)
+    wrong: str | None = None
+    if limits["max_length"] == 20 and limits["max_new_tokens_over_source"] is not None:
+        wrong = "has transformers' default max_length of 20, which would cut translations"
+    elif settings.eos_token_id is None:
+        wrong = "has no eos_token_id, so that no translation would end"
+    elif getattr(settings, "length_penalty_type", None) not in (None, "gnmt", "transformers"):
+        wrong = f"has the length_penalty_type {settings.length_penalty_type!r}; there are 'gnmt' and 'transformers'"
+    for name, value in {**limits, "num_beams": settings.num_beams}.items():
+        least = 0 if name == "max_new_tokens_over_source" else 1
+        if value is not None and (type(value) is not int or value < least):
+            wrong = f"has {value!r} as {name}, which must be a whole number of at least {least}"
+    alpha = settings.length_penalty
+    if alpha is not None and (type(alpha) not in (int, float) or not math.isfinite(alpha)):
+        wrong = f"has {alpha!r} as length_penalty, which must be a number"
+    if model.config.model_type == "vaswani":
+        for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
+            if (value := getattr(settings, name)) != getattr(model.config, name):
+                wrong = wrong or f"has {value} as {name}, but config.json has {getattr(model.config, name)}"
+    if wrong is not None:
+        raise ValueError(f"{_GENERATION} {wrong}; {_REMEDY}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' report of what it loaded, which is said in one line instead."""
+    verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bar:
+            logging.enable_progress_bar()
+
+
+def _tokenizer(name: str | Path, trust_remote_code: bool, tokenizer_class: type) -> PreTrainedTokenizerBase:
+    try:
+        return tokenizer_class.from_pretrained(name, trust_remote_code=trust_remote_code)
+    except Exception as error:  # transformers and tokenizers raise nearly everything on a file that they cannot use
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"its tokenizer cannot be loaded ({type(error).__name__}: {reason})") from error
+
+
+def _check_fit(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
+    """Refuse a tokenizer whose ids the embeddings do not have; or, for our models, of another size."""
+    config = model.config
+    entries = 1 + max(tokenizer.get_vocab().values(), default=-1)
+    rows = model.get_input_embeddings().weight.shape[0]
+    is_ours = config.model_type == "vaswani"
+    if entries > rows or (is_ours and all(rows != -(-entries // multiple) * multiple for multiple in _PADDED_TO)):
+        raise ValueError(f"the tokenizer does not fit: it has {entries} entries, the model's vocabulary {rows}")
+    for name in ("pad_token_id", "eos_token_id") if is_ours else ():
+        theirs, ours = getattr(tokenizer, name), getattr(config, name)
+        if theirs not in (ours if isinstance(ours, list) else [ours]):
+            raise ValueError(f"the tokenizer does not fit: its {name} is {theirs}, the model's {ours}")
