@@ -7,20 +7,26 @@ import gzip
 import itertools
 import json
 import lzma
+import reprlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from datasets import Dataset, Features, Translation, load_dataset
-from datasets.exceptions import DatasetGenerationError
-from pyarrow import ArrowInvalid, parquet
+from datasets.exceptions import DatasetsError
+from pyarrow import ArrowException, parquet
 
 from .phrasebook import phrasebook
 
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _JSON_LINES = (".json", ".jsonl")
+_LONGEST_LINE = 1 << 26  # bytes; a small archive may unpack to more than the memory holds
+
+# What reading a damaged file raises, wherever the damage is: also texts that are not UTF-8, and unknown types.
+PARQUET_ERRORS = (ValueError, OSError, TypeError, KeyError, MemoryError, ArrowException, DatasetsError)
 
 Row = dict[str, dict[str, str]]
 Item = TypeVar("Item")
@@ -94,11 +100,13 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
         name: What messages call it.
 
     Raises:
-        ValueError: A line is not UTF-8, or the file is not the archive its suffix promises.
+        ValueError: A line is not UTF-8 or has more than 64 MiB, or the file is not the archive its suffix promises.
     """
     number = 0
     try:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), start=1):
+            if len(line) == _LONGEST_LINE:
+                raise ValueError(f"{name}, line {number}: has more than {_LONGEST_LINE:,} bytes; is it text?")
             encoding = "utf-8-sig" if number == 1 else "utf-8"  # Windows marks the beginning of a file
             yield line.decode(encoding).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
@@ -163,6 +171,8 @@ def _pair_of_json(line: str, languages: Sequence[str]) -> dict[str, str]:
         row = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error.msg}, column {error.colno}); write one object a line") from None
+    except RecursionError:
+        raise ValueError("JSON nested too deeply; write one object of texts a line") from None
     if not isinstance(row, dict):
         raise ValueError(f"no object of texts by language, such as {json.dumps(dict.fromkeys(languages, '...'))}")
     return pair_of_row(row, languages)
@@ -179,7 +189,7 @@ def pair_of_row(row: dict[str, Any], languages: Sequence[str]) -> dict[str, str]
     pair = {language: "" if texts[language] is None else texts[language] for language in languages}
     for language, text in pair.items():
         if not isinstance(text, str):
-            raise ValueError(f"the text in {language!r} is not a string: {text!r}")
+            raise ValueError(f"the text in {language!r} is not a string: {reprlib.repr(text)}")
         text.encode()  # JSON can spell half of a surrogate pair, which is no text
     return pair
 
@@ -249,15 +259,18 @@ def load_from_hub(name: str, config_name: str | None, split: str, **kwargs: Any)
         return load_dataset(name, config_name, split=split, **kwargs)
     except (FileNotFoundError, ConnectionError) as error:
         raise FileNotFoundError(f"{name}: neither a file nor a dataset of the Hub within reach ({error})") from None
+    except (ValueError, DatasetsError) as error:  # also for a name that no dataset can have
+        raise ValueError(f"{name}: not a dataset that can be loaded ({error})") from None
 
 
 def _load_parquet(name: str) -> Dataset:
     try:
         rows = parquet.read_metadata(name).num_rows
-        require_rows(rows, name)
-        return load_dataset("parquet", data_files=name, split="train")
-    except (ArrowInvalid, DatasetGenerationError) as error:
+        table = load_dataset("parquet", data_files=name, split="train") if rows else None
+    except PARQUET_ERRORS as error:
         raise ValueError(f"{name}: not a whole Parquet file ({error}); fetch or make it again") from None
+    require_rows(rows, name)
+    return table
 
 
 def _from_table(table: Dataset, name: str, languages: Sequence[str], num_proc: int | None) -> Dataset:
@@ -278,15 +291,18 @@ def _from_table(table: Dataset, name: str, languages: Sequence[str], num_proc: i
         pairs = zip(*([text or "" for text in side] for side in sides), strict=True)
         return {"translation": [dict(zip(languages, pair, strict=True)) for pair in pairs]}
 
-    return table.map(
-        join,
-        batched=True,
-        input_columns=[columns[language] for language in languages],
-        remove_columns=table.column_names,
-        features=_features(languages),
-        num_proc=num_proc,
-        desc="Joining columns",
-    )
+    try:
+        return table.map(
+            join,
+            batched=True,
+            input_columns=[columns[language] for language in languages],
+            remove_columns=table.column_names,
+            features=_features(languages),
+            num_proc=num_proc,
+            desc="Joining columns",
+        )
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: a text is not UTF-8 ({error.reason}); make the table again") from None
 
 
 def _features(languages: Sequence[str]) -> Features:

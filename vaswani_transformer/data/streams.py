@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, IterableDataset
-from pyarrow import ArrowInvalid, parquet
+from pyarrow import parquet
 
 from .corpora import (
+    PARQUET_ERRORS,
     check_names,
     count_aligned_lines,
     kind_of_table,
@@ -104,7 +105,7 @@ def _parquet_rows(name: str) -> Iterator[dict[str, Any]]:
         with parquet.ParquetFile(name) as file:
             for batch in file.iter_batches(_BATCH):
                 yield from batch.to_pylist()
-    except (ArrowInvalid, OSError) as error:
+    except PARQUET_ERRORS as error:
         raise ValueError(f"{name}: not a whole Parquet file ({error}); fetch or make it again") from None
 
 
