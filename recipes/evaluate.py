@@ -88,7 +88,10 @@ class EvaluationArguments:
     length_penalty: list[float] | None = field(
         default=None, metadata={"help": "Alpha of 6.1, one or several; by default the model's own setting."}
     )
-    tokens_per_batch: int = field(default=4096, metadata={"help": "Source tokens of a batch, padding included."})
+    tokens_per_batch: int = field(
+        default=4096,
+        metadata={"help": "Source tokens of a batch, padding included; its beams may generate 16 times as many."},
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
         default="auto", metadata={"help": "Precision of the model; 'auto' is what it was saved in."}
     )

@@ -196,6 +196,7 @@ def run(
         require_trackers(args)
         checkpoint = checkpoint_to_resume(args)
         config = configure_model(model_args)
+        config.source_language, config.target_language = data_args.source_language, data_args.target_language
         schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
         averaging = CheckpointAveraging(args.average_last, args.save_minutes)
         averaging.check(args)

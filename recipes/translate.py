@@ -48,7 +48,10 @@ class TranslationArguments:
     output: str = field(default="-", metadata={"help": "File to write, or - for standard output."})
     overwrite: bool = field(default=False, metadata={"help": "Replace an output file that exists."})
     lines_per_shard: int = field(default=2000, metadata={"help": "Lines translated, and written, at a time."})
-    tokens_per_batch: int = field(default=4096, metadata={"help": "Source tokens of a batch, padding included."})
+    tokens_per_batch: int = field(
+        default=4096,
+        metadata={"help": "Source tokens of a batch, padding included; its beams may generate 16 times as many."},
+    )
     num_beams: int | None = field(default=None, metadata={"help": "Beams (6.1); by default the model's own setting."})
     length_penalty: float | None = field(default=None, metadata={"help": "Alpha of 6.1; by default the model's own."})
     max_new_tokens: int | None = field(default=None, metadata={"help": "Longest translation; by default the model's."})

@@ -178,6 +178,7 @@ def test_logits_are_the_same_in_every_format(model, form, tmp_path):
 
 def test_it_searches_as_fairseq_does_by_default(model, tmp_path):
     converted = convert_fairseq(read_checkpoint(save_checkpoint(tmp_path / "checkpoint_best.pt", model, "cfg")))
+    assert (converted.config.source_language, converted.config.target_language) == ("en", "de")
     limit = converted.generation_config.max_new_tokens
     assert limit == 201  # EOS is not counted there
     source = copy.deepcopy(model)

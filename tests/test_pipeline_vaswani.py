@@ -245,3 +245,142 @@ def test_a_fresh_process_needs_only_the_import(saved_model):
         [sys.executable, "-c", code, str(saved_model)], capture_output=True, text=True, check=True, encoding="utf-8"
     )
     assert result.stdout.rstrip("\n") == translate_by_hand(saved_model, "Dogs!", **SHORT)
+
+
+class Rows(torch.utils.data.Dataset):
+    """Rows as `datasets` has them."""
+
+    def __len__(self):
+        return len(SENTENCES)
+
+    def __getitem__(self, index):
+        return {"id": index, "text": SENTENCES[index]}
+
+
+def test_a_dict_stands_for_its_text(translator):
+    expected = translator(SENTENCES, **SHORT)
+    assert translator({"text": SENTENCES[0]}, **SHORT) == expected[:1]
+    assert translator([{"text": sentence, "id": 7} for sentence in SENTENCES], **SHORT) == expected
+    assert translator([{"text": SENTENCES[0]}, SENTENCES[1]], batch_size=2, **SHORT) == expected[:2]
+    assert list(translator(({"text": sentence} for sentence in SENTENCES), **SHORT)) == [[row] for row in expected]
+    assert list(translator(Rows(), batch_size=2, **SHORT)) == [[row] for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"translation": {"en": "Dogs!"}}, "this dict has 'translation'"),
+        ({"inputs": "Dogs!", "id": 3}, "this dict has 'inputs', 'id'"),
+        ({}, "this dict has nothing"),
+        ({"text": ["Dogs!", "Cats!"]}, "takes strings, not list"),
+    ],
+)
+def test_other_dicts_are_refused(translator, wrong, message):
+    for inputs in (wrong, [SENTENCES[0], wrong], (row for row in [wrong])):
+        with pytest.raises(TypeError, match=message):
+            list(translator(inputs, **SHORT))
+
+
+@pytest.fixture
+def english_to_german(saved_model, tmp_path):
+    """A directory with a model that knows which languages it translates."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved_model)
+    model.config.source_language, model.config.target_language = "en", "de"
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(saved_model).save_pretrained(tmp_path)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "languages", "message"),
+    [
+        ("translation_en_to_fr", {}, "translates into de, not fr"),
+        ("translation_de_to_en", {}, "translates from en, not de"),
+        ("translation", {"tgt_lang": "fr"}, "translates into de, not fr"),
+        ("translation_en_to_de", {"src_lang": "fr"}, "translates from en, not fr"),
+    ],
+)
+def test_another_language_pair_than_the_models_is_refused(english_to_german, task, languages, message):
+    with pytest.raises(ValueError, match=message):
+        pipeline(task, model=english_to_german, **languages)
+    if languages:
+        translator = pipeline(task, model=english_to_german)
+        for inputs in ("Dogs!", ["Dogs!"]):
+            with pytest.raises(ValueError, match=message):
+                translator(inputs, **languages, **SHORT)
+
+
+@pytest.mark.parametrize("task", ["translation", "translation_en_to_de", "translation_en_US_to_DE"])
+def test_the_models_own_language_pair_is_translated(english_to_german, task):
+    translator = pipeline(task, model=english_to_german)
+    expected = [{"translation_text": translate_by_hand(english_to_german, "Dogs!", **SHORT)}]
+    assert translator("Dogs!", **SHORT) == translator("Dogs!", src_lang="en", tgt_lang="de-AT", **SHORT) == expected
+
+
+def test_a_model_that_knows_no_languages_takes_any_pair(saved_model):
+    assert AutoConfig.from_pretrained(saved_model).source_language is None
+    assert pipeline("translation_en_to_fr", model=str(saved_model))("Dogs!", src_lang="xx", **SHORT)
+
+
+def test_token_ids_are_returned_on_request(lively_model):
+    translator = pipeline("translation", model=str(lively_model))
+    tokenizer, sentences = translator.tokenizer, ["Dogs!", " ", "The child sleeps because it is tired."]
+    texts = [row["translation_text"] for row in translator(sentences, max_new_tokens=30)]
+    together = translator(sentences, return_tensors=True, max_new_tokens=30)
+    alone = [translator(sentence, return_tensors=True, max_new_tokens=30)[0] for sentence in sentences]
+    assert all(row.keys() == {"translation_token_ids"} for row in together + alone)
+    for row, same in zip(together, alone, strict=True):
+        assert row["translation_token_ids"].tolist() == same["translation_token_ids"].tolist()
+    assert [tokenizer.decode(row["translation_token_ids"], skip_special_tokens=True) for row in together] == texts
+    by_hand = translator.model.generate(**tokenizer(sentences[0], return_tensors="pt"), max_new_tokens=30)[0]
+    assert together[0]["translation_token_ids"].tolist() == by_hand.tolist()
+    both = translator(sentences, return_tensors=True, return_text=True, max_new_tokens=30)
+    assert [row["translation_text"] for row in both] == texts
+    assert both[0]["translation_token_ids"].tolist() == by_hand.tolist()
+    always = pipeline("translation", model=str(lively_model), return_tensors=True)
+    assert always(sentences, max_new_tokens=30)[0].keys() == {"translation_token_ids"}
+    assert always("Dogs!", return_tensors=False, max_new_tokens=30) == [{"translation_text": texts[0]}]
+    with pytest.raises(ValueError, match="nothing to return"):
+        translator("Dogs!", return_text=False)
+
+
+def test_spaces_before_punctuation_are_cleaned_up_on_request(translator, monkeypatch):
+    seen = []
+    decode = translator.tokenizer.batch_decode
+    monkeypatch.setattr(
+        translator.tokenizer, "batch_decode", lambda *ids, **options: seen.append(options) or decode(*ids, **options)
+    )
+    expected = translator("Dogs!", **SHORT)
+    for inputs in ("Dogs!", ["Dogs!"]):
+        for clean_up in (True, False):
+            assert translator(inputs, clean_up_tokenization_spaces=clean_up, **SHORT) == expected
+            assert seen.pop()["clean_up_tokenization_spaces"] is clean_up
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [({}, 53), ({"num_beams": 8}, 53), ({"max_new_tokens": 500}, 500), ({"max_new_tokens_over_source": 9}, 12)],
+)
+def test_short_sentences_do_not_fill_memory(translator, monkeypatch, options, limit):
+    """What the beams of a batch may generate is bounded, too: here each sentence has three tokens."""
+    batches = []
+
+    def generate(input_ids, **_):
+        batches.append(len(input_ids))
+        return torch.ones(len(input_ids), 2, dtype=torch.long)
+
+    monkeypatch.setattr(translator.model, "generate", generate)
+    sentences = ["a b"] * 2048
+    assert len(translator.tokenizer("a b").input_ids) == 3
+    list(translate_in_batches(translator.model, translator.tokenizer, sentences, **options))
+    beams = options.get("num_beams", 4)
+    assert sum(batches) == 2048
+    assert max(batches) * beams * limit <= 16 * 4096
+    assert len(batches) <= -(-2048 * beams * limit // (16 * 4096)) * 1.25 + 1  # and no smaller than that needs
+
+
+def test_batches_of_ordinary_sentences_are_as_large_as_the_budget(translator, shapes):
+    sentences = ["dog " * count for count in (30, 31, 32, 33)] * 4
+    widths = sorted((len(translator.tokenizer(sentence).input_ids) for sentence in sentences), reverse=True)
+    list(translate_in_batches(translator.model, translator.tokenizer, sentences, 8 * widths[0], num_beams=1))
+    assert shapes[0] == (8, widths[0])

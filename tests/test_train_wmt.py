@@ -117,6 +117,7 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     assert AutoTokenizer.from_pretrained(directory).vocab_size == 320
     config = AutoModelForSeq2SeqLM.from_pretrained(directory).config
     assert (config.d_model, config.use_cache) == (16, True)
+    assert (config.source_language, config.target_language) == ("en", "de")
 
     bleu = results["test"]["bleu"]
     assert "tok:13a" in bleu["signature"]

@@ -86,6 +86,9 @@ class VaswaniConfig(PreTrainedConfig):
         attention_neighborhood: r of section 4: self-attention, of encoder and decoder, sees only `r // 2` positions to
             each side; `None`, as in the paper's experiments, means all.
         tie_word_embeddings: Whether the embeddings of source and target and the softmax share one matrix (3.4).
+        source_language: Code of the language that the model translates from, such as "en"; `None` if it is not known.
+            `pipeline("translation")` refuses another.
+        target_language: Code of the language that it translates into.
 
     The other fields are for models that were trained elsewhere, see `vaswani_transformer.convert`; their defaults are
     the paper's.
@@ -135,6 +138,8 @@ class VaswaniConfig(PreTrainedConfig):
     position_encoding: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_marian", "learned"] = "sinusoidal"
     max_position_embeddings: int = 1024
     attention_neighborhood: int | None = None
+    source_language: str | None = None
+    target_language: str | None = None
     activation: str = "relu"
     decoder_d_ff: int | None = None
     target_vocab_size: int | None = None

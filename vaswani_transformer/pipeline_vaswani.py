@@ -1,13 +1,24 @@
 """`pipeline("translation")`, which transformers 5 no longer has: text in, translated text out."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset
-from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
+
+
+# A record with "translation_text", "translation_token_ids" or both.
+Translation = dict[str, str | torch.Tensor]
+
+_LANGUAGE_PAIR = re.compile(r"translation_(\w+)_to_(\w+)")
+
+# Tokens that the beams of a batch may generate, for each source token of its budget. With the paper's search, sentences
+# of 17 tokens or more stay below; fewer shorter ones fit, since each may generate 50 tokens more than it has.
+_GENERATED_PER_SOURCE_TOKEN = 16
 
 
 def translate_in_batches(
@@ -27,7 +38,9 @@ def translate_in_batches(
         model: The model, on the device to use.
         tokenizer: Its tokenizer.
         sentences: Source sentences, used as they are.
-        tokens_per_batch: Source tokens of a batch, padding included. A longer sentence is a batch of its own.
+        tokens_per_batch: Source tokens of a batch, padding included. The beams of a batch may generate 16 times as many
+            at most, so that short sentences, which may become many times as long, fill a batch sooner. A sentence
+            beyond either is a batch of its own.
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         generate_kwargs: For `generate`; by default it decodes as section 6.1 says.
@@ -37,43 +50,89 @@ def translate_in_batches(
         first. Every index is yielded once.
 
     Raises:
-        TypeError: One of the sentences is no string.
+        TypeError: A sentence is not a string.
         ValueError: `tokens_per_batch` or `batch_size` is below 1.
     """
+    batches = _generate_in_batches(
+        model, tokenizer, sentences, tokens_per_batch, batch_size, truncation, **generate_kwargs
+    )
+    for indices, output_ids in batches:
+        texts = tokenizer.batch_decode(output_ids.flatten(0, 1), skip_special_tokens=True)
+        returned = output_ids.shape[1]
+        yield indices, [texts[i : i + returned] for i in range(0, len(texts), returned)]
+    if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
+        yield blank, [[""] * _num_return_sequences(model, generate_kwargs) for _ in blank]
+
+
+def _generate_in_batches(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Sequence[str],
+    tokens_per_batch: int = 4096,
+    batch_size: int | None = None,
+    truncation: bool = False,
+    **generate_kwargs: Any,
+) -> Iterator[tuple[list[int], torch.Tensor]]:
+    """Indices and token ids `[batch, returned, target]` of all but blank sentences; see `translate_in_batches`."""
     for sentence in sentences:
         _require_text(sentence)
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
     encoded = _encode(model, tokenizer, [sentences[index] for index in filled], truncation) if filled else {}
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
-    for batch in _batches_of_similar_length(lengths, tokens_per_batch, batch_size):
+    costs = {length: _cost(model, length, generate_kwargs) for length in set(lengths)}
+    for batch in _batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(model.device)  # [batch, source]
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
-        texts = tokenizer.batch_decode(output_ids, skip_special_tokens=True)
-        returned = len(texts) // len(batch)
-        yield [filled[row] for row in batch], [texts[i : i + returned] for i in range(0, len(texts), returned)]
-    if len(filled) < len(sentences):
-        blank = [index for index, sentence in enumerate(sentences) if not sentence.strip()]
-        yield blank, [[""] * _num_return_sequences(model, generate_kwargs) for _ in blank]
+        yield [filled[row] for row in batch], output_ids.unflatten(0, (len(batch), -1))
+
+
+def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
+    """Share of a sentence of `length` tokens in `tokens_per_batch`: its own tokens, or those that it may generate."""
+    beams = max(_setting(model, generate_kwargs, name, 1) for name in ("num_beams", "num_return_sequences"))
+    generated = beams * _max_generated(model, length, generate_kwargs)
+    return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
+
+
+def _max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
+    """Tokens that `generate` may add at most for a source of `length` tokens; the first place with a limit counts."""
+    for place in (generate_kwargs, *map(vars, _generation_configs(model, generate_kwargs))):
+        limits = [place.get("max_new_tokens"), place.get("max_length")]
+        if place.get("max_new_tokens_over_source") is not None:
+            limits.append(length + place["max_new_tokens_over_source"])
+        if any(limits):
+            return max(limit for limit in limits if limit is not None)
+    return 20  # transformers' default
 
 
 def _batches_of_similar_length(
-    lengths: list[int], tokens_per_batch: int, batch_size: int | None
+    lengths: list[int], costs: dict[int, int], tokens_per_batch: int, batch_size: int | None
 ) -> Iterator[list[int]]:
-    """Indices into `lengths`, those of the greatest first."""
+    """Indices into `lengths`, the greatest first; `costs` says what each length takes of `tokens_per_batch`."""
     if min(tokens_per_batch, batch_size or 1) < 1:
         raise ValueError(f"tokens_per_batch, batch_size: {tokens_per_batch}, {batch_size}; both must be at least 1")
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
     while start < len(order):
-        stop = start + (batch_size or max(1, tokens_per_batch // lengths[order[start]]))
+        stop = start + (batch_size or max(1, tokens_per_batch // costs[lengths[order[start]]]))
         yield order[start:stop]
         start = stop
 
 
-def _require_text(text: Any) -> None:
+def _require_text(text: object) -> str:
     if not isinstance(text, str):
         raise TypeError(f"the translation pipeline takes strings, not {type(text).__name__}: {text!r}")
+    return text
+
+
+def _text_of(item: object) -> str:
+    """A string, or the "text" of a row of a dataset or of a client's request."""
+    if not isinstance(item, Mapping):
+        return _require_text(item)
+    if "text" not in item:
+        names = ", ".join(map(repr, item)) or "nothing"
+        raise TypeError(f'the translation pipeline takes strings, or dicts with "text"; this dict has {names}')
+    return _require_text(item["text"])
 
 
 def _encode(
@@ -85,15 +144,31 @@ def _encode(
     return tokenizer(text, truncation=truncation or learned, max_length=table, **options)
 
 
+def _generation_configs(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[GenerationConfig]:
+    """Where `generate` looks for what the keywords do not say, in its order."""
+    given = generate_kwargs.get("generation_config")
+    return [model.generation_config] if given is None else [given, model.generation_config]
+
+
+def _setting(model: PreTrainedModel, generate_kwargs: dict[str, Any], name: str, default: int) -> int:
+    """A keyword of `generate`, else what the configurations say."""
+    places = (generate_kwargs, *map(vars, _generation_configs(model, generate_kwargs)))
+    return next((place[name] for place in places if place.get(name) is not None), default)
+
+
 def _num_return_sequences(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> int:
     """How many translations of a sentence `generate` would return."""
-    configs = (generate_kwargs.get("generation_config"), model.generation_config)
-    given = (generate_kwargs.get("num_return_sequences"), *(getattr(c, "num_return_sequences", None) for c in configs))
-    return next((number for number in given if number is not None), 1)
+    return _setting(model, generate_kwargs, "num_return_sequences", 1)
+
+
+def _is_same_language(one: str, other: str) -> bool:
+    """Whether two codes name one language, or one names a variety of the other, as "en" and "en_US"."""
+    subtags = (re.split("[-_]", code.lower()) for code in (one, other))
+    return all(a == b for a, b in zip(*subtags, strict=False))
 
 
 class VaswaniTranslationPipeline(Pipeline):
-    """Translates strings, lists, datasets and generators.
+    """Translates strings, lists, datasets and generators; a dict stands for its "text".
 
     A string or a list gives a list of `{"translation_text": ...}`, one for each input (a list of lists with
     `num_return_sequences` above 1); a dataset or generator gives an iterator over such lists, read as it goes. Empty
@@ -111,46 +186,82 @@ class VaswaniTranslationPipeline(Pipeline):
 
         Args:
             inputs: A string, a sequence of strings, a `torch.utils.data.Dataset` of strings (such as transformers'
-                `KeyDataset`) or a generator of strings.
+                `KeyDataset`) or a generator of strings. Instead of a string a dict with "text".
             batch_size: Sentences translated at once. By default as many of a sequence as `translate_in_batches` puts
                 in a batch, and one of a dataset or generator.
             truncation: Cut inputs at the tokenizer's `model_max_length`.
+            src_lang, tgt_lang: Languages to translate from and into, which must be the model's.
+            clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
+            return_tensors: Give "translation_token_ids", without padding behind the end, instead of the text.
+            return_text: Give "translation_text", too.
 
         Raises:
-            TypeError: Something else than a string is to be translated.
+            TypeError: Something else than text is to be translated.
+            ValueError: The model translates another pair of languages; or neither text nor tensors are to be returned.
         """
-        if isinstance(inputs, (str, GeneratorType, Dataset)):
+        if isinstance(inputs, (str, Mapping, GeneratorType, Dataset)):
             return super().__call__(inputs, **kwargs)
-        results = self._translate_sequence(list(inputs), **kwargs)
+        results = self._translate_sequence([_text_of(item) for item in inputs], **kwargs)
         if all(len(hypotheses) == 1 for hypotheses in results):
             return [hypotheses[0] for hypotheses in results]
         return results
 
     def _translate_sequence(
         self, sentences: list[str], batch_size: int | None = None, num_workers: int | None = None, **kwargs: Any
-    ) -> list[list[dict[str, str]]]:
+    ) -> list[list[Translation]]:
         """The translations of each sentence. `num_workers`, which feed datasets, are not needed."""
-        encode_kwargs, generate_kwargs, _ = self._sanitize_parameters(**kwargs)
-        batches = translate_in_batches(
+        encode_kwargs, generate_kwargs, decode_kwargs = self._sanitize_parameters(**kwargs)
+        generate_kwargs = self._with_defaults({**self._forward_params, **generate_kwargs})
+        decode_kwargs = {**self._postprocess_params, **decode_kwargs}
+        batches = _generate_in_batches(
             self.model,
             self.tokenizer,
             sentences,
             batch_size=batch_size or self._batch_size,
             **{**self._preprocess_params, **encode_kwargs},
-            **self._with_defaults({**self._forward_params, **generate_kwargs}),
+            **generate_kwargs,
         )
-        results: list[list[dict[str, str]]] = [[] for _ in sentences]
+        returned = _num_return_sequences(self.model, generate_kwargs)
+        results = [[] if text.strip() else self._nothing(returned, **decode_kwargs) for text in sentences]
         with self.device_placement():
-            for indices, translations in batches:
-                for index, texts in zip(indices, translations, strict=True):
-                    results[index] = [{"translation_text": text} for text in texts]
+            for indices, output_ids in batches:
+                for index, hypotheses in zip(indices, output_ids, strict=True):
+                    results[index] = self._translations(hypotheses.cpu(), **decode_kwargs)
         return results
 
     def _sanitize_parameters(
-        self, truncation: bool | None = None, src_lang: str | None = None, tgt_lang: str | None = None, **generate: Any
+        self,
+        truncation: bool | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        clean_up_tokenization_spaces: bool | None = None,
+        return_tensors: bool | None = None,
+        return_text: bool | None = None,
+        **generate: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        # The languages come from task names such as translation_en_to_de; a model knows one pair only.
-        return {} if truncation is None else {"truncation": truncation}, generate, {}
+        self._require_languages(src_lang, tgt_lang)
+        decode = {
+            "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
+            "return_tensors": return_tensors,
+            "return_text": return_text,
+        }
+        decode = {name: value for name, value in decode.items() if value is not None}
+        merged = {**getattr(self, "_postprocess_params", {}), **decode}
+        if merged.get("return_text") is False and not merged.get("return_tensors"):
+            raise ValueError("return_text: false leaves nothing to return; leave it out, or set return_tensors")
+        return {} if truncation is None else {"truncation": truncation}, generate, decode
+
+    def _require_languages(self, source: str | None, target: str | None) -> None:
+        """Refuse languages, given or named by the task, that are not those of the model, if it knows its own."""
+        match = _LANGUAGE_PAIR.fullmatch(self.task or "")
+        named_source, named_target = match.groups() if match else (None, None)
+        config = self.model.config
+        for asked, own, direction in (
+            (source or named_source, getattr(config, "source_language", None), "from"),
+            (target or named_target, getattr(config, "target_language", None), "into"),
+        ):
+            if asked and own and not _is_same_language(asked, own):
+                raise ValueError(f"the model translates {direction} {own}, not {asked}; choose a model for that pair")
 
     def _with_defaults(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Keywords for `generate`, with those given when the pipeline was made."""
@@ -160,8 +271,8 @@ class VaswaniTranslationPipeline(Pipeline):
             return generate_kwargs
         return {**generate_kwargs, "generation_config": self.generation_config}
 
-    def preprocess(self, text: str, truncation: bool = False) -> dict[str, Any]:
-        _require_text(text)
+    def preprocess(self, text: Any, truncation: bool = False) -> dict[str, Any]:
+        text = _text_of(text)
         encoded = _encode(self.model, self.tokenizer, text, truncation, return_tensors="pt")
         return {**encoded, "blank": not text.strip()}
 
@@ -173,16 +284,37 @@ class VaswaniTranslationPipeline(Pipeline):
         batch = model_inputs["input_ids"].shape[0]
         return {"output_ids": output_ids.unflatten(0, (batch, -1)), "blank": blank}
 
-    def postprocess(self, model_outputs: dict[str, Any]) -> list[dict[str, str]]:
+    def postprocess(self, model_outputs: dict[str, Any], **decode_kwargs: Any) -> list[Translation]:
         hypotheses = model_outputs["output_ids"][0]  # [returned, target]
         if model_outputs["blank"]:
-            return [{"translation_text": ""} for _ in hypotheses]
-        return [
-            {"translation_text": text} for text in self.tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
-        ]
+            return self._nothing(len(hypotheses), **decode_kwargs)
+        return self._translations(hypotheses, **decode_kwargs)
 
+    def _nothing(self, returned: int, **decode_kwargs: Any) -> list[Translation]:
+        """The translations of a blank sentence."""
+        empty = torch.tensor(self.tokenizer("").input_ids)  # [1], its end
+        return self._translations(empty.expand(returned, -1), **decode_kwargs)
 
-_LANGUAGE_PAIR = re.compile(r"translation_(\w+)_to_(\w+)")
+    def _translations(
+        self,
+        hypotheses: torch.Tensor,
+        clean_up_tokenization_spaces: bool | None = None,
+        return_tensors: bool = False,
+        return_text: bool | None = None,
+    ) -> list[Translation]:
+        """What is returned of a sentence's `hypotheses` `[returned, target]`."""
+        translations: list[Translation] = [{} for _ in hypotheses]
+        if return_tensors:
+            for translation, ids in zip(translations, hypotheses, strict=True):
+                places = ids.ne(self.tokenizer.pad_token_id).nonzero()  # the start token may be the padding
+                translation["translation_token_ids"] = ids[: int(places.max()) + 1]
+        if return_text or not return_tensors:
+            texts = self.tokenizer.batch_decode(
+                hypotheses, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up_tokenization_spaces
+            )
+            for translation, text in zip(translations, texts, strict=True):
+                translation["translation_text"] = text
+        return translations
 
 
 def install_translation_task() -> None:

@@ -206,6 +206,8 @@ def convert_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGener
         pad_token_id=_PAD,
         eos_token_id=_EOS,
         decoder_start_token_id=_EOS,
+        source_language=settings.get("source_lang"),
+        target_language=settings.get("target_lang"),
         **_positions(checkpoint.weights),
     )
     longest = min(200, (settings.get("max_target_positions") or 1024) - 1)

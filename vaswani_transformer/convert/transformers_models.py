@@ -39,7 +39,9 @@ def convert_fsmt(model: FSMTForConditionalGeneration) -> VaswaniForConditionalGe
     """
     first = model.config.pad_token_id + 1
     weights = _weights(model, "sinusoidal_halves", first)
-    return _converted(model, weights, position_encoding="sinusoidal_halves", position_offset=first)
+    converted = _converted(model, weights, position_encoding="sinusoidal_halves", position_offset=first)
+    converted.config.source_language, converted.config.target_language = model.config.langs
+    return converted
 
 
 def _weights(model: PreTrainedModel, layout: str, first: int) -> Weights:

@@ -27,7 +27,7 @@ def translate_corpus(
         model: The model, on the device to use.
         tokenizer: Its tokenizer.
         sentences: Source sentences.
-        tokens_per_batch: Source tokens of a batch, padding included.
+        tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
         generate_kwargs: For `generate`; by default it decodes as section 6.1 says.
     """
     model.eval()
