@@ -1,3 +1,4 @@
+import copy
 import gzip
 import json
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from transformers import AddedToken, AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -71,6 +72,18 @@ def size_named_in(error: pytest.ExceptionInfo, pattern: str) -> int:
     match = re.search(pattern, str(error.value))
     assert match, error.value
     return int(match[1])
+
+
+LANGUAGES = ["<2de>", "<2de_AT>", "[to.fr]+"]
+WITH_LANGUAGES = ["<2de> the man", "a[to.fr]+b </s><2de_AT>"]
+
+
+def with_languages(tokenizer: VaswaniTokenizer) -> VaswaniTokenizer:
+    """A copy to whose vocabulary special tokens were added, in both of the ways that there are."""
+    extended = copy.deepcopy(tokenizer)
+    assert extended.add_special_tokens({"additional_special_tokens": LANGUAGES[:2]}) == 2
+    assert extended.add_tokens(LANGUAGES[2:], special_tokens=True) == 1
+    return extended
 
 
 @pytest.fixture(scope="module")
@@ -221,29 +234,32 @@ def test_composed_and_decomposed_characters_are_the_same_text(either, text):
 
 
 @pytest.mark.parametrize("load", [VaswaniTokenizer.from_pretrained, AutoTokenizer.from_pretrained])
-def test_saving_and_loading_twice_changes_nothing(either, load, tmp_path):
+@pytest.mark.parametrize("has_added_tokens", [False, True])
+def test_saving_and_loading_twice_changes_nothing(either, load, has_added_tokens, tmp_path):
+    either = with_languages(either) if has_added_tokens else either
     either.save_pretrained(tmp_path / "first")
     once = load(tmp_path / "first")
     once.save_pretrained(tmp_path / "second")
     for loaded in (once, load(tmp_path / "second")):
         assert type(loaded) is VaswaniTokenizer
         assert len(loaded) == len(either)
-        for text in AWKWARD:
+        for text in [*AWKWARD, *WITH_LANGUAGES]:
             assert dict(loaded(text)) == dict(either(text))
             assert decoded(loaded, text) == decoded(either, text)
 
 
-def test_loads_without_the_package(tokenizer, word_pieces, tmp_path):
+def test_loads_without_the_package(tokenizer, word_pieces, extended_bpe, extended_word_pieces, tmp_path):
     """As by a user who has transformers only: no class of ours, and so no remote code."""
-    saved = {"bpe": tokenizer, "wordpiece": word_pieces}
+    saved = {"bpe": tokenizer, "wordpiece": word_pieces, "bpe+": extended_bpe, "wordpiece+": extended_word_pieces}
+    texts = [*AWKWARD, *WITH_LANGUAGES]
     for name, trained in saved.items():
         trained.save_pretrained(tmp_path / name)
     script = """
 import json, sys
-from transformers import AutoTokenizer
+from transformers import AddedToken, AutoTokenizer
 texts = json.loads(sys.argv[1])
 results = {}
-for name in ("bpe", "wordpiece"):
+for name in ("bpe", "wordpiece", "bpe+", "wordpiece+"):
     tokenizer = AutoTokenizer.from_pretrained(f"./{name}")
     encoded = [dict(tokenizer(text)) for text in texts]
     decoded = [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in encoded]
@@ -251,13 +267,89 @@ for name in ("bpe", "wordpiece"):
 assert "vaswani_transformer" not in sys.modules
 print(json.dumps(results))
 """
-    command = [sys.executable, "-c", script, json.dumps(AWKWARD)]
+    command = [sys.executable, "-c", script, json.dumps(texts)]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     results = json.loads(run.stdout)
     for name, trained in saved.items():
-        encoded = [dict(trained(text)) for text in AWKWARD]
-        assert results[name] == [encoded, [decoded(trained, text) for text in AWKWARD], len(trained), PAD, EOS]
+        encoded = [dict(trained(text)) for text in texts]
+        assert results[name] == [encoded, [decoded(trained, text) for text in texts], len(trained), PAD, EOS]
+
+
+@pytest.fixture(scope="module")
+def extended_bpe(tokenizer: VaswaniTokenizer) -> VaswaniTokenizer:
+    return with_languages(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def extended_word_pieces(word_pieces: VaswaniTokenizer) -> VaswaniTokenizer:
+    return with_languages(word_pieces)
+
+
+@pytest.fixture(params=["bpe", "wordpiece"])
+def extended(request, extended_bpe, extended_word_pieces) -> VaswaniTokenizer:
+    return extended_bpe if request.param == "bpe" else extended_word_pieces
+
+
+def test_added_special_tokens_are_one_token_each(extended):
+    german, austrian, french = extended.convert_tokens_to_ids(LANGUAGES)
+    assert [german, austrian, french] == list(range(len(extended) - 3, len(extended)))
+    man = extended(" man", add_special_tokens=False).input_ids
+    plain = extended("man", add_special_tokens=False).input_ids
+    assert extended("<2de> man").input_ids == [german, *plain, EOS]  # " man" is how a sentence starts with "man"
+    assert extended("<2de_AT> man").input_ids == [austrian, *plain, EOS]
+    assert extended("man[to.fr]+<2de> man").input_ids == [*plain, french, german, *plain, EOS]
+    assert man != plain
+    assert german not in extended("<2d e> <2DE> 2de").input_ids
+    assert extended.add_special_tokens({"additional_special_tokens": LANGUAGES}) == 0
+
+
+def test_added_special_tokens_are_dropped_in_decoding_on_request(extended):
+    ids = extended("<2de> the man[to.fr]+ sleeps", add_special_tokens=False).input_ids
+    assert extended.decode(ids) == "<2de> the man[to.fr]+ sleeps"
+    assert extended.decode(ids, skip_special_tokens=True) == "the man sleeps"
+
+
+def test_other_text_is_encoded_as_before(tokenizer, word_pieces, extended_bpe, extended_word_pieces):
+    for before, after in ((tokenizer, extended_bpe), (word_pieces, extended_word_pieces)):
+        for text in [*CORPUS, *AWKWARD]:
+            assert after(text).input_ids == before(text).input_ids
+
+
+@PROPERTY
+@given(st.lists(st.sampled_from([*LANGUAGES, *PIECES, "<", ">"]) | st.text(max_size=3)).map("".join))
+@example(" <2de>  </s><2de_AT>")
+@example("\n<2de>")
+@example("<2de>\u0338")  # NFC makes another sign of the end of this one and the mark behind it
+def test_text_with_added_tokens_comes_back_and_has_no_other_special_ids(extended_bpe, text):
+    ids = extended_bpe(text).input_ids
+    assert extended_bpe.decode(ids[:-1]) == nfc(text)
+    assert ids[-1] == EOS
+    assert not {PAD, EOS, UNK} & set(ids[:-1])
+    longest_first = re.findall("|".join(map(re.escape, sorted(LANGUAGES, key=len, reverse=True))), nfc(text))
+    added = set(extended_bpe.convert_tokens_to_ids(LANGUAGES))
+    assert [extended_bpe.convert_ids_to_tokens(token) for token in ids if token in added] == longest_first
+
+
+@pytest.mark.parametrize("name", ["<to de>", "e\u0301", "<" + 100 * "x", ""])
+def test_special_tokens_that_no_vocabulary_can_have_are_refused(either, name):
+    extended = copy.deepcopy(either)
+    with pytest.raises(ValueError, match=r"^special token "):
+        extended.add_special_tokens({"additional_special_tokens": ["<2de>", name]})
+    assert len(extended) == len(either)
+
+
+def test_special_tokens_of_other_scripts_need_word_pieces(tokenizer, word_pieces):
+    with pytest.raises(ValueError, match="ASCII"):
+        copy.deepcopy(tokenizer).add_tokens(["«de»"], special_tokens=True)
+    extended = copy.deepcopy(word_pieces)
+    extended.add_tokens(["«de»"], special_tokens=True)
+    assert extended("«de» a").input_ids[0] == len(extended) - 1
+
+
+def test_flags_of_added_special_tokens_are_refused_rather_than_ignored(tokenizer):
+    with pytest.raises(ValueError, match="rstrip"):
+        copy.deepcopy(tokenizer).add_tokens([AddedToken("<2de>", rstrip=True, special=True)])
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])

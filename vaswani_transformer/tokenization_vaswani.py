@@ -1,12 +1,13 @@
 """Section 5.1 of the paper: one vocabulary shared by source and target, of byte-pair encodings or of word-pieces."""
 
 import json
+import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TextIO
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 
@@ -14,9 +15,10 @@ PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
 
 _NORMALIZER = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
 
-# A word with the space before it, a number, a run of other signs, or a single white-space character. A run ends at 100
-# characters, for the word-piece search is quadratic in its length. Nothing is dropped: the runs joined are the text.
-_RUNS = Regex(r" ?[\p{L}\p{M}]{1,100}| ?\p{N}{1,100}| ?[^\s\p{L}\p{M}\p{N}]{1,100}|\s")
+# A word, a number, or a run of other signs, each with the space before it; what remains is single white space. A run
+# ends at 100 characters, for the word-piece search is quadratic in its length. Nothing is dropped: the runs joined are
+# the text.
+_RUNS = (r"[\p{L}\p{M}]", r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")
 _LONGEST_RUN = 101  # with its space
 
 # No run has a space behind its first character, so that no text can be mistaken for a marked continuation.
@@ -31,7 +33,9 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
 
     Encoding ends every sentence, source or target, in EOS. Decoding gives back the NFC-normalised text exactly: any
     Unicode text with "bpe", which falls back to bytes; with "wordpiece", wherever no character is unknown. The names
-    of special tokens are ordinary text where they occur in a sentence.
+    of padding, end and unknown are ordinary text where they occur in a sentence. Special tokens that are added later,
+    such as "<2de>", are one token each, also in transformers' plain fast tokenizer, and
+    `decode(..., skip_special_tokens=True)` drops them.
     """
 
     model_input_names = ["input_ids", "attention_mask"]
@@ -77,16 +81,92 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         )
         return cls(tokenizer_object=backend, pad_token=PAD, eos_token=EOS, unk_token=UNK, split_special_tokens=True)
 
+    def add_tokens(
+        self, new_tokens: str | AddedToken | Sequence[str | AddedToken], special_tokens: bool = False
+    ) -> int:
+        """Add tokens behind the vocabulary; see `transformers.PreTrainedTokenizerBase.add_tokens`.
+
+        Raises:
+            ValueError: A special token cannot be one entry of this vocabulary: it has white space or more than 100
+                characters, is not NFC-normalised or, with "bpe", not ASCII; or it asks for lstrip, rstrip or
+                single_word.
+        """
+        tokens = [new_tokens] if isinstance(new_tokens, (str, AddedToken)) else list(new_tokens)
+        # The backend either finds all special tokens in text, or none. So the model itself has to know these.
+        if self.split_special_tokens and _is_own(self.backend_tokenizer):
+            known = self.get_vocab()
+            special = [token for token in tokens if special_tokens or getattr(token, "special", False)]
+            names = dict.fromkeys(str(token) for token in special if str(token) not in known)
+            if names:
+                for token in special:
+                    _require_one_piece(token, self.backend_tokenizer)
+                _learn_special_tokens(self.backend_tokenizer, list(names))
+        return super().add_tokens(tokens, special_tokens=special_tokens)
+
+
+def _pre_tokenizer(model: models.Model, special: Sequence[str] = ()) -> pre_tokenizers.PreTokenizer:
+    """Cuts text into runs, and around the `special` tokens."""
+    if special:
+        name = _any_of(special)
+        runs = [f"(?:{name})", *(f" ?(?:(?!{name}){kind}){{1,100}}" for kind in _RUNS)]
+    else:
+        runs = [f" ?{kind}{{1,100}}" for kind in _RUNS]
+    split = pre_tokenizers.Split(Regex("|".join([*runs, r"\s"])), "isolated")
+    if not isinstance(model, models.BPE):
+        return split
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def _any_of(special: Sequence[str]) -> str:
+    """A pattern that matches the longest of these names."""
+    return "|".join(re.escape(name) for name in sorted(special, key=len, reverse=True))
+
+
+def _special_tokens(backend: Tokenizer) -> list[str]:
+    """Special tokens that were added to the vocabulary that `train` has learned."""
+    vocabulary = backend.get_vocab(with_added_tokens=False)
+    added = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
+    return [name for name in added if name in vocabulary and name not in (PAD, EOS, UNK)]
+
+
+def _is_own(backend: Tokenizer) -> bool:
+    """Whether `train` has made it, rather than another library whose tokenizer is loaded as this class."""
+    expected = _pre_tokenizer(backend.model, _special_tokens(backend))
+    return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) == repr(expected)
+
+
+def _require_one_piece(token: str | AddedToken, backend: Tokenizer) -> None:
+    name = str(token)
+    is_piece = re.fullmatch(rf"\S{{1,{_LONGEST_RUN - 1}}}", name) and name.isprintable()
+    is_normal = normalizers.NFC().normalize_str(name) == name
+    if not (is_piece and is_normal and (name.isascii() or isinstance(backend.model, models.WordPiece))):
+        raise ValueError(
+            f"special token {name!r}: must have 1 to 100 characters and no white space, be NFC-normalised and, in a "
+            "byte-pair vocabulary, ASCII"
+        )
+    if isinstance(token, AddedToken) and (token.lstrip or token.rstrip or token.single_word):
+        raise ValueError(f"special token {name!r}: lstrip, rstrip and single_word are not supported; leave them out")
+
+
+def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
+    """Make each name one entry of the model, which no run of text can be mistaken for."""
+    special = [*_special_tokens(backend), *names]
+    state = json.loads(backend.to_str())
+    first = max(backend.get_vocab().values()) + 1
+    state["model"]["vocab"].update({name: first + place for place, name in enumerate(names)})
+    if isinstance(backend.model, models.BPE):
+        state["model"]["ignore_merges"] = True  # no merges lead to the new entries
+    backend.model = Tokenizer.from_str(json.dumps(state)).model
+    backend.pre_tokenizer = _pre_tokenizer(backend.model, special)
+    # A sentence that starts with one needs no space before it.
+    no_space = normalizers.Replace(Regex(rf"\A (?={_any_of(special)})"), "")
+    backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" "), no_space])
+
 
 def _learn_byte_pairs(corpus: Iterable[str], vocab_size: int, show_progress: bool) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.normalizer = _NORMALIZER
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(_RUNS, "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    backend.pre_tokenizer = _pre_tokenizer(backend.model)
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -101,7 +181,7 @@ def _learn_byte_pairs(corpus: Iterable[str], vocab_size: int, show_progress: boo
 def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bool) -> Tokenizer:
     learner = Tokenizer(models.WordPiece())
     learner.normalizer = _NORMALIZER
-    learner.pre_tokenizer = pre_tokenizers.Split(_RUNS, "isolated")
+    learner.pre_tokenizer = _pre_tokenizer(learner.model)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
         characters = _characters_of(corpus, copy)
         # A character needs an entry for the start of a run and another for inside it, wherever the corpus has it. The
