@@ -10,10 +10,12 @@ Lines end at line feeds. With an output file, the same command goes on after an 
 number of processes: what is finished lies in `<output>.shards/`, in files of `--lines_per_shard` lines, until all of it
 is there. Only then does the output file appear. An existing one is replaced only with `--overwrite`: it may have taken
 days to make. Standard output gets each shard when it is done; it cannot be shared by processes, nor gone on with.
+
+The input must not change meanwhile, and finished shards neither: both are compared with digests, and what differs is
+refused. A process that dies or is stopped ends all after `--timeout_minutes`; what is finished stays.
 """
 
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -31,12 +33,13 @@ from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import POSITIVE, RecipeParser
 from vaswani_transformer.console import one_line
 from vaswani_transformer.data.corpora import decode_lines, open_binary
+from vaswani_transformer.files import read_json
 from vaswani_transformer.pipeline_vaswani import translate_in_batches
 from vaswani_transformer.saved_model import open_model
-from vaswani_transformer.training.memory import keep_freed_memory
+from vaswani_transformer.training import Watchdog, keep_freed_memory
 
 
 @dataclass
@@ -58,6 +61,13 @@ class TranslationArguments:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
         default="auto", metadata={"help": "Precision of the model; 'auto' is what it was saved in."}
     )
+    timeout_minutes: float = field(
+        default=10.0,
+        metadata={
+            "help": "Minutes without a sign of life of one of several processes after which all end.",
+            "interval": POSITIVE,
+        },
+    )
     trust_remote_code: bool = field(
         default=False, metadata={"help": "Run code that comes with the model; give it only where you trust its author."}
     )
@@ -69,8 +79,6 @@ class TranslationArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: must be at least 1, is {value}")
-        if self.length_penalty is not None and not math.isfinite(self.length_penalty):
-            raise ValueError(f"length_penalty: must be a number, is {self.length_penalty}")
 
     @property
     def generate_kwargs(self) -> dict[str, Any]:
@@ -85,19 +93,21 @@ class Plan:
     Attributes:
         source: The file to read; None if standard input is translated as it comes.
         lines: How many it has; None if that is not known.
+        digests: Of the lines of each shard.
         missing: The numbers of the shards that are not finished.
     """
 
     source: Path | None
     lines: int | None
+    digests: list[str]
     missing: list[int]
 
 
 class Shards:
     """The folder `<output>.shards`, which holds what is finished until the output can be written.
 
-    Every file appears in it whole or not at all. `manifest.json` says what the shards are the translation of; as `{}`,
-    that there is nothing to keep.
+    Its files are written atomically. `manifest.json` says what the shards are the translation of; as `{}`, that there
+    is nothing to keep. Beside each shard, a record has its number of lines and its digest.
     """
 
     def __init__(self, output: Path) -> None:
@@ -107,6 +117,31 @@ class Shards:
 
     def path(self, number: int) -> Path:
         return self.folder / f"shard-{number:06d}.txt"
+
+    def record(self, number: int) -> Path:
+        return self.path(number).with_suffix(".json")
+
+    def save(self, number: int, translations: list[bytes]) -> None:
+        """Write a shard, its record first, so that no shard is without one."""
+        record = {"lines": len(translations), "sha256": sha256(b"".join(translations)).hexdigest()}
+        # Not atomically: with half a record the shard counts as damaged, and is translated again.
+        self.record(number).write_text(json.dumps(record), encoding="utf-8")
+        self.write(self.path(number), translations)
+
+    def read(self, number: int) -> bytes | None:
+        """The content of a shard; None if it is not there, or not as it was written."""
+        if not self.path(number).exists():
+            return None
+        content = self.path(number).read_bytes()
+        found = {"lines": content.count(b"\n"), "sha256": sha256(content).hexdigest()}
+        return content if found == read_json(self.record(number)) else None
+
+    def missing(self, count: int) -> list[int]:
+        """The numbers of the shards to translate; damaged ones are named on standard error."""
+        numbers = [number for number in range(count) if self.read(number) is None]
+        for path in filter(Path.exists, map(self.path, numbers)):
+            print(f"{path} is damaged; it is translated again", file=sys.stderr)
+        return numbers
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -160,20 +195,29 @@ class Shards:
         os.replace(temporary, path)
 
     def finish(self, count: int) -> None:
-        """Make the output of that many shards, and remove the folder."""
-        self.write(self.output, self._lines(count))
+        """Make the output of that many shards, and remove the folder.
+
+        Raises:
+            ValueError: A shard is damaged or gone; no output was made.
+        """
+        self.write(self.output, self._contents(count))
         self.clear()
 
-    def _lines(self, count: int) -> Iterator[bytes]:
+    def _contents(self, count: int) -> Iterator[bytes]:
         for number in range(count):
-            with open(self.path(number), "rb") as file:
-                yield from file
+            content = self.read(number)
+            if content is None:
+                raise ValueError(
+                    f"output: {self.path(number)} was changed or removed after it was written; repeat the command, "
+                    f"which translates that shard again"
+                )
+            yield content
 
     def clear(self) -> None:
         """Remove the folder if it is this program's, which its manifest shows, or empty."""
         if self.manifest.exists():
             self.write(self.manifest, [b"{}"])  # lest a kill in the midst leave shards that are gone on with
-            for pattern in ("shard-*.txt", "input", "*.tmp", self.manifest.name):
+            for pattern in ("shard-*.txt", "shard-*.json", "input", "*.tmp", self.manifest.name):
                 for path in self.folder.glob(pattern):
                     path.unlink(missing_ok=True)
         with suppress(OSError):  # something else lies in it
@@ -184,18 +228,23 @@ def main() -> None:
     (args,) = RecipeParser((TranslationArguments,)).parse()
     # Unless told of the CPU, processes without a GPU do not know of one another, and each would do everything.
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    # The first process to be done waits for the last, for as long as it takes; if one fails, the launcher ends all.
+    # The first process to be done waits for the last as long as that takes; the watchdog sees whether it is alive.
     state = PartialState(cpu=cpu, timeout=timedelta(days=30))
+    watchdog = Watchdog("translate.py", 60 * args.timeout_minutes, "repeat the command to go on")
     try:
-        if args.output == "-":
-            stream(args, agree(plan_stream, args))
-        else:
-            translate_file(args, Shards(Path(args.output)), agree(plan_file, args))
+        with watchdog:
+            if args.output == "-":
+                stream(args, agree(plan_stream, args))
+            else:
+                translate_file(args, Shards(Path(args.output)), agree(plan_file, args))
     except BrokenPipeError:  # whoever read the output has enough of it, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (ValueError, OSError) as error:
-        sys.exit(f"translate.py: {one_line(error)}")
+        if state.num_processes == 1:
+            sys.exit(f"translate.py: {one_line(error)}")
+        watchdog.announce(one_line(error))  # once, though all processes may meet it
+        sys.exit(1)
     state.destroy_process_group()
 
 
@@ -219,9 +268,9 @@ def plan_stream(args: TranslationArguments) -> Plan:
         raise ValueError("output: several processes cannot share standard output; give --output FILE")
     open_model(args.model, trust_remote_code=args.trust_remote_code)
     if args.input == "-":
-        return Plan(None, None, [])
+        return Plan(None, None, [], [])
     source = require_input(args.input)
-    return Plan(source, survey(source, args.input)[0], [])
+    return Plan(source, *survey(source, args.input, args.lines_per_shard)[:2], [])
 
 
 def plan_file(args: TranslationArguments) -> Plan:
@@ -239,7 +288,8 @@ def plan_file(args: TranslationArguments) -> Plan:
             # Always read again, since only what comes in can tell whether it is what came before.
             source = shards.folder / "input"
             shards.write(source, sys.stdin.buffer)
-        lines, digest = survey(source, "standard input" if args.input == "-" else args.input)
+        name = "standard input" if args.input == "-" else args.input
+        lines, digests, digest = survey(source, name, args.lines_per_shard)
         # All that makes the translation what it is. Batches, like processes, do not.
         settings = ("lines_per_shard", "num_beams", "length_penalty", "max_new_tokens", "dtype")
         shards.begin(
@@ -253,11 +303,11 @@ def plan_file(args: TranslationArguments) -> Plan:
         if not begun:
             shards.clear()
         raise
-    count = -(-lines // args.lines_per_shard)
-    missing = [number for number in range(count) if not shards.path(number).exists()]
+    missing = shards.missing(len(digests))
     if begun:
-        print(f"{count - len(missing)} of {count} shards are there already; going on", file=sys.stderr)
-    return Plan(source, lines, missing)
+        finished = len(digests) - len(missing)
+        print(f"{finished} of {len(digests)} shards are there already; going on", file=sys.stderr)
+    return Plan(source, lines, digests, missing)
 
 
 def require_input(name: str) -> Path:
@@ -297,22 +347,52 @@ def identify_model(args: TranslationArguments) -> str:
     return f"sha256 {digest.hexdigest()}"
 
 
-def survey(path: Path, name: str) -> tuple[int, str]:
-    """How many lines a file has, and a digest of them; it is read once ahead, so that a bad line is known at once.
+def survey(path: Path, name: str, size: int) -> tuple[int, list[str], str]:
+    """Read a file once ahead, so that a bad line is known at once.
+
+    Returns:
+        The number of lines, a digest of each shard of `size` lines, and a digest of all lines.
 
     Raises:
         ValueError: It is not UTF-8, or not the archive its suffix promises; the message names the line.
     """
-    count, digest = 0, sha256()
+    count, digests, whole = 0, [], sha256()
     with open_binary(path) as file:
-        for count, line in enumerate(decode_lines(file, Path(name)), start=1):  # noqa: B007 - used behind the loop
-            digest.update(line.encode() + b"\n")
-    return count, digest.hexdigest()
+        for lines in read_shards(decode_lines(file, Path(name)), size):
+            count += len(lines)
+            digests.append(digest_lines(lines))
+            whole.update("".join(line + "\n" for line in lines).encode())
+    return count, digests, whole.hexdigest()
+
+
+def digest_lines(lines: list[str]) -> str:
+    return sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
 
 
 def read_shards(lines: Iterator[str], size: int) -> Iterator[list[str]]:
     """Lines, `size` at a time; no more of them are in memory."""
     while shard := list(islice(lines, size)):
+        yield shard
+
+
+def planned_shards(file: Iterable[bytes], plan: Plan, args: TranslationArguments) -> Iterator[list[str]]:
+    """The shards of the input, each compared with what was planned; lines that were appended since are left out.
+
+    Raises:
+        ValueError: The input has changed.
+    """
+    lines = decode_lines(file, plan.source or Path("standard input"))
+    if plan.source is None:
+        yield from read_shards(lines, args.lines_per_shard)
+        return
+    shards = read_shards(islice(lines, plan.lines), args.lines_per_shard)
+    for digest in plan.digests:
+        shard = next(shards, [])
+        if digest_lines(shard) != digest:
+            raise ValueError(
+                f"input: {args.input} was changed while it was translated; put the original back and repeat the "
+                f"command, or begin anew"
+            )
         yield shard
 
 
@@ -323,7 +403,7 @@ def stream(args: TranslationArguments, plan: Plan) -> None:
         sys.stdin.buffer if plan.source is None else open_binary(plan.source) as file,
         tqdm(total=plan.lines, desc="Translating", unit="lines") as bar,
     ):
-        for lines in read_shards(decode_lines(file, plan.source or Path("standard input")), args.lines_per_shard):
+        for lines in planned_shards(file, plan, args):
             sys.stdout.buffer.writelines(translate(model, tokenizer, lines, args, bar))
             sys.stdout.buffer.flush()
 
@@ -342,16 +422,12 @@ def translate_file(args: TranslationArguments, shards: Shards, plan: Plan) -> No
             open_binary(plan.source) as file,
             tqdm(total=sum(sizes.values()), desc=description, unit="lines", disable=not state.is_main_process) as bar,
         ):
-            # No further than the survey went, should the file have grown.
-            lines = islice(decode_lines(file, plan.source), plan.lines)
-            for number, shard in enumerate(read_shards(lines, size)):
+            for number, shard in enumerate(planned_shards(file, plan, args)):
                 if number in sizes:
-                    if len(shard) < sizes[number]:
-                        raise ValueError(f"input: {args.input} lost lines while it was translated; begin anew")
-                    shards.write(shards.path(number), translate(model, tokenizer, shard, args, bar))
+                    shards.save(number, translate(model, tokenizer, shard, args, bar))
     state.wait_for_everyone()
     if state.is_main_process:
-        shards.finish(math.ceil(plan.lines / size))
+        shards.finish(len(plan.digests))
 
 
 def load(args: TranslationArguments) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:

@@ -1,6 +1,7 @@
 """The recipe that translates files: each line once and in order, whatever it holds and whenever it is killed."""
 
 import gzip
+import hashlib
 import io
 import itertools
 import json
@@ -10,6 +11,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -310,7 +312,10 @@ def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracl
 
     # They take over what is finished, which is seen by what was put there.
     mark = "kept\nkept\n"
-    (folder / min(finished)).write_text(mark, encoding="utf-8")
+    shard = folder / min(finished)
+    shard.write_text(mark, encoding="utf-8")
+    record = {"lines": 2, "sha256": hashlib.sha256(mark.encode()).hexdigest()}
+    shard.with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
     restart = [*TORCHRUN, *command(lively_model, *arguments)]
     result = subprocess.run(restart, capture_output=True, text=True, encoding="utf-8", check=False)
     assert result.returncode == 0, result.stderr
@@ -490,7 +495,7 @@ def test_numbers_below_one(error, name):
 
 
 def test_length_penalty_that_is_no_number(error):
-    assert "length_penalty: must be a number, is nan" in error("--length_penalty", "nan")
+    assert "length_penalty: must be a finite number up to 1e+12, is nan" in error("--length_penalty", "nan")
 
 
 def test_misspelt_option(error):
@@ -505,7 +510,7 @@ def test_input_that_loses_lines_meanwhile(run, recipe, monkeypatch, source, outp
         return load(args)
 
     monkeypatch.setattr(recipe, "load", shortened)
-    with pytest.raises(SystemExit, match="lost lines while it was translated"):
+    with pytest.raises(SystemExit, match=r"in\.txt was changed while it was translated; put the original back"):
         run("--input", source, "--output", output)
     assert not output.exists()
 
@@ -521,3 +526,94 @@ def test_input_that_grows_meanwhile_is_translated_as_it_was(run, recipe, monkeyp
     monkeypatch.setattr(recipe, "load", grown)
     run("--input", source, "--output", output)
     assert output.read_bytes() == oracle(LINES)
+
+
+@pytest.mark.parametrize("to_file", [True, False], ids=["file", "stdout"])
+def test_input_that_is_overwritten_meanwhile(run, recipe, monkeypatch, source, output, oracle, to_file, capsysbinary):
+    original, arguments = source.read_bytes(), ["--output", output] if to_file else []
+    changed = original.replace(LINES[-2].encode(), b"Another line.")
+    load, translate, counts = recipe.load, recipe.translate, []
+
+    def overwriting(args):
+        source.write_bytes(changed)
+        return load(args)
+
+    monkeypatch.setattr(recipe, "translate", lambda *args: counts.append(len(args[2])) or translate(*args))
+    monkeypatch.setattr(recipe, "load", overwriting)
+    with pytest.raises(SystemExit, match=r"input: .*in\.txt was changed while it was translated"):
+        run("--input", source, *arguments)
+    assert not output.exists()
+    assert oracle(LINES).startswith(capsysbinary.readouterr().out)  # nothing of the other text
+    if to_file:
+        source.write_bytes(original)
+        monkeypatch.setattr(recipe, "load", load)
+        run("--input", source, *arguments)
+        assert sum(counts) == len(LINES)  # what was finished is kept
+        assert output.read_bytes() == oracle(LINES)
+
+
+DAMAGES = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-3]),
+    "a line less": lambda path: path.write_bytes(path.read_bytes().partition(b"\n")[2]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "changed": lambda path: path.write_bytes(path.read_bytes()[:-2] + b"!\n"),
+    "removed": Path.unlink,
+    "without record": lambda path: path.with_suffix(".json").unlink(),
+    "with a damaged record": lambda path: path.with_suffix(".json").write_bytes(b"{"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_shard_that_is_damaged_meanwhile(run, recipe, monkeypatch, source, output, oracle, damage, capsys):
+    finish, translate, counts = recipe.Shards.finish, recipe.translate, []
+
+    def damaged(shards, count):
+        damage(shards.path(1))
+        finish(shards, count)
+
+    monkeypatch.setattr(recipe.Shards, "finish", damaged)
+    with pytest.raises(SystemExit, match=r"shard-000001\.txt was changed or removed after it was written; repeat"):
+        run("--input", source, "--output", output)
+    assert not output.exists()
+    monkeypatch.setattr(recipe.Shards, "finish", finish)
+    monkeypatch.setattr(recipe, "translate", lambda *args: counts.append(len(args[2])) or translate(*args))
+    run("--input", source, "--output", output)
+    assert output.read_bytes() == oracle(LINES)
+    assert counts == [4]  # that shard alone
+    assert damage is Path.unlink or "shard-000001.txt is damaged; it is translated again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_process_that_stops_or_dies_ends_the_other(lively_model, source, output, oracle, fault, victim):
+    lines = LINES * 100
+    source.write_bytes("".join(line + "\n" for line in lines).encode())
+    arguments = ["--input", source, "--output", output, "--lines_per_shard", 2, "--timeout_minutes", 0.05]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    ranks = [
+        start_python(
+            command(lively_model, *arguments),
+            environment={**os.environ, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    folder = output.with_name("out.txt.shards")
+    try:
+        while all(rank.poll() is None for rank in ranks) and len(list(folder.glob("shard-*.txt"))) < 4:
+            time.sleep(0.01)
+        ranks[victim].send_signal(fault)
+        _, errors = ranks[1 - victim].communicate(timeout=120)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert ranks[1 - victim].returncode == 1
+    assert f"translate.py: rank {victim} has not answered for 3 seconds" in errors
+    assert "repeat the command to go on" in errors
+    assert "Traceback" not in errors
+    assert not output.exists()
+    for path in folder.glob("shard-*.txt"):
+        number = int(re.search(r"\d+", path.name)[0])
+        assert path.read_bytes() == oracle(lines[2 * number : 2 * number + 2])
