@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from accelerate import Accelerator
 from models import EOS, SOURCES, as_batch, lively
 from test_modeling_vaswani import marian_twin
 from torch import nn
@@ -19,10 +20,13 @@ from transformers.generation import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, incremental_vaswani
 from vaswani_transformer.generation_vaswani import best_tokens
 from vaswani_transformer.incremental_vaswani import IncrementalDecoder
+from vaswani_transformer.modeling_vaswani import VaswaniDecoderLayer, eager_attention_forward
 
 
 def penalty(length: int, alpha: float, penalty_type: str) -> float:
@@ -479,10 +483,16 @@ def test_more_hypotheses_than_there_are_come_back_empty():
     assert output[3:].tolist() == [[0, 0]] * 6
 
 
-def test_a_source_of_nothing_but_padding_gives_numbers(talkative_model):
+def test_a_source_of_padding_alone_scores_the_same_with_both_decoders(talkative_model):
     options = {"attention_mask": torch.tensor([[0, 0], [1, 1]]), "return_dict_in_generate": True, "output_scores": True}
-    output = talkative_model.half().float().generate(torch.tensor([[0, 0], [7, 1]]), **options)
+    talkative_model.half().float()
+    output = talkative_model.generate(torch.tensor([[0, 0], [7, 1]]), **options)
     assert output.sequences_scores.isfinite().all()
+    for implementation in ("sdpa", "eager"):
+        talkative_model.set_attn_implementation(implementation)
+        slow = talkative_model.generate(torch.tensor([[0, 0], [7, 1]]), use_cache=False, **options)
+        assert torch.equal(slow.sequences, output.sequences)
+        assert torch.allclose(slow.sequences_scores, output.sequences_scores, atol=1e-4)
 
 
 def test_weights_in_several_places_are_left_to_the_model(talkative_model, monkeypatch):
@@ -499,6 +509,23 @@ def test_labels_that_a_trainer_passes_along_change_nothing(talkative_model, monk
     assert torch.equal(talkative_model.generate(batch, labels=batch), expected)
 
 
+SCORES = {"return_dict_in_generate": True, "output_scores": True}
+
+
+def scores_of(model: VaswaniForConditionalGeneration) -> torch.Tensor:
+    return model.generate(as_batch(SOURCES), **SCORES).sequences_scores
+
+
+def check_search_against_forward(model: VaswaniForConditionalGeneration, plain: torch.Tensor) -> None:
+    """Beam search finds what the definition finds by calls of the whole model, and not what it found before."""
+    found = [beam_search_by_definition(model, source, 4, 0.6, "never", "gnmt")[0] for source in SOURCES]
+    scores = scores_of(model)
+    assert torch.allclose(scores, torch.tensor([score for score, _ in found]), atol=1e-4)
+    assert not torch.allclose(scores, plain, atol=1e-3, rtol=0)
+    for (_, expected), row in zip(found, model.generate(as_batch(SOURCES)).tolist(), strict=True):
+        assert row == [0, *expected] + [0] * (len(row) - 1 - len(expected))
+
+
 class Doubled(nn.Linear):
     """Stands for adapters and quantised layers: more than its weights."""
 
@@ -506,14 +533,116 @@ class Doubled(nn.Linear):
         return 2 * super().forward(x)
 
 
-def test_layers_that_are_more_than_their_weights_are_called(talkative_model):
-    attention = talkative_model.model.decoder.layers[0].self_attn
-    for name in ("q_proj", "out_proj"):
-        linear = getattr(attention, name)
+def test_layers_that_are_more_than_their_weights_are_called(talkative_model, monkeypatch):
+    plain = scores_of(talkative_model)
+    layer = talkative_model.model.decoder.layers[1]
+    for linear in (layer.self_attn.q_proj, layer.encoder_attn.out_proj, layer.feed_forward.fc1):
         linear.__class__ = Doubled
-    talkative_model.model.decoder.layers[1].feed_forward.fc1.register_forward_hook(lambda module, x, y: y + 1)
+    check_search_against_forward(talkative_model, plain)
+    monkeypatch.setattr(incremental_vaswani.ForwardDecoder, "prefill", None)  # adapters do not make the search slow
+    talkative_model.generate(as_batch(SOURCES))
+
+
+def rolled(output: object) -> object:
+    """What a module gives, its last dimension rolled by one place."""
+    if isinstance(output, torch.Tensor):
+        return output.roll(1, -1)
+    if isinstance(output, tuple):
+        return (output[0].roll(1, -1), *output[1:])
+    name = "logits" if "logits" in output else "last_hidden_state"
+    output[name] = output[name].roll(1, -1)
+    return output
+
+
+MODULES = ["", "lm_head", "model.decoder.embed_tokens", "model.decoder.embed_positions", "model.decoder.layers.1"]
+MODULES += [f"model.decoder.layers.0.{name}" for name in ("self_attn", "encoder_attn", "feed_forward.fc1")]
+MODULES += ["model.decoder.layers.1.encoder_attn.k_proj", "model.decoder.layers.1.feed_forward_residual"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("kind", ["hook", "forward"])
+def test_hooks_and_replaced_methods_have_their_effect(talkative_model, name, kind):
+    plain = scores_of(talkative_model)
+    module = talkative_model.get_submodule(name)
+    if kind == "hook":
+        module.register_forward_hook(lambda module, args, output: rolled(output))
+    else:
+        forward = module.forward
+        module.forward = lambda *args, **kwargs: rolled(forward(*args, **kwargs))
+    check_search_against_forward(talkative_model, plain)
+
+
+def test_hooks_before_a_module_have_their_effect(talkative_model):
+    plain = scores_of(talkative_model)
+    layer = talkative_model.model.decoder.layers[1]
+    layer.register_forward_pre_hook(lambda module, args: (args[0].roll(1, -1), *args[1:]))
+    check_search_against_forward(talkative_model, plain)
+
+
+@pytest.mark.parametrize("name", ["sharp", "sdpa"])
+def test_an_attention_function_of_ones_own_has_its_effect(talkative_model, monkeypatch, name):
+    def sharp(module, query, *args, **kwargs):
+        return eager_attention_forward(module, 3 * query, *args, **kwargs)
+
+    plain = scores_of(talkative_model)
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, name, sharp)
+    AttentionMaskInterface.register("sharp", eager_mask)
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS, name, eager_mask)
+    talkative_model.set_attn_implementation(name)
+    check_search_against_forward(talkative_model, plain)
+
+
+def test_a_layer_of_another_class_has_its_effect(talkative_model):
+    class Skipping(VaswaniDecoderLayer):
+        def forward(self, hidden_states, *args, **kwargs):
+            return hidden_states.roll(1, -1) + super().forward(hidden_states, *args, **kwargs)
+
+    plain = scores_of(talkative_model)
+    talkative_model.model.decoder.layers[0].__class__ = Skipping
+    check_search_against_forward(talkative_model, plain)
+
+
+def test_replaced_inputs_reach_the_decoder(talkative_model):
+    """Prefix tuning gives the decoder more than tokens in this way; here it is another source."""
+    other = as_batch(SOURCES[::-1])
+    expected = talkative_model.generate(other, max_new_tokens=9)
+    encoded = talkative_model.get_encoder()(other, other.ne(0))[0].repeat_interleave(4, 0)
+    prepare = talkative_model.prepare_inputs_for_generation
+
+    def replaced(*args, **kwargs):
+        another = {"encoder_outputs": (encoded,), "attention_mask": other.ne(0).repeat_interleave(4, 0)}
+        return {**prepare(*args, **kwargs), **another}
+
+    talkative_model.prepare_inputs_for_generation = replaced
     batch = as_batch(SOURCES)
-    assert torch.equal(talkative_model.generate(batch), talkative_model.generate(batch, use_cache=False))
+    for use_cache in (True, False):
+        assert torch.equal(talkative_model.generate(batch, max_new_tokens=9, use_cache=use_cache), expected)
+    del talkative_model.prepare_inputs_for_generation
+    assert not torch.equal(talkative_model.generate(batch, max_new_tokens=9), expected)
+
+
+def test_dropout_that_is_on_is_on_in_the_search(talkative_model):
+    talkative_model.train()
+    talkative_model.config.attention_dropout = 0.5
+    for module in talkative_model.modules():
+        module.dropout = 0.0  # of the residuals, which are called
+    talkative_model.get_encoder().eval()
+    scores = {float(talkative_model.generate(as_batch(SOURCES[:1]), **SCORES).sequences_scores) for _ in range(5)}
+    assert len(scores) > 1
+
+
+def test_recorded_attentions_and_mixed_precision_leave_the_search_fast(talkative_model, monkeypatch):
+    batch = as_batch(SOURCES)
+    expected = talkative_model.generate(batch)
+    talkative_model.set_attn_implementation("eager")
+    talkative_model.generate(batch, output_attentions=True, return_dict_in_generate=True)  # installs hooks that stay
+    monkeypatch.setattr(incremental_vaswani.ForwardDecoder, "prefill", None)
+    assert torch.equal(talkative_model.generate(batch), expected)
+    accelerator = Accelerator(mixed_precision="bf16", cpu=True)
+    prepared = accelerator.prepare_model(talkative_model, evaluation_mode=True)
+    assert "forward" in vars(prepared)
+    assert torch.equal(prepared.generate(batch), expected)
+    assert torch.equal(accelerator.unwrap_model(prepared, keep_fp32_wrapper=False).generate(batch), expected)
 
 
 def test_changed_weights_are_seen_by_the_next_search(talkative_model):

@@ -34,11 +34,9 @@ def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = N
 
 
 def _is_plain(linear: nn.Module) -> bool:
-    """Whether a layer computes `x W^T + b` from dense weights, and nothing else."""
-    if type(linear) is not nn.Linear or linear._forward_hooks or linear._forward_pre_hooks or "forward" in vars(linear):
-        return False
-    # Quantisation may replace the tensors and leave the layer.
-    return all(type(parameter) in (nn.Parameter, torch.Tensor) for parameter in linear.parameters())
+    """Whether a layer is no more than its dense weights; quantisation may replace the tensors and leave the layer."""
+    dense = all(type(parameter) in (nn.Parameter, torch.Tensor) for parameter in linear.parameters())
+    return dense and type(linear) is nn.Linear
 
 
 def _activated(product: Projection, activation: nn.Module | None) -> Projection:

@@ -505,6 +505,9 @@ class VaswaniGenerationMixin(GenerationMixin):
             return False
         if settings.return_dict_in_generate and (settings.output_attentions or settings.output_hidden_states):
             return False
+        replaced = getattr(self.prepare_inputs_for_generation, "__func__", None)
+        if replaced is not GenerationMixin.prepare_inputs_for_generation or not self.decodes_as_written():
+            return False
         device = model_kwargs["encoder_outputs"][0].device
         weights = [*self.get_decoder().parameters(), *self.get_output_embeddings().parameters()]
         # Weights may be spread over devices, left on a disk, or split among processes.

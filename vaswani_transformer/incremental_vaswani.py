@@ -4,10 +4,11 @@ The keys and values of a sentence lie in one tree, a node for each hypothesis an
 its own ancestors in it. So they are not copied when hypotheses are dropped or branch, the source's keys and values are
 there once for all hypotheses of a sentence, and each product has as many rows as the sentence has hypotheses.
 
-Layers and linear maps are computed from their weights; hooks on whole layers and attentions are not called. Where the
-model itself has to be called, `ForwardDecoder` does so.
+Layers and linear maps are computed from their weights, so hooks on layers and attentions are not called. Where the
+modules have to be called, `ForwardDecoder` does so.
 """
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,19 @@ from .acceleration_vaswani import StepGraph, joined_projection
 
 # Steps that there is room for at first, and by which a CUDA graph looks ahead.
 BLOCK = 32
+
+
+def calls_more_than_its_class(module: nn.Module) -> bool:
+    """Whether a hook, or a `forward` of its own, changes what a module computes."""
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    # The hooks by which transformers records attentions stay, and do nothing until they are asked for.
+    if any(getattr(hook, "__module__", None) != "transformers.utils.output_capturing" for hook in hooks):
+        return True
+    forward = vars(module).get("forward")
+    if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # mixed precision around the former one
+        forward = vars(module).get("_original_forward", forward)
+    own = type(module).forward  # which accelerate, when it takes that away, puts back without its decorators
+    return forward is not None and getattr(forward, "__func__", None) not in (own, inspect.unwrap(own))
 
 
 class IncrementalAttention:
@@ -94,13 +108,16 @@ class SourceAttention(IncrementalAttention):
     Args:
         attention: The model's encoder-decoder attention.
         encoded: `[sentences, source, d_model]`.
+        empty: `[sentences]`, whether a source is padding alone; attention to it gives zero.
     """
 
-    def __init__(self, attention: Any, encoded: torch.Tensor) -> None:
+    def __init__(self, attention: Any, encoded: torch.Tensor, empty: torch.Tensor | None) -> None:
         super().__init__(attention)
         self.project = joined_projection([attention.q_proj])
         self.keys = self.split(attention.k_proj(encoded), self.d_k).contiguous()  # [sentences, heads, source, d_k]
         self.values = self.split(attention.v_proj(encoded), self.d_v).contiguous()
+        if empty is not None:
+            self.values.masked_fill_(empty[:, None, None, None], 0.0)
 
     def __call__(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         sentences = hidden.shape[0]
@@ -115,10 +132,10 @@ class SourceAttention(IncrementalAttention):
 class IncrementalLayer:
     """One decoder layer (3.1); see `VaswaniDecoderLayer`, whose residuals it calls."""
 
-    def __init__(self, layer: Any, encoded: torch.Tensor, nodes: int) -> None:
+    def __init__(self, layer: Any, encoded: torch.Tensor, empty: torch.Tensor | None, nodes: int) -> None:
         self.layer = layer
         self.self_attention = SelfAttentionTree(layer.self_attn, encoded, nodes)
-        self.source_attention = SourceAttention(layer.encoder_attn, encoded)
+        self.source_attention = SourceAttention(layer.encoder_attn, encoded, empty)
         self.inner = joined_projection([layer.feed_forward.fc1], layer.feed_forward.activation)
         self.outer = joined_projection([layer.feed_forward.fc2])
 
@@ -170,14 +187,14 @@ class IncrementalDecoder:
         self.project = joined_projection([lm_head])
         # Hypotheses share their prefix, so it takes one node a position; behind it each has its own.
         self.nodes = prefix_length + num_beams * min(BLOCK, max_length - prefix_length)
-        self.layers = [IncrementalLayer(layer, encoded, self.nodes) for layer in decoder.layers]
         self.lowest = torch.finfo(encoded.dtype).min
         self.mask = encoded.new_full((self.sentences, 1, num_beams, self.nodes), self.lowest)  # 0 at ancestors
-        self.source_mask = None
+        self.source_mask = empty = None
         if source_mask is not None and not bool(source_mask.bool().all()):
             padding = source_mask[:, None, None, :].logical_not()  # [sentences, 1, 1, source]
-            padding &= ~padding.all(-1, keepdim=True)  # of a source that is nothing but padding, no weights are NaN
             self.source_mask = encoded.new_zeros(padding.shape).masked_fill_(padding, self.lowest)
+            empty = padding.all(-1).flatten()  # [sentences]
+        self.layers = [IncrementalLayer(layer, encoded, empty, self.nodes) for layer in decoder.layers]
         self.graph = StepGraph() if encoded.is_cuda else None
         self.length = self.end = 0  # positions, and nodes, that the tree has
 
@@ -248,7 +265,7 @@ class IncrementalDecoder:
     def _run(
         self, tokens: torch.Tensor, positions: torch.Tensor, nodes: torch.Tensor, seen: slice, mask: torch.Tensor
     ) -> torch.Tensor:
-        hidden = self.decoder.embed_tokens(tokens) + positions  # [sentences, rows, d_model]
+        hidden = self.decoder.embed(tokens) + positions  # [sentences, rows, d_model]
         source_mask = None if self.source_mask is None else self.source_mask[: self.sentences]
         for layer in self.layers:
             hidden = layer(hidden, nodes, seen, mask, source_mask)
@@ -318,17 +335,26 @@ class ForwardDecoder:
         if self.mask is not None:  # [sentences * num_beams, length]
             self.mask = F.pad(self.mask, (0, tokens.shape[1] - self.mask.shape[1]), value=1)
         cache = self.cache if new else None  # idling leaves it alone
-        output = self.model(
-            **self.inputs,
-            decoder_input_ids=tokens if cache is None else tokens[:, -new:],
-            decoder_attention_mask=self.mask,
+        # Adapters replace this method, to give the decoder more than tokens.
+        inputs = self.model.prepare_inputs_for_generation(
+            tokens,
+            next_sequence_length=None if cache is None else new,
             past_key_values=cache,
-            use_cache=cache is not None,
+            is_first_iteration=cache is None or new == tokens.shape[1],
+            **self.inputs,
+        )
+        # Not the four-dimensional mask of a static cache, from which positions behind left padding cannot be told.
+        inputs["decoder_attention_mask"] = self.mask
+        inputs["use_cache"] = cache is not None
+        output = self.model(
+            **inputs,
             return_dict=True,
             logits_to_keep=1,
             output_attentions=self.attentions,
             output_hidden_states=self.hidden,
         )
+        if cache is not None:
+            self.cache = output.past_key_values
         if new and (self.attentions or self.hidden):
             self.outputs.append(output)
         return output.logits[:, -1].unflatten(0, (-1, self.num_beams))

@@ -30,7 +30,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .configuration_vaswani import VaswaniConfig
 from .generation_config_vaswani import OwnGenerationConfig
 from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
-from .incremental_vaswani import IncrementalDecoder
+from .incremental_vaswani import IncrementalDecoder, calls_more_than_its_class
 from .restricted_vaswani import neighborhood_mask_function, restricted_attention_forward
 
 
@@ -59,7 +59,11 @@ def eager_attention_forward(
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling  # [batch, heads, target, source]
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout, training=module.training)
+    weights = F.softmax(scores, dim=-1)
+    if attention_mask is not None:  # where nothing is legal, all weights are zero, as in the other implementations
+        illegal = attention_mask <= torch.finfo(attention_mask.dtype).min
+        weights = weights.masked_fill(illegal.all(-1, keepdim=True), 0.0)
+    weights = F.dropout(weights, p=dropout, training=module.training)
     output = torch.matmul(weights, value)  # [batch, heads, target, d_v]
     return output.transpose(1, 2).contiguous(), weights
 
@@ -163,14 +167,19 @@ class VaswaniEmbedding(nn.Embedding):
 
     def __init__(self, config: VaswaniConfig, vocab_size: int) -> None:
         super().__init__(vocab_size, config.d_model, config.pad_token_id)
-        self.zero_padding = config.zero_padding_embedding
+        self.config = config
+        self.embed_scale = math.sqrt(config.d_model)  # adapters, which compute from the matrix, look for this name
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        embedded = super().forward(input_ids) * math.sqrt(self.embedding_dim)  # [batch, length, d_model]
-        if not self.zero_padding:
-            return embedded
-        # The padding row itself is not zero: the softmax shares it, and trains it.
-        return embedded.masked_fill(input_ids.eq(self.padding_idx).unsqueeze(-1), 0.0)
+        return zero_padding(self.config, input_ids, super().forward(input_ids) * self.embed_scale)
+
+
+def zero_padding(config: VaswaniConfig, input_ids: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
+    """`embedded` `[batch, length, d_model]` with zeros for padding, if the configuration has it so."""
+    if not config.zero_padding_embedding:
+        return embedded
+    # The padding row of the matrix is not zero: the softmax shares it, and trains it.
+    return embedded.masked_fill(input_ids.eq(config.pad_token_id).unsqueeze(-1), 0.0)
 
 
 def sinusoidal_positions(
@@ -332,6 +341,13 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
 
 
+def layer_is_as_written(layer: nn.Module) -> bool:
+    """Whether no module that `IncrementalDecoder` computes from its weights is of another class."""
+    return type(layer) is VaswaniDecoderLayer and [
+        type(module) for module in (layer.self_attn, layer.encoder_attn, layer.feed_forward)
+    ] == [VaswaniAttention, VaswaniAttention, VaswaniFeedForward]
+
+
 class VaswaniPreTrainedModel(PreTrainedModel):
     """What the models share: their configuration, what they support, and the initialisation."""
 
@@ -374,7 +390,20 @@ class VaswaniPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
 
 
-class VaswaniEncoder(VaswaniPreTrainedModel):
+class VaswaniStack(VaswaniPreTrainedModel):
+    """What encoder and decoder share: the way that they embed."""
+
+    embed_tokens: nn.Module
+
+    def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Embeddings `[batch, length, d_model]` of `input_ids` `[batch, length]`."""
+        embedded = self.embed_tokens(input_ids)
+        if isinstance(self.embed_tokens, VaswaniEmbedding):
+            return embedded
+        return zero_padding(self.config, input_ids, embedded)  # an adapter in its place knows nothing of padding
+
+
+class VaswaniEncoder(VaswaniStack):
     """The encoder stack (3.1): embedding plus position, then N layers."""
 
     _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}
@@ -404,7 +433,7 @@ class VaswaniEncoder(VaswaniPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("the encoder takes either input_ids or inputs_embeds")
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
+            inputs_embeds = self.embed(input_ids)
         length = inputs_embeds.shape[1]
         positions = positions_from_mask(attention_mask, length, 0, inputs_embeds.device)
         hidden_states = inputs_embeds + self.embed_positions(positions, inputs_embeds.dtype, length)
@@ -415,7 +444,7 @@ class VaswaniEncoder(VaswaniPreTrainedModel):
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
-class VaswaniDecoder(VaswaniPreTrainedModel):
+class VaswaniDecoder(VaswaniStack):
     """The decoder stack (3.1): embedding plus position, then N layers that look left, and at the encoder."""
 
     _can_record_outputs = {
@@ -455,7 +484,7 @@ class VaswaniDecoder(VaswaniPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("the decoder takes either decoder_input_ids or decoder_inputs_embeds")
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
+            inputs_embeds = self.embed(input_ids)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
             if encoder_hidden_states is not None:
@@ -578,6 +607,22 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
     def incremental_decoder(self, *args: Any, **kwargs: Any) -> IncrementalDecoder:
         """The decoder that beam search runs; the arguments are those of `IncrementalDecoder` behind the softmax."""
         return IncrementalDecoder(self.model.decoder, self.lm_head, *args, **kwargs)
+
+    def decodes_as_written(self) -> bool:
+        """Whether nothing changes what `IncrementalDecoder` computes in place of the modules: no hook, no `forward` or
+        attention function of somebody's own, no module in the place of another, no dropout."""
+        decoder = self.model.decoder
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(decoder.config._attn_implementation, eager_attention_forward)
+        built_in = attention is eager_attention_forward or attention.__module__.startswith("transformers.integrations.")
+        modules = [self, self.model, *decoder.modules(), *self.lm_head.modules()]
+        return (
+            built_in
+            and type(self).forward is VaswaniForConditionalGeneration.forward
+            and (type(self.model), type(decoder)) == (VaswaniModel, VaswaniDecoder)
+            and all(layer_is_as_written(layer) for layer in decoder.layers)
+            and not any(calls_more_than_its_class(module) for module in modules)
+            and not any(module.training for module in decoder.modules())
+        )
 
     @can_return_tuple
     def forward(
