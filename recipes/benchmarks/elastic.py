@@ -1,0 +1,133 @@
+"""What elastic training costs on one process, beside the same batches accumulated, and beside undivided ones.
+
+    python recipes/benchmarks/elastic.py --output recipes/benchmarks
+
+Trains the same small model on the embedded corpus in three ways, in turn: with virtual ranks, with as many accumulation
+steps, and with every global batch as one micro-batch. Each training has the processor time of its steps as its result,
+so that other work on the machine disturbs it little; the median over the rounds counts. Writes `elastic.md`.
+"""
+
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from vaswani_transformer import (
+    NoamSchedule,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniTokenizer,
+    VaswaniTrainer,
+    VaswaniTrainingArguments,
+)
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.data import encode_corpus, load_parallel_corpus, sentences
+from vaswani_transformer.files import write_whole
+from vaswani_transformer.hub import describe_run
+from vaswani_transformer.training import keep_freed_memory
+
+
+PAIRS = 3000  # of the embedded corpus
+WARM_UP = 2  # steps that do not count: buffers are allocated
+
+
+@dataclass
+class Arguments:
+    """What is trained, and how often."""
+
+    output: str = field(default="runs/elastic_cost", metadata={"help": "Directory for elastic.md."})
+    virtual_ranks: int = field(default=8, metadata={"help": "Virtual ranks, and accumulation steps beside them."})
+    tokens: int = field(default=4000, metadata={"help": "Source and target tokens of a global batch."})
+    steps: int = field(default=10, metadata={"help": "Steps of a training that count."})
+    rounds: int = field(default=5, metadata={"help": "Trainings of each kind."})
+    d_model: int = field(default=128, metadata={"help": "Width of the model, of 2 + 2 layers."})
+
+
+class StepTimes(TrainerCallback):
+    """Processor seconds of each step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._began = time.process_time()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.seconds.append(time.process_time() - self._began)
+
+
+def seconds_of_training(
+    args: Arguments, dataset: Dataset, tokenizer: VaswaniTokenizer, division: dict[str, int]
+) -> float:
+    """Processor seconds of the steps of one training whose batches are divided as `division` says."""
+    torch.manual_seed(0)
+    sizes = {"d_model": args.d_model, "d_ff": 4 * args.d_model, "num_heads": 4, "encoder_layers": 2}
+    config = VaswaniConfig.from_variant("base", **sizes, decoder_layers=2, vocab_size=len(tokenizer))
+    times = StepTimes()
+    with tempfile.TemporaryDirectory() as folder:
+        settings: dict[str, Any] = {"source_tokens": args.tokens, "target_tokens": args.tokens, **division}
+        settings |= {"max_steps": WARM_UP + args.steps, "save_strategy": "no", "report_to": "none", "use_cpu": True}
+        VaswaniTrainer(
+            VaswaniForConditionalGeneration(config),
+            VaswaniTrainingArguments(folder, disable_tqdm=True, logging_strategy="no", **settings),
+            train_dataset=dataset,
+            processing_class=tokenizer,
+            callbacks=[NoamSchedule(100), times],
+        ).train()
+    return sum(times.seconds[WARM_UP:])
+
+
+def measure(args: Arguments) -> dict[str, list[float]]:
+    """Processor seconds by kind of training, one entry a round."""
+    corpus = load_parallel_corpus(["phrasebook"], "en", "de").select(range(PAIRS))
+    tokenizer = VaswaniTokenizer.train(sentences(corpus, ["en", "de"]), vocab_size=600, show_progress=False)
+    dataset = encode_corpus(corpus, tokenizer, "en", "de")
+    divisions = {
+        "elastic": {"virtual_ranks": args.virtual_ranks},
+        "accumulated": {"gradient_accumulation_steps": args.virtual_ranks},
+        "undivided": {},
+    }
+    found: dict[str, list[float]] = {kind: [] for kind in divisions}
+    for _ in range(args.rounds):
+        for kind, division in divisions.items():
+            found[kind].append(seconds_of_training(args, dataset, tokenizer, division))
+    return found
+
+
+def as_markdown(args: Arguments, found: dict[str, list[float]]) -> str:
+    run = describe_run()
+    lines = ["| training | processor seconds, median | elastic beside it | each round |", "|---|---|---|---|"]
+    elastic = statistics.median(found["elastic"])
+    for kind, seconds in found.items():
+        median = statistics.median(seconds)
+        rounds = ", ".join(f"{value:.2f}" for value in seconds)
+        lines.append(f"| {kind} | {median:.2f} | {elastic / median:.2f} | {rounds} |")
+    return "\n\n".join(
+        [
+            "# The cost of elastic training",
+            f"`{run['command']}`, commit `{run['commit']}`, {run['date']}, {run['hardware']}, one process, one thread; "
+            f"{args.steps} steps of {args.tokens:,} tokens a side, {args.virtual_ranks} virtual ranks or accumulation "
+            f"steps, 2 + 2 layers, d_model {args.d_model}.",
+            "\n".join(lines) + "\n",
+        ]
+    )
+
+
+def main() -> None:
+    (args,) = RecipeParser((Arguments,)).parse()
+    Path(args.output).mkdir(parents=True, exist_ok=True)
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    report = as_markdown(args, measure(args))
+    write_whole(Path(args.output, "elastic.md"), report)
+    print(report)
+
+
+if __name__ == "__main__":
+    main()
