@@ -7,7 +7,7 @@ MATRIX := 5.15.0 5.17.0
 TESTS := tests
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config_vaswani modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo test test-matrix test-core test-transformers trials check format
+.PHONY: demo test test-matrix test-core test-transformers trials fuzz check format
 
 demo: .venv/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
@@ -30,6 +30,9 @@ test-transformers: .venv/transformers-source/PKG-INFO  ## transformers' own test
 trials: .venv/installed  ## kill trainings and resume them: the final weights must not differ in a bit
 	$(BIN)/python tests/kill_trials.py --processes 1 2 --kills 50
 	$(BIN)/python tests/kill_trials.py --processes 1 2 3 5 8 --virtual_ranks 8 --kills 20
+
+fuzz: .venv/installed  ## 1,000 mutated configurations, corpora, tokenizers and models: one line, or the right result
+	FUZZ_CASES=200 $(BIN)/python -m pytest -q tests/test_fuzz.py
 
 check: .venv/installed
 	$(BIN)/ruff check $(SOURCES)

@@ -59,7 +59,7 @@ from vaswani_transformer.evaluation import (
     training_cost,
     translate_corpus,
 )
-from vaswani_transformer.files import read_json, write_whole
+from vaswani_transformer.files import read_json, require_directory, write_whole
 from vaswani_transformer.hub import describe_run, prepare_repository, published, push_run, write_model_card
 from vaswani_transformer.training import (
     DivergenceError,
@@ -275,6 +275,7 @@ def require_trackers(args: RecipeTrainingArguments) -> None:
 def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
     """The checkpoint to go on from, if asked to; a directory with another run in it is left alone."""
     directory = Path(args.output_dir)
+    require_directory("output_dir", directory)
     if args.resume:
         checkpoint = newest_complete_checkpoint(directory)
         if checkpoint is None:

@@ -241,11 +241,21 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (ValueError, OSError) as error:
+        if args.output == "-" and sys.stdout is not None:
+            with suppress(OSError):  # what standard output could not take is not tried again at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if state.num_processes == 1:
             sys.exit(f"translate.py: {one_line(error)}")
         watchdog.announce(one_line(error))  # once, though all processes may meet it
         sys.exit(1)
     state.destroy_process_group()
+
+
+def require_streams(args: TranslationArguments) -> None:
+    """Refuse standard input or output that the caller closed, where it is needed."""
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        if getattr(args, name) == "-" and stream is None:
+            raise ValueError(f"{name}: standard {name} is closed; name a file with --{name}")
 
 
 def agree(make_plan: Callable[[TranslationArguments], Plan], args: TranslationArguments) -> Plan:
@@ -254,6 +264,7 @@ def agree(make_plan: Callable[[TranslationArguments], Plan], args: TranslationAr
     outcome: list[Plan | str] = [""]
     if state.is_main_process:
         try:
+            require_streams(args)
             outcome = [make_plan(args)]
         except (ValueError, OSError) as error:
             outcome = [one_line(error)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vaswani_transformer.files import write_whole
+from vaswani_transformer.files import require_directory, write_whole
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -18,3 +18,13 @@ def test_a_file_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_whole(tmp_path / "results.json", "after \udcff")
     assert (tmp_path / "results.json").read_text(encoding="utf-8") == "before"
+
+
+def test_a_file_in_place_of_a_directory_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nothing")
+    for name in ("file", "file/below", "file/a/b", "link"):
+        with pytest.raises(NotADirectoryError, match=r"^output_dir: \S+/(file|link) is not a directory; name a dir"):
+            require_directory("output_dir", tmp_path / name)
+    for name in ("", "new", "new/below"):
+        require_directory("output_dir", tmp_path / name)

@@ -311,6 +311,12 @@ def test_sentence_beyond_a_learned_table(error, monkeypatch, tmp_path):
     assert re.search(r"position_encoding: test has a sentence of \d{4} tokens, a learned table 1024", message)
 
 
+@pytest.mark.parametrize("option", ["output_dir", "prepared"])
+def test_a_file_in_place_of_a_directory(error, corpus, option):
+    for name in ("train.en", "train.en/below"):
+        assert f"{option}: {corpus / 'train.en'} is not a directory" in error(**{option: str(corpus / name)})
+
+
 def test_nothing_to_resume(error):
     assert "holds no checkpoint to resume from" in error("--resume")
 

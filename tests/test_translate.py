@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import REPOSITORY
+from conftest import REPOSITORY, recipe_module
 from helpers import run_ranks, start_python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -617,3 +617,14 @@ def test_a_process_that_stops_or_dies_ends_the_other(lively_model, source, outpu
     for path in folder.glob("shard-*.txt"):
         number = int(re.search(r"\d+", path.name)[0])
         assert path.read_bytes() == oracle(lines[2 * number : 2 * number + 2])
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout"])
+def test_closed_standard_input_or_output_is_one_line(saved_model, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(sys, name, None)
+    other = {"stdin": ["--output", str(tmp_path / "out")], "stdout": ["--input", str(tmp_path / "in")]}[name]
+    monkeypatch.setattr(sys, "argv", ["translate.py", "--model", str(saved_model), *other])
+    with pytest.raises(
+        SystemExit, match=rf"^translate.py: {name[3:]}put: standard {name[3:]}put is closed; name a file"
+    ):
+        recipe_module("translate.py").main()

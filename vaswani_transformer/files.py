@@ -45,3 +45,12 @@ def read_json(path: str | Path) -> dict[str, Any] | None:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
+
+
+def require_directory(option: str, path: Path) -> None:
+    """Raise a NotADirectoryError that names the option if a path, or one that leads to it, is something else."""
+    for part in (path, *path.parents):
+        if part.exists() or part.is_symlink():
+            if not part.is_dir():
+                raise NotADirectoryError(f"{option}: {part} is not a directory; name a directory")
+            return

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments import COUNT, Interval, check_values
-from ..files import write_whole
+from ..files import require_directory, write_whole
 from ..saved_model import load_tokenizer
 from ..tokenization_vaswani import VaswaniTokenizer
 from .cleaning import require_kept
@@ -201,6 +201,7 @@ class Preparation:
             ValueError: It was prepared from another corpus, or otherwise.
             FileExistsError: It is something else.
         """
+        require_directory("prepared", self.directory)
         self._forget_what_was_deleted()
         settings = _settings(args, self.record["settings"])
         inputs = {
