@@ -35,7 +35,7 @@ TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
 TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
     *("max_ratio", "num_train_epochs", "learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm"),
     *("neftune_noise_alpha", "eval_delay", "eval_steps", "width", "depth", "length_penalty"),
-    *("learning_rate_factor", "save_minutes", "max_minutes", "minutes"),
+    *("learning_rate_factor", "save_minutes", "max_minutes", "minutes", "timeout_minutes"),
 }
 TEXTS_NO_OPTION_TAKES = ("", " ", "a\x1b[31mb", "a\nb", "a\0b", "\ud800")
 CONVERTED = ("generation_config", "liger_kernel_config")  # a path and a mapping, which are never empty
