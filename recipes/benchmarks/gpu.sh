@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is to be measured on a GPU: `recipes/benchmarks/gpu.sh DATA OUT PART...`, the parts being search, multi30k, decode (of the
-# model of multi30k) and canlaws. A machine lent for half an hour has time for the first three, or for canlaws.
+# What is to be checked and measured on a GPU: `recipes/benchmarks/gpu.sh DATA OUT PART...`, the parts being search, faults,
+# multi30k, decode (of the model of multi30k) and canlaws. Half an hour is enough for the first four, or for canlaws.
 #
 # DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`, `newstest2013.{en,de}.gz`, and for canlaws its
 # `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz` as `canlaws.*`, and `newstest2014.{en,fr}.gz`. OUT receives, for each training,
@@ -22,7 +22,24 @@ keep() {  # what a run in runs/$1 has to show
 
 # The search on the GPU, replayed as a CUDA graph, against the one on the CPU. A minute.
 search() {
-    python3 -m pytest -q tests/test_generation_vaswani.py -k gpu
+    python3 -m pytest -q tests/test_acceleration_vaswani.py
+}
+
+# A training that diverges fails and leaves no model; one of virtual ranks, resumed, ends in the weights of an undisturbed one.
+# Two minutes.
+faults() {
+    local tiny=(python3 recipes/train_wmt.py --config recipes/configs/demo.yaml --d_model 64 --d_ff 128 --num_heads 4
+        --encoder_layers 1 --decoder_layers 1 --save_steps 10 --eval_strategy no)
+    if "${tiny[@]}" --output_dir runs/diverging --max_steps 20 --learning_rate_factor 1e9; then
+        echo "gpu.sh: a training that diverged has ended with success" >&2
+        exit 1
+    fi
+    test ! -e runs/diverging/model.safetensors
+    tiny+=(--virtual_ranks 4 --full_determinism true)
+    "${tiny[@]}" --output_dir runs/undisturbed --max_steps 20
+    "${tiny[@]}" --output_dir runs/resumed --max_steps 10
+    "${tiny[@]}" --output_dir runs/resumed --max_steps 20 --resume
+    cmp runs/{undisturbed,resumed}/checkpoint-20/model.safetensors
 }
 
 # To convergence, aim: sacreBLEU >= 40 (cased, 13a) on test_2016_flickr. More dropout and larger batches than on a CPU. 10 minutes.

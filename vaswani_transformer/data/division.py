@@ -24,6 +24,8 @@ def divide_batches(starts: np.ndarray, source: np.ndarray, target: np.ndarray, n
     Returns:
         `[batches * num_parts + 1]` where each part begins; the last entry is the number of pairs.
     """
+    if num_parts == 1:
+        return starts
     cuts = [0]
     parts = []
     while cuts[-1] < len(starts) - 1:
