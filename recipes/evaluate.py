@@ -59,6 +59,7 @@ else:
         translate_corpus,
     )
     from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
+    from vaswani_transformer.files import make_directory
     from vaswani_transformer.hub import describe_run
     from vaswani_transformer.saved_model import SavedModel, open_model
     from vaswani_transformer.training import keep_freed_memory
@@ -196,6 +197,7 @@ def main() -> None:
         for name in args.models:
             open_system(name, args)
         if state.is_main_process:
+            make_directory("output_dir", args.output_dir)
             print(printable(str(test_set)), flush=True)
         systems = [ready[name] if name in ready else translate(name, test_set, args) for name in args.systems]
         if state.is_main_process:
@@ -334,7 +336,6 @@ def score(
 
 
 def write(directory: Path, results: dict[str, Any], translations: dict[str, list[str]]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
     for system, name in zip(results["systems"], ("translations.txt", "translations.compare.txt"), strict=False):
         if system["perplexity"] is not None:
             text = "".join(line + "\n" for line in translations[system["name"]])

@@ -25,7 +25,7 @@ from datetime import timedelta
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import torch
 from accelerate import PartialState
@@ -386,7 +386,7 @@ def read_shards(lines: Iterator[str], size: int) -> Iterator[list[str]]:
         yield shard
 
 
-def planned_shards(file: Iterable[bytes], plan: Plan, args: TranslationArguments) -> Iterator[list[str]]:
+def planned_shards(file: BinaryIO, plan: Plan, args: TranslationArguments) -> Iterator[list[str]]:
     """The shards of the input, each compared with what was planned; lines that were appended since are left out.
 
     Raises:

@@ -1,10 +1,12 @@
 """The recipe that scores, against the sacreBLEU command and the parts it is made of; test sets, sweeps, mistakes."""
 
+import errno
 import gzip
 import importlib.util
 import json
 import random
 import sys
+import tempfile
 from pathlib import Path
 from urllib.error import URLError
 
@@ -368,6 +370,16 @@ def test_an_earlier_evaluation_is_replaced_only_if_asked(run, files):
     with pytest.raises(SystemExit, match=r"out holds an evaluation already.*--overwrite"):
         run(*arguments, "worse.de")
     assert run(*arguments, "worse.de", "--overwrite")["systems"][0]["sacrebleu"] != first["systems"][0]["sacrebleu"]
+
+
+def test_a_directory_that_cannot_be_written_is_refused_before_any_work(run, recipe, files, monkeypatch):
+    def refuse(dir):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(recipe, "score", lambda *_: pytest.fail("the work began"))
+    with pytest.raises(SystemExit, match=r"^evaluate\.py: output_dir: cannot write into out"):
+        run("--reference", "ref.de", "--hypotheses", "better.de")
 
 
 def test_a_file_in_the_place_of_the_directory(run, files):

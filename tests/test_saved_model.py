@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import recipe_module
+from conftest import REPOSITORY, recipe_module
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 
@@ -240,6 +240,8 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
         ["evaluate.py", "--hypotheses", "{text}", "--compare", "{trap}", "--source", "{text}", "--reference", "{text}"],
         ["export.py", "--model", "{trap}", "--output", "{new}"],
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
+        ["benchmarks/decode.py", "--text", "{text}", "--model", "{trap}", "--output", "{new}"],
+        ["benchmarks/stock_trainer.py", "--like", "{like}", "--ours", "{trap}", "--output", "{new}"],
         ["train_wmt.py", "--train", "phrasebook", "--tokenizer", "{trap}", "--output_dir", "{new}"],
     ],
     ids=lambda arguments: arguments[0].rpartition("/")[2],
@@ -248,7 +250,8 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
     text = tmp_path / "text"
     text.write_text("y\n", encoding="utf-8")
     answers = io.TextIOWrapper(io.BytesIO(b"y\n" * 9))
-    places = {"trap": trap, "text": text, "folder": tmp_path, "new": tmp_path / "new"}
+    like = REPOSITORY / "recipes" / "configs" / "demo.yaml"
+    places = {"trap": trap, "text": text, "like": like, "folder": tmp_path, "new": tmp_path / "new"}
     name, *options = [argument.format(**places) for argument in arguments]
     module = recipe_module(name)
     monkeypatch.setattr(sys, "stdin", answers)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,26 @@ def write_whole(path: str | Path, text: str) -> None:
         os.fsync(file.fileno())
     temporary.replace(path)
     sync(path.parent)
+
+
+def make_directory(option: str, path: str | Path) -> Path:
+    """Make a directory unless it exists, and make sure that files can be written into it.
+
+    Args:
+        option: What the user gave it as; the message starts with it.
+        path: The directory.
+
+    Raises:
+        ValueError: It cannot be made, is a file, or cannot be written into.
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise ValueError(f"{option}: cannot write into {path} ({error.strerror}); name another directory") from None
+    return path
 
 
 def sync(path: Path) -> None:

@@ -82,7 +82,7 @@ def open_model(
     *,
     option: str = "model",
     model_type: str | None = None,
-    tokenizer_class: type = AutoTokenizer,
+    tokenizer_class: type[PreTrainedTokenizerBase] = AutoTokenizer,
     to_convert: bool = False,
     trust_remote_code: bool = False,
 ) -> SavedModel:
@@ -345,7 +345,9 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _tokenizer(name: str | Path, trust_remote_code: bool, tokenizer_class: type) -> PreTrainedTokenizerBase:
+def _tokenizer(
+    name: str | Path, trust_remote_code: bool, tokenizer_class: type[PreTrainedTokenizerBase]
+) -> PreTrainedTokenizerBase:
     try:
         return tokenizer_class.from_pretrained(name, trust_remote_code=trust_remote_code)
     except Exception as error:  # transformers and tokenizers raise nearly everything on a file that they cannot use

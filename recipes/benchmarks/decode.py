@@ -16,12 +16,14 @@ Writes `decode.md` and `decode.json` beside this script, or into `--output`; spe
 """
 
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from rich.progress import track
@@ -31,10 +33,11 @@ from transformers import MarianConfig, MarianMTModel
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.acceleration_vaswani import joined_projection
 from vaswani_transformer.arguments import COUNT, RecipeParser
-from vaswani_transformer.console import PlainConsole
+from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.evaluation import Bleu
 from vaswani_transformer.export.ctranslate2 import export_ctranslate2
+from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.incremental_vaswani import IncrementalDecoder
 from vaswani_transformer.modeling_vaswani import sinusoidal_positions
@@ -42,6 +45,7 @@ from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training.memory import keep_freed_memory
 
 
+VOCABULARY = 12000  # of the model with random weights
 BEAMS, ALPHA, OVER_SOURCE = 4, 0.6, 50
 END = 3  # ends translations of the model with random weights; no source has it
 BATCH_SIZES = (16, 32, 64, 128)
@@ -57,12 +61,18 @@ class Arguments:
     references: str | None = field(default=None, metadata={"help": "Their translations, for BLEU."})
     model: str | None = field(default=None, metadata={"help": "Directory of a trained model."})
     output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where decode.md and decode.json go."})
-    device: str = field(default="cpu", metadata={"help": '"cpu" or "cuda".'})
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata={"help": "Where to translate."})
     base_sentences: int = field(
         default=128, metadata={"interval": COUNT, "help": "Sentences for the base model, from all over the text."}
     )
     sentences: int = field(default=500, metadata={"interval": COUNT, "help": "Sentences for the trained model."})
     rounds: int = field(default=2, metadata={"interval": COUNT, "help": "How often each system translates everything."})
+
+    def __post_init__(self) -> None:
+        if find_spec("ctranslate2") is None:
+            raise ValueError('ctranslate2 is not installed; run: pip install "vaswani_transformer[export]"')
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device: there is no CUDA device; leave it out")
 
 
 @dataclass
@@ -432,26 +442,47 @@ def write(results: list[dict[str, Any]], run: dict[str, Any], output: Path) -> N
     PlainConsole(width=200).print(table)
 
 
+def read_texts(args: Arguments) -> tuple[list[str], list[str] | None]:
+    """The sentences and their references, if they are given.
+
+    Raises:
+        ValueError: The text is empty, or the references are not as many.
+        OSError: There is no such file.
+    """
+    lines = list(read_lines(Path(args.text)))
+    if not any(map(str.strip, lines)):
+        raise ValueError(f"text: there is nothing in {args.text} to translate")
+    if args.references is None:
+        return lines, None
+    references = list(read_lines(Path(args.references)))
+    if len(references) != len(lines):
+        raise ValueError(f"references: {args.references} has {len(references)} lines, but {args.text} has {len(lines)}")
+    return lines, references
+
+
 def main() -> None:
     (args,) = RecipeParser([Arguments]).parse()
     if args.device == "cpu":
         keep_freed_memory()
     torch.manual_seed(0)
-    lines = list(read_lines(Path(args.text)))
+    try:
+        lines, references = read_texts(args)
+        saved = None if args.model is None else open_model(args.model, model_type="vaswani")
+        tokenizer = VaswaniTokenizer.train(iter(lines), VOCABULARY, show_progress=False)
+        output = make_directory("output", args.output)
+    except (ValueError, OSError) as error:
+        sys.exit(f"decode.py: {one_line(error)}")
     results = []
-    tokenizer = VaswaniTokenizer.train(iter(lines), vocab_size=12000, show_progress=False)
     sources = tokenizer(spread(lines, args.base_sentences)).input_ids
     model = model_that_ends(sources[:64])
     results.append(compare("base model, random weights", model, tokenizer, sources, END, args))
-    write(results, describe_run(), Path(args.output))
-    if args.model is not None:
-        saved = open_model(args.model, model_type="vaswani")
+    write(results, describe_run(), output)
+    if saved is not None:
         model, tokenizer = saved.load(), saved.tokenizer
-        references = list(read_lines(Path(args.references))) if args.references else None
         references = references and spread(references, args.sentences)
         sources = tokenizer(spread(lines, args.sentences)).input_ids
         results.append(compare("trained model", model, tokenizer, sources, model.config.eos_token_id, args, references))
-        write(results, describe_run(), Path(args.output))
+        write(results, describe_run(), output)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ Prints, and writes as `stock_trainer.json`, target tokens a second, steps, and s
 """
 
 import json
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +34,10 @@ from transformers import (
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser
-from vaswani_transformer.console import PlainConsole
+from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.evaluation import Bleu, translate_corpus
+from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training import TimeLimit
@@ -126,15 +128,37 @@ def trainer_of(
     )
 
 
+def read_configuration(path: Path) -> dict[str, Any]:
+    """The settings of a YAML file, if they are all there that this benchmark needs.
+
+    Raises:
+        ValueError: One is not there, or the file is no YAML.
+        OSError: There is no such file.
+    """
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"like: {path} is not YAML: {error}") from None
+    needed = ("train", "test", "source_language", "target_language", "max_steps")
+    missing = [name for name in needed if not isinstance(settings, dict) or settings.get(name) is None]
+    if missing:
+        raise ValueError(f"like: {path} has no {', '.join(missing)}; name the configuration of a training")
+    return settings
+
+
 def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
-    settings = yaml.safe_load(Path(args.settings).read_text(encoding="utf-8"))
-    languages = settings["source_language"], settings["target_language"]
     set_seed(42)
-    ours = open_model(args.ours, option="ours", model_type="vaswani")
-    tokenizer = ours.tokenizer
-    encoded = encode_corpus(corpus(settings, "train"), tokenizer, *languages, settings.get("num_proc"))
-    rows, _ = clean_corpus(encoded, settings.get("max_length", 256), settings.get("max_ratio", 5.0))
+    try:
+        settings = read_configuration(Path(args.settings))
+        languages = settings["source_language"], settings["target_language"]
+        ours = open_model(args.ours, option="ours", model_type="vaswani")
+        output, tokenizer = make_directory("output", args.output), ours.tokenizer
+        test = corpus(settings, "test")
+        encoded = encode_corpus(corpus(settings, "train"), tokenizer, *languages, settings.get("num_proc"))
+        rows, _ = clean_corpus(encoded, settings.get("max_length", 256), settings.get("max_ratio", 5.0))
+    except (ValueError, OSError) as error:
+        sys.exit(f"stock_trainer.py: {one_line(error)}")
     model = untrained(ours.config, longest=1024)
     trainer = trainer_of(args, settings, model, tokenizer, rows.select_columns(["input_ids", "labels"]))
     started = time.monotonic()
@@ -143,7 +167,6 @@ def main() -> None:
     steps = trainer.state.global_step
     tokens = steps * args.batch_size * sum(rows["target_length"]) / len(rows)  # of whole epochs and a part of one
 
-    test = corpus(settings, "test")
     source, references = (list(sentences(test, [language])) for language in languages)
     model.generation_config.update(num_beams=4, max_length=512)
     started = time.monotonic()
@@ -157,8 +180,6 @@ def main() -> None:
         "translation_seconds": time.monotonic() - started,
         "bleu": Bleu().compute(predictions=translations, references=references),
     }
-    output = Path(args.output)
-    output.mkdir(parents=True, exist_ok=True)
     (output / "stock_trainer.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     table = Table("steps", "minutes", "target tokens/s", "sacreBLEU", title="MarianMTModel in Seq2SeqTrainer")
     score = results["bleu"]["score"]

@@ -15,12 +15,13 @@ memory. Writes `table1.md`, `table1.json` and `table1.png` beside this script, o
 import ctypes
 import json
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from matplotlib.figure import Figure
@@ -30,7 +31,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from vaswani_transformer.arguments import COUNT, RecipeParser
-from vaswani_transformer.console import PlainConsole
+from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.modeling_vaswani import eager_attention_forward
 from vaswani_transformer.restricted_vaswani import restricted_attention_forward
@@ -54,8 +56,10 @@ Layer = Callable[[], torch.Tensor]
 class Arguments:
     """Sizes, and where the results go."""
 
-    device: str = field(default="cpu", metadata={"help": '"cpu" or "cuda".'})
-    dtype: str = field(default="float32", metadata={"help": "Type to compute in."})
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata={"help": "Where to compute."})
+    dtype: Literal["float32", "bfloat16", "float16"] = field(
+        default="float32", metadata={"help": "Type to compute in."}
+    )
     max_length: int = field(
         default=4096, metadata={"interval": COUNT, "help": "Largest n; the others are its halves, five sizes in all."}
     )
@@ -67,6 +71,8 @@ class Arguments:
     output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where the results go."})
 
     def __post_init__(self) -> None:
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device: there is no CUDA device; leave it out")
         if self.max_length < 32 or self.max_width < 8 * HEADS:
             raise ValueError(f"max_length, max_width: must be at least 32 and {8 * HEADS}")
 
@@ -200,7 +206,6 @@ def compare(args: Arguments, n: int, d: int) -> dict[str, Any]:
 
 
 def write(results: dict[str, Any], output: Path) -> None:
-    output.mkdir(parents=True, exist_ok=True)
     (output / "table1.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     (output / "table1.md").write_text(as_markdown(results), encoding="utf-8")
     plot(results, output / "table1.png")
@@ -270,8 +275,12 @@ def show(results: dict[str, Any]) -> None:
 
 def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
+    try:
+        output = make_directory("output", args.output)
+    except ValueError as error:
+        sys.exit(f"table1.py: {one_line(error)}")
     results = measure(args)
-    write(results, Path(args.output))
+    write(results, output)
     show(results)
 
 

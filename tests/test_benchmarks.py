@@ -1,0 +1,72 @@
+"""The benchmarks check what they are given before they work: minutes of it, and a result, were lost otherwise."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY, recipe_module
+
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    path = tmp_path / "text.en"
+    path.write_text("".join(english + "\n" for english, _ in phrasebook("validation")[:20]), encoding="utf-8")
+    (tmp_path / "short.de").write_text("Ein Satz.\n", encoding="utf-8")
+    (tmp_path / "empty.en").write_text("\n \n", encoding="utf-8")
+    return path
+
+
+DECODE = ("decode", "--text", "{folder}/text.en")
+STOCK = ("stock_trainer", "--ours", "{model}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (DECODE, r"vocab_size: the corpus supports only \d+ entries, not 12000"),
+        ((*DECODE, "--references", "{folder}/short.de"), r"references: .*short\.de has 1 lines, but .*text\.en has 20"),
+        ((*DECODE, "--references", "{folder}/none"), "none"),
+        ((*DECODE, "--model", "{folder}"), r"model: .* has no config\.json|model: .* has no weights"),
+        ((*DECODE, "--device", "cuda"), "device: there is no CUDA device"),
+        (("decode", "--text", "{folder}/empty.en"), "text: there is nothing in .* to translate"),
+        (("decode", "--text", "{folder}/none.en"), "none.en"),
+        ((*STOCK, "--like", "{folder}/none.yaml"), "none.yaml"),
+        ((*STOCK, "--like", "{folder}/text.en"), "like: .* has no train, test, .*; name the configuration"),
+        ((*STOCK, "--like", "{demo}", "--output", "{folder}/text.en"), "output: cannot write into .*text.en"),
+        (("table1", "--output", "{folder}/text.en/below"), "output: cannot write into .*below"),
+        (("table1", "--device", "cuda"), "device: there is no CUDA device"),
+        (("table1", "--dtype", "float33"), "dtype"),
+    ],
+)
+def test_what_is_wrong_is_said_before_the_work(arguments, message, text, saved_model, tmp_path, monkeypatch):
+    name, *options = arguments
+    if name == "decode":
+        pytest.importorskip("ctranslate2")
+    places = {"folder": tmp_path, "model": saved_model, "demo": REPOSITORY / "recipes" / "configs" / "demo.yaml"}
+    module = recipe_module(f"benchmarks/{name}.py")
+    for work in ("model_that_ends", "measure", "untrained"):
+        monkeypatch.setattr(module, work, lambda *_: pytest.fail("the work began"), raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *(option.format(**places) for option in options)])
+    with pytest.raises(SystemExit, match=message) as caught:
+        module.main()
+    assert str(caught.value.code).startswith(f"{name}.py: ")
+    assert len(str(caught.value.code).splitlines()) == 1
+
+
+def test_the_output_of_decode_is_made_before_the_work(text, tmp_path, monkeypatch):
+    pytest.importorskip("ctranslate2")
+    module = recipe_module("benchmarks/decode.py")
+    monkeypatch.setattr(module, "VOCABULARY", 300)
+    output = tmp_path / "new" / "folder"
+
+    def work(sources):
+        assert output.is_dir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "model_that_ends", work)
+    monkeypatch.setattr(sys, "argv", ["decode.py", "--text", str(text), "--output", str(output)])
+    with pytest.raises(KeyboardInterrupt):
+        module.main()
