@@ -75,6 +75,11 @@ from vaswani_transformer.training import (
 )
 
 
+# Far beyond any model of this kind, so that a misprint is refused before memory is asked for.
+SIZE = Interval(minimum=1, maximum=2**16)
+LAYERS = Interval(minimum=1, maximum=1000)
+
+
 @dataclass
 class DataArguments(PreparationArguments):
     """Corpora, cleaning and vocabulary (5.1)."""
@@ -97,15 +102,15 @@ class ModelArguments:
     """The model (3): a row of Table 3, and what to change of it."""
 
     variant: str = field(default="base", metadata={"help": "Row of Table 3, such as base, big or B-dk16."})
-    d_model: int | None = field(default=None, metadata={"interval": COUNT, "help": "Width of the model."})
+    d_model: int | None = field(default=None, metadata={"interval": SIZE, "help": "Width of the model."})
     d_ff: int | None = field(
-        default=None, metadata={"interval": COUNT, "help": "Width of the inner feed-forward layer."}
+        default=None, metadata={"interval": SIZE, "help": "Width of the inner feed-forward layer."}
     )
-    num_heads: int | None = field(default=None, metadata={"interval": COUNT, "help": "Attention heads."})
-    d_k: int | None = field(default=None, metadata={"interval": COUNT, "help": "Width of a head's queries and keys."})
-    d_v: int | None = field(default=None, metadata={"interval": COUNT, "help": "Width of a head's values."})
-    encoder_layers: int | None = field(default=None, metadata={"interval": COUNT, "help": "Encoder layers."})
-    decoder_layers: int | None = field(default=None, metadata={"interval": COUNT, "help": "Decoder layers."})
+    num_heads: int | None = field(default=None, metadata={"interval": SIZE, "help": "Attention heads."})
+    d_k: int | None = field(default=None, metadata={"interval": SIZE, "help": "Width of a head's queries and keys."})
+    d_v: int | None = field(default=None, metadata={"interval": SIZE, "help": "Width of a head's values."})
+    encoder_layers: int | None = field(default=None, metadata={"interval": LAYERS, "help": "Encoder layers."})
+    decoder_layers: int | None = field(default=None, metadata={"interval": LAYERS, "help": "Decoder layers."})
     dropout: float | None = field(default=None, metadata={"interval": SHARE, "help": "Residual dropout (5.4)."})
     label_smoothing: float | None = field(
         default=None, metadata={"interval": SHARE, "help": "Epsilon of the smoothed target (5.4)."}

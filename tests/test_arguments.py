@@ -283,3 +283,8 @@ def test_a_dataclass_checks_its_own_values():
     check_values(Options(share=0.9))
     with pytest.raises(ValueError, match=r"^share: must be at least 0 and below 1, is nan$"):
         check_values(Options(share=math.nan))
+
+
+@pytest.mark.parametrize("option", ["d_model=1000000000", "d_k=70000", "encoder_layers=100000"])
+def test_a_model_that_no_memory_holds_is_refused(parsers, option):
+    assert f"{option.split('=')[0]}: must be at least 1 and at most" in outcome(parsers["train_wmt.py"], f"--{option}")
