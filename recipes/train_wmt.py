@@ -340,10 +340,13 @@ def fit_to_data(config: VaswaniConfig, data: TrainingData) -> None:
     if config.position_encoding != "learned":
         return
     table = config.max_position_embeddings
-    for split, encoded in data.encoded.items():  # training leaves out what is over-long
+    for split, encoded in {"train": data.train, **data.encoded}.items():
         longest = max(max(encoded[column][:]) for column in ("source_length", "target_length"))
         if longest > table:
-            raise ValueError(f"position_encoding: {split} has a sentence of {longest} tokens, a learned table {table}")
+            advice = f"lower max_length to {table}" if split == "train" else "shorten it"
+            raise ValueError(
+                f"position_encoding: {split} has a sentence of {longest} tokens, a learned table {table}; {advice}"
+            )
 
 
 def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:

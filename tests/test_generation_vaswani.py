@@ -214,6 +214,59 @@ def test_limits_given_by_hand_win(model):
     assert model.generate(batch, **options).shape[1] == 1 + 6 + 50
 
 
+def lengths_of(output: torch.Tensor) -> list[int]:
+    return output[:, 1:].ne(0).sum(-1).tolist()
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("stored", [{"max_length": 9}, {"max_new_tokens": 4}])
+def test_the_nearest_limit_wins(model, stored, beams, caplog):
+    """A keyword before the given configuration, that before the model's; in one place, a fixed limit before others."""
+    batch, options = as_batch([[7, 8, 9, 1], [7, 1]]), {"logits_processor": forbid_eos(model)}
+    model.generation_config.num_beams = beams
+    model.generation_config.update(**stored)
+    fixed = stored.get("max_new_tokens", 8)
+    assert lengths_of(model.generate(batch, **options)) == [fixed, fixed]
+    assert lengths_of(model.generate(batch, max_new_tokens_over_source=2, **options)) == [6, 4]
+    over = GenerationConfig(num_beams=beams, max_new_tokens_over_source=2)
+    assert lengths_of(model.generate(batch, over, **options)) == [6, 4]
+    assert lengths_of(model.generate(batch, GenerationConfig(num_beams=beams), **options)) == [fixed, fixed]
+    assert lengths_of(model.generate(batch, over, max_new_tokens=3, **options)) == [3, 3]
+    both = GenerationConfig(num_beams=beams, max_new_tokens_over_source=2, max_new_tokens=3)
+    assert lengths_of(model.generate(batch, both, **options)) == [3, 3]
+    assert lengths_of(model.generate(batch, both, max_new_tokens_over_source=1, **options)) == [5, 3]
+    assert lengths_of(model.generate(batch, max_new_tokens_over_source=1, max_new_tokens=2, **options)) == [2, 2]
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, "5"])
+def test_limits_that_cannot_be_are_refused(model, value):
+    with pytest.raises(ValueError, match="max_new_tokens_over_source: must be an integer of at least 0"):
+        model.generate(torch.tensor([[5, 1]]), max_new_tokens_over_source=value)
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("as_object", [False, True])
+def test_every_sentence_is_forced_to_end_at_its_own_limit(model, beams, as_object):
+    sources = [[7, 8, 9, 4, 5, 1], [7, 1], [3, 4, 1], [1]]
+    settings = {"num_beams": beams, "max_new_tokens_over_source": 2, "forced_eos_token_id": EOS}
+    given = {"generation_config": GenerationConfig(**settings)} if as_object else settings
+    options = {**given, "logits_processor": forbid_eos(model)}
+    output = model.generate(as_batch(sources), **options)
+    for row, source in zip(output.tolist(), sources, strict=True):
+        assert row.index(EOS) == len(source) + 2
+        assert not any(row[row.index(EOS) + 1 :])
+        alone = model.generate(torch.tensor([source]), **options)[0].tolist()
+        assert alone == row[: len(alone)]
+
+
+def test_prefix_without_tokens_is_refused(model):
+    for beams in (1, 4):
+        with pytest.raises(ValueError, match="decoder_input_ids: has no tokens; leave it out, or begin with the start"):
+            model.generate(
+                torch.tensor([[5, 1]]), decoder_input_ids=torch.empty(1, 0, dtype=torch.long), num_beams=beams
+            )
+
+
 def test_prefix_does_not_count_as_generated(model):
     batch = torch.tensor([[7, 8, 1]])
     output = model.generate(
@@ -245,6 +298,8 @@ def test_learned_positions_end_generation_at_the_end_of_the_table(config):
     model = VaswaniForConditionalGeneration(config).eval()
     output = model.generate(torch.tensor([[7, 8, 9, 1]]), logits_processor=forbid_eos(model))
     assert output.shape[1] == 8 + 1  # the last token is never fed
+    with pytest.raises(ValueError, match="decoder_input_ids: 9 tokens exceed the learned position table of 8"):
+        model.generate(torch.tensor([[7, 1]]), decoder_input_ids=torch.tensor([[0, *range(3, 11)]]))
 
 
 def test_source_may_be_given_as_embeddings_or_encoded(model):

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import REPOSITORY
+from conftest import REPOSITORY, recipe_module
+from datasets import Dataset
 from helpers import run_python, run_ranks
 from huggingface_hub import ModelCard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
+from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.preparation import TrainingData
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
@@ -315,6 +318,17 @@ def test_sentence_beyond_a_learned_table(error, monkeypatch, tmp_path):
 def test_a_file_in_place_of_a_directory(error, corpus, option):
     for name in ("train.en", "train.en/below"):
         assert f"{option}: {corpus / 'train.en'} is not a directory" in error(**{option: str(corpus / name)})
+
+
+def test_long_training_sentence_beyond_a_learned_table(tokenizer):
+    lengths = Dataset.from_dict({"source_length": [3, 8], "target_length": [9, 4]})
+    config = VaswaniConfig(position_encoding="learned", max_position_embeddings=8)
+    data = TrainingData(tokenizer, train=lengths, cleaning={}, text={}, encoded={})
+    message = "position_encoding: train has a sentence of 9 tokens, a learned table 8; lower max_length to 8"
+    with pytest.raises(ValueError, match=message):
+        recipe_module("train_wmt.py").fit_to_data(config, data)
+    config.max_position_embeddings = 9
+    recipe_module("train_wmt.py").fit_to_data(config, data)
 
 
 def test_nothing_to_resume(error):

@@ -3,6 +3,7 @@ input length + 50 tokens of output."""
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformers.generation.logits_process import (
     ForcedEOSTokenLogitsProcessor,
     InfNanRemoveLogitsProcessor,
     LogitNormalization,
+    LogitsProcessor,
     LogitsProcessorList,
     MinLengthLogitsProcessor,
     MinNewTokensLengthLogitsProcessor,
@@ -57,8 +59,9 @@ def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
     """What section 6.1 decodes with: beam 4, alpha = 0.6, at most 50 tokens more than the source has.
 
     `length_penalty_type` is "gnmt", `score = log P / ((5 + |Y|) / 6)^alpha`, or "transformers",
-    `score = log P / |Y|^alpha`; |Y| counts EOS in both. `max_new_tokens_over_source` limits each sentence on its own,
-    unless `max_new_tokens` or `max_length` is given.
+    `score = log P / |Y|^alpha`; |Y| counts EOS in both. `max_new_tokens_over_source` limits each sentence on its own. A
+    keyword of `generate` wins over the configuration given to it, and that over the model's; `max_new_tokens` or
+    `max_length` wins over a `max_new_tokens_over_source` of the same place.
     """
     return GenerationConfig(
         num_beams=4,
@@ -77,6 +80,30 @@ def length_penalty(length: torch.Tensor | int, alpha: float, penalty_type: str) 
     """What a hypothesis's log-probability is divided by: `((5 + |Y|) / 6)^alpha` of Wu et al. (2016), equation 14, or
     transformers' `|Y|^alpha`; `length`, |Y|, counts EOS."""
     return ((5.0 + length) / 6.0) ** alpha if penalty_type == "gnmt" else (1.0 * length) ** alpha
+
+
+class EndPerSentence(LogitsProcessor):
+    """Forces an end of sentence on the last token that each sentence may generate.
+
+    Args:
+        limits: `[batch]` tokens that each sentence may generate, EOS included.
+        prefix_length: Tokens that the decoder was given, its start token included.
+        tokens: Id, or ids, of which one is forced.
+    """
+
+    def __init__(self, limits: torch.Tensor, prefix_length: int, tokens: int | list[int]) -> None:
+        self.limits, self.prefix_length, self.tokens = limits, prefix_length, tokens
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        limits = self.limits.repeat_interleave(input_ids.shape[0] // self.limits.shape[0]).to(scores.device)
+        is_last = (input_ids.shape[1] - self.prefix_length >= limits - 1).unsqueeze(-1)  # [rows, 1]
+        forced = torch.full_like(scores, -math.inf)  # [rows, vocabulary]
+        forced[:, self.tokens] = 0.0
+        return torch.where(is_last, forced, scores)
+
+    def keep(self, sentences: torch.Tensor) -> None:
+        """Go on with these sentences, in this order."""
+        self.limits = self.limits.to(sentences.device)[sentences]
 
 
 class LengthPerSentence(StoppingCriteria):
@@ -217,7 +244,7 @@ class BeamSearch:
         self.step_scores: tuple[torch.Tensor, ...] = ()
         self.step_logits: tuple[torch.Tensor, ...] = ()
         # What sees or shows whole steps must find every sentence in its place.
-        others = any(type(processor) not in _OF_ONE_HYPOTHESIS for processor in processors)
+        others = any(type(processor) not in (*_OF_ONE_HYPOTHESIS, EndPerSentence) for processor in processors)
         self.may_leave = not (others or self.criteria or self.keeps_scores or self.keeps_logits)
         self._start([rule for rule in criteria if isinstance(rule, limits)])
 
@@ -361,6 +388,9 @@ class BeamSearch:
         places = torch.tensor(order, device=self.sentences.device)
         self.live, self.finished = self.live.of(places), self.finished.of(places)
         self.sentences, self.limits = self.sentences[places], self.limits[places]
+        for processor in self.processors:
+            if isinstance(processor, EndPerSentence):
+                processor.keep(places)
         self.last_tokens, self.parents = self.last_tokens[places], self.parents[places]
         self.stopped = [False] * remaining
 
@@ -397,6 +427,23 @@ class BeamSearch:
         )
 
 
+def tokens_over_source(*places: Mapping[str, Any]) -> int | None:
+    """`max_new_tokens_over_source` of the first place that limits the length; None if that has a fixed limit.
+
+    Raises:
+        ValueError: It is negative, or no integer.
+    """
+    for place in places:
+        if place.get("max_new_tokens") is not None or place.get("max_length") is not None:
+            return None
+        tokens = place.get("max_new_tokens_over_source")
+        if tokens is not None:
+            if not isinstance(tokens, int) or tokens < 0:
+                raise ValueError(f"max_new_tokens_over_source: must be an integer of at least 0, is {tokens!r}")
+            return tokens
+    return None
+
+
 class VaswaniGenerationMixin(GenerationMixin):
     """`generate` of transformers, decoding as the paper does unless told otherwise."""
 
@@ -414,7 +461,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         Without `attention_mask`, padding is recognised by its id. With beams, it is searched by `BeamSearch`.
 
         Raises:
-            ValueError: There is no source, or `length_penalty_type` is unknown.
+            ValueError: There is no source, `decoder_input_ids` has no tokens or more than a learned position table,
+                `length_penalty_type` is unknown, or `max_new_tokens_over_source` is negative or no integer.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None and ids.dim() == 2 and kwargs.get("attention_mask") is None:
@@ -430,24 +478,33 @@ class VaswaniGenerationMixin(GenerationMixin):
             return next((value for value in places if value is not None), None)
 
         prefix_length = self._prefix_length(kwargs.get("decoder_input_ids"), setting("decoder_start_token_id"))
-        over_source = setting("max_new_tokens_over_source")
+        given = {} if generation_config is None else vars(generation_config)
+        over_source = tokens_over_source(kwargs, given, vars(self.generation_config))
         kwargs.pop("max_new_tokens_over_source", None)
-        if over_source is not None and setting("max_new_tokens") is None and setting("max_length") is None:
+        if over_source is not None:
             limits = self._limits(over_source, prefix_length, kwargs)
             criterion = LengthPerSentence(limits, prefix_length)
             stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), criterion])
+            forced = setting("forced_eos_token_id")
+            if forced is not None:
+                end = EndPerSentence(limits, prefix_length, forced)
+                logits_processor = LogitsProcessorList([*(logits_processor or []), end])
             longest = int(limits.max())
             if generation_config is None:
-                kwargs["max_new_tokens"] = longest
+                kwargs |= {"max_new_tokens": longest, "max_length": None}
             else:  # transformers deprecates giving both an object and keywords
                 generation_config = copy.deepcopy(generation_config)
-                generation_config.max_new_tokens = longest
+                generation_config.max_new_tokens, generation_config.max_length = longest, None
+                for name in ("max_new_tokens", "max_length"):
+                    kwargs.pop(name, None)
         return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
 
     def _prefix_length(self, prefix: torch.Tensor | None, start: int) -> int:
         """Tokens that the decoder is given, with the start token, which transformers puts there if none has it."""
         if prefix is None:
             return 1
+        if not prefix.shape[1]:
+            raise ValueError(f"decoder_input_ids: has no tokens; leave it out, or begin with the start token {start}")
         has_start = prefix[:, 0].eq(start).any()
         return prefix.shape[1] + int(not has_start)
 
@@ -462,9 +519,14 @@ class VaswaniGenerationMixin(GenerationMixin):
                     raise ValueError("generate needs a source: input_ids, inputs_embeds or encoder_outputs")
                 states = kwargs["encoder_outputs"][0]
             lengths = torch.full((states.shape[0],), states.shape[1], device=states.device)
-        limits = lengths + over_source
+        limits = (lengths + over_source).clamp(min=1)
         if getattr(self.config, "position_encoding", None) == "learned":
-            limits = limits.clamp(max=self.config.max_position_embeddings + 1 - prefix_length)
+            table = self.config.max_position_embeddings
+            if prefix_length > table:
+                raise ValueError(
+                    f"decoder_input_ids: {prefix_length} tokens exceed the learned position table of {table}"
+                )
+            limits = limits.clamp(max=table + 1 - prefix_length)
         return limits
 
     def _beam_search(
