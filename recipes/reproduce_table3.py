@@ -18,7 +18,6 @@ and seeds that are finished.
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -35,8 +34,6 @@ import yaml
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from train_wmt import DataArguments, ModelArguments, RecipeTrainingArguments
-from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import get_last_checkpoint
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, SEED, RecipeParser
@@ -54,6 +51,7 @@ from vaswani_transformer.evaluation.table3 import (
 )
 from vaswani_transformer.files import read_json, write_whole
 from vaswani_transformer.hub import describe_run
+from vaswani_transformer.training.run_directory import RECORD_NAME
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
@@ -279,7 +277,7 @@ def start(job: Job, args: SweepArguments, prepared: str, variables: dict[str, st
         "variant": job.row,
         **scaled_sizes(job.row, args.width, args.depth),
         "seed": job.seed,
-        "resume": remove_damaged(job.directory),
+        "resume": (job.directory / RECORD_NAME).exists(),
     }
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     with job.log.open("ab") as log:
@@ -292,17 +290,6 @@ def start(job: Job, args: SweepArguments, prepared: str, variables: dict[str, st
             start_new_session=True,
             pass_fds=[lock],
         )
-
-
-def remove_damaged(directory: Path) -> bool:
-    """Remove the checkpoints that were not written to the end, and tell whether there is another to go on from."""
-    while checkpoint := get_last_checkpoint(str(directory)):
-        if read_json(Path(checkpoint, TRAINER_STATE_NAME)) is not None:  # it is written last
-            return True
-        shutil.rmtree(checkpoint)
-    for weights in directory.glob("model*.safetensors"):  # without a checkpoint they are of no use
-        weights.unlink()
-    return False
 
 
 def outcome(job: Job, status: int) -> str:

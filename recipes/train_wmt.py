@@ -16,9 +16,10 @@ The output directory then holds the averaged model, its tokenizer, its model car
 import json
 import os
 import sys
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ from vaswani_transformer.training import (
     join_process_group,
     keep_freed_memory,
     leave_process_group,
-    newest_complete_checkpoint,
 )
+from vaswani_transformer.training.run_directory import check_data, describe_settings, open_run
 
 
 # Far beyond any model of this kind, so that a misprint is refused before memory is asked for.
@@ -125,7 +126,15 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`."""
 
     output_dir: str | None = field(default="runs/model", metadata={"help": "Where everything is written."})
-    resume: bool = field(default=False, metadata={"help": "Go on from the last checkpoint in output_dir."})
+    resume: bool = field(
+        default=False,
+        metadata={
+            "help": "Go on from the newest complete checkpoint in output_dir, or from the beginning if there is none "
+            "yet. The training must be the same; what may change: max_steps, num_train_epochs, max_minutes, the number "
+            "of processes, gradient_accumulation_steps, average_last, validation and test, and how it is logged, "
+            "evaluated, saved and pushed."
+        },
+    )
     warmup_steps: float = field(
         default=4000,
         metadata={
@@ -168,6 +177,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         super().__post_init__()
 
 
+MODEL_SETTINGS = [each.name for each in fields(ModelArguments) if each.name != "variant"]
 # Those that transformers does not count among the available ones even where they are.
 UNLISTED_TRACKERS = ("azure_ml", "flyte")
 REPORTED_SETTINGS = (
@@ -187,30 +197,39 @@ REPORTED_SETTINGS = (
 def main() -> None:
     data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
     try:
-        with Watchdog("train_wmt.py", args.ddp_timeout) as watchdog:
-            run(data_args, model_args, args, watchdog)
+        with Watchdog("train_wmt.py", args.ddp_timeout) as watchdog, ExitStack() as until_the_end:
+            run(data_args, model_args, args, watchdog, until_the_end)
     except DivergenceError as error:  # on all ranks at the same step
         sys.exit(f"train_wmt.py: {error}" if PartialState().is_main_process else 1)
     leave_process_group()
 
 
 def run(
-    data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments, watchdog: Watchdog
+    data_args: DataArguments,
+    model_args: ModelArguments,
+    args: RecipeTrainingArguments,
+    watchdog: Watchdog,
+    until_the_end: ExitStack,
 ) -> None:
     try:
         require_trackers(args)
-        checkpoint = checkpoint_to_resume(args)
         config = configure_model(model_args)
         config.source_language, config.target_language = data_args.source_language, data_args.target_language
         schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
         averaging = CheckpointAveraging(args.average_last, args.save_minutes)
         averaging.check(args)
         limits = [] if args.max_minutes is None else [TimeLimit(args.max_minutes)]
+        output_dir, model = Path(args.output_dir), {name: getattr(config, name) for name in MODEL_SETTINGS}
+        describe = partial(describe_settings, data_args, model, args)
+        require_directory("output_dir", output_dir)
+        checkpoint = until_the_end.enter_context(open_run(output_dir, describe, args.resume))
+        require_more_steps(args, checkpoint)
         if args.push_to_hub:
             args.hub_model_id = repository(args)
         set_seed(args.seed)
         with args.main_process_first(local=False, desc="preparing the data"):
             data = load_data(data_args, args.output_dir, checkpoint)
+        check_data(output_dir, data)
         fit_to_data(config, data)
         trainer = VaswaniTrainer(
             VaswaniForConditionalGeneration(config),
@@ -277,23 +296,10 @@ def require_trackers(args: RecipeTrainingArguments) -> None:
             raise ValueError(f"report_to: {name} is not installed; install it, or choose another tracker, or none")
 
 
-def checkpoint_to_resume(args: RecipeTrainingArguments) -> str | None:
-    """The checkpoint to go on from, if asked to; a directory with another run in it is left alone."""
-    directory = Path(args.output_dir)
-    require_directory("output_dir", directory)
-    if args.resume:
-        checkpoint = newest_complete_checkpoint(directory)
-        if checkpoint is None:
-            raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
-        steps = int(checkpoint.name.rpartition("-")[2])
-        if 0 < args.max_steps <= steps <= scored_steps(directory):
-            raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
-        return str(checkpoint)
-    # The other processes may come late, when the main one has begun to write.
-    traces = [*directory.glob("checkpoint-*"), *directory.glob("model*.safetensors")]
-    if PartialState().is_main_process and traces:
-        raise ValueError(f"output_dir: {directory} already holds a run; choose another, or go on with --resume")
-    return None
+def require_more_steps(args: RecipeTrainingArguments, checkpoint: Path | None) -> None:
+    directory, steps = Path(args.output_dir), 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
+    if 0 < args.max_steps <= steps <= scored_steps(directory):
+        raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
 
 
 def scored_steps(directory: Path) -> int:
@@ -302,7 +308,7 @@ def scored_steps(directory: Path) -> int:
     return results["training"]["steps"] if results else 0
 
 
-def load_data(data_args: DataArguments, output_dir: str, checkpoint: str | None) -> TrainingData:
+def load_data(data_args: DataArguments, output_dir: str, checkpoint: Path | None) -> TrainingData:
     """The corpora, which the main process prepares: in the directory given for it, or in the cache of datasets."""
     if data_args.prepared is None:
         return load_corpora(data_args, output_dir, train_tokenizer=checkpoint is None)
@@ -364,7 +370,7 @@ def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
     )
 
 
-def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: str | None) -> dict[str, Any]:
+def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: Path | None) -> dict[str, Any]:
     """Train, leave the average in the trainer's model, and return what there is to report."""
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
@@ -372,7 +378,7 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: s
     if trainer.args.use_cpu:
         keep_freed_memory()
     if not finish(trainer, checkpoint):
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     return {
         "seconds": trainer.totals.seconds,
         "cost": cost(trainer),
@@ -382,15 +388,15 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: s
         "padding_share": trainer.batch_sampler.padding_share,
         "processes": trainer.args.world_size,
         "averaged": [directory.name for directory in averaging.averaged],
-        "resumed_from": None if checkpoint is None else Path(checkpoint).name,
+        "resumed_from": None if checkpoint is None else checkpoint.name,
     }
 
 
-def finish(trainer: VaswaniTrainer, checkpoint: str | None) -> bool:
+def finish(trainer: VaswaniTrainer, checkpoint: Path | None) -> bool:
     """End a training whose checkpoint is of its last step as `train` would have, which itself would train on."""
     if checkpoint is None:
         return False
-    state, args = TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME))), trainer.args
+    state, args = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)), trainer.args
     seconds = TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
     out_of_time = args.max_minutes is not None and seconds >= 60 * args.max_minutes
     if not (0 < args.max_steps <= state.global_step or out_of_time):

@@ -268,3 +268,25 @@ def test_the_best_checkpoint_and_those_of_another_training_stay(finished: Any, t
     state = json.loads((tmp_path / "checkpoint-8" / "trainer_state.json").read_text(encoding="utf-8"))
     assert trainer.state.best_model_checkpoint == state["best_model_checkpoint"] == str(tmp_path / "checkpoint-2")
     assert names(tmp_path) == ["checkpoint-100", "checkpoint-2", "checkpoint-8"]
+
+
+# The finished model.
+
+
+def test_an_interrupted_save_leaves_the_earlier_model(
+    copied: Path, train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = train(copied, True, max_steps=7)
+    trainer.save_model()
+    files = {path.name: path.read_bytes() for path in copied.iterdir() if path.is_file()}
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= files.keys()
+    trainer.model.get_input_embeddings().weight.data += 1
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.processing_class, "save_pretrained", lambda *_: pytest.fail("interrupted"))
+        with pytest.raises(pytest.fail.Exception, match="interrupted"):
+            trainer.save_model()
+    assert {path.name: path.read_bytes() for path in copied.iterdir() if path.is_file()} == files
+    trainer.save_model()
+    saved = VaswaniForConditionalGeneration.from_pretrained(copied)
+    assert_equal(saved, trainer.model.state_dict())
+    assert "_incomplete" not in names(copied)

@@ -19,6 +19,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.preparation import TrainingData
+from vaswani_transformer.training.run_directory import locked
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
@@ -145,7 +146,19 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     assert f"output_dir: {directory} already holds a run" in error()
     assert (directory / "model.safetensors").read_bytes() == before
 
-    resumed = run(settings, tmp_path, "--resume")
+    other = error("--resume", "--vocab_size", "300", "--seed", "7", "--target_language", "fr", "--d_model", "32")
+    assert f"output_dir: {directory} holds another training; it differs in target_language (de then, fr now)" in other
+    for difference in ("vocab_size (320 then, 300 now)", "seed (42 then, 7 now)", "d_model (16 then, 32 now)"):
+        assert difference in other
+    weights = directory / "checkpoint-2" / "model.safetensors"
+    saved = weights.read_bytes()
+    weights.write_bytes(saved[:-1] + bytes([saved[-1] ^ 1]))
+    assert f"holds no complete checkpoint to resume from; to start from the beginning, delete {directory}" in error(
+        "--resume"
+    )
+    weights.write_bytes(saved)
+
+    resumed = run(settings, tmp_path, "--resume", "--logging_steps", "2")
     assert resumed.returncode == 0, resumed.stderr
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
     assert results["training"]["steps"] == 4
@@ -331,8 +344,24 @@ def test_long_training_sentence_beyond_a_learned_table(tokenizer):
     recipe_module("train_wmt.py").fit_to_data(config, data)
 
 
-def test_nothing_to_resume(error):
-    assert "holds no checkpoint to resume from" in error("--resume")
+def test_nothing_to_resume(error, settings):
+    assert "holds no checkpoint to resume from; leave out --resume" in error("--resume")
+    assert not Path(settings["output_dir"]).exists()
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", "tokenizer.json", "model.safetensors", "checkpoint-7"])
+def test_files_of_something_else_are_not_overwritten(error, settings, name):
+    directory = Path(settings["output_dir"])
+    directory.mkdir()
+    (directory / name).write_text("mine", encoding="utf-8")
+    assert f"output_dir: {directory} already holds {name}, which is not of a training" in error()
+    assert [(path.name, path.read_text(encoding="utf-8")) for path in directory.iterdir()] == [(name, "mine")]
+
+
+def test_two_trainings_do_not_share_a_directory(error, settings):
+    directory = Path(settings["output_dir"])
+    with locked(directory):
+        assert f"output_dir: another training is at work in {directory}" in error("--seed", "7")
 
 
 def test_configuration_file_that_is_missing_or_no_mapping(monkeypatch, capsys, tmp_path):

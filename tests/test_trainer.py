@@ -30,7 +30,12 @@ from packaging.version import Version
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DataCollatorForSeq2Seq, TrainerState
 
-from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import (
+    CheckpointAveraging,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniTokenizer,
+)
 from vaswani_transformer.training import TimeLimit, VaswaniTrainer, VaswaniTrainingArguments, keep_freed_memory
 from vaswani_transformer.training.checkpoints import Manifest
 

@@ -1,11 +1,15 @@
-"""Files that are replaced atomically, and their digests."""
+"""Files that are replaced atomically, their digests, and comparison with what was recorded."""
 
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
 def write_whole(path: str | Path, text: str) -> None:
@@ -75,3 +79,27 @@ def require_directory(option: str, path: Path) -> None:
             if not part.is_dir():
                 raise NotADirectoryError(f"{option}: {part} is not a directory; name a directory")
             return
+
+
+def differences(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
+    """The entries that both mappings have and that differ, each as "name (X then, Y now)".
+
+    An entry that describes a file, with its "file" and "sha256", is compared by its digest and shown by its name.
+    """
+    return [
+        f"{name} ({_shown(before[name])} then, {_shown(value)} now)"
+        for name, value in now.items()
+        if name in before and _content(before[name]) != _content(value)
+    ]
+
+
+def _content(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_content(each) for each in value]
+    return value["sha256"] if isinstance(value, dict) and "sha256" in value else value
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, list):
+        return " ".join(_shown(each) for each in value)
+    return str(value.get("file", value.get("name", value)) if isinstance(value, dict) else value)

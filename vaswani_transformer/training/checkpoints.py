@@ -5,6 +5,7 @@ OUTPUT_DIR/checkpoint-N/                complete, with `manifest.json`: size and
 """
 
 import json
+import platform
 import re
 import shutil
 from collections.abc import Iterable
@@ -143,13 +144,15 @@ def find_reason_not_to_resume(directory: str | Path) -> str | None:
             files = Manifest.load(Path(directory)).files
             needed = (name for name in (TRAINER_STATE_NAME, SCHEDULER_NAME) if name not in files)
             reason = next((f"was saved without {name} (save_only_model)" for name in needed), None)
+        elif not PartialState().is_main_process:
+            reason += f" on {platform.node()}"
     return first_of_any_rank(reason)
 
 
 def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
     """The newest checkpoint to resume from, or None. Collective; later ones are named in a warning and skipped."""
-    directories = on_main_process(lambda: [*list_checkpoints(output_dir).values()])
-    for directory in reversed(directories):
+    names = on_main_process(lambda: [directory.name for directory in list_checkpoints(output_dir).values()])
+    for directory in (Path(output_dir, name) for name in reversed(names)):
         reason = find_reason_not_to_resume(directory)
         if reason is None:
             return directory
@@ -203,6 +206,17 @@ def surplus_checkpoints(output_dir: Path, limit: int | None, step: int, needed: 
     return deletable[: max(0, len(found) - limit)]
 
 
+def move_files(source: Path, target: Path) -> None:
+    """Move files into a directory, where each replaces one of its name atomically; weights come last."""
+    files = [path for path in source.rglob("*") if path.is_file()]
+    for path in sorted(files, key=lambda path: (path.suffix == ".safetensors", path)):
+        sync(path)
+        destination = target / path.relative_to(source)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(destination)
+    sync(target)
+
+
 @runtime_checkable
 class NeedsCheckpoints(Protocol):
     """A callback that reads checkpoints later."""
@@ -244,6 +258,18 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         if (reason := find_reason_not_to_resume(checkpoint)) is not None:
             raise ValueError(f"resume_from_checkpoint: {checkpoint} cannot be resumed from: {reason}")
         return Path(checkpoint)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model as `Seq2SeqTrainer.save_model` does, each file atomically, the weights last."""
+        directory = Path(output_dir or self.args.output_dir)
+        staged = directory / STAGING_NAME / "model"
+        is_staged = self._staging is None and self.args.should_save
+        super().save_model(str(staged if is_staged else directory), _internal_call=True)
+        if is_staged:
+            move_files(staged, directory)
+            shutil.rmtree(staged.parent, ignore_errors=True)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     def _get_output_dir(self, trial: Any) -> str:
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)

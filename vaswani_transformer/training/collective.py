@@ -45,7 +45,10 @@ def all_ranks_or_none(what: str) -> Iterator[None]:
     failure = None
     try:
         yield
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors report a full disk in their own
+    except (OSError, RuntimeError, SafetensorError) as error:
+        # torch reports a full disk by a plain RuntimeError; of the subclasses, every rank raises its own.
+        if isinstance(error, RuntimeError) and type(error) is not RuntimeError:
+            raise
         failure = error
     message = first_of_any_rank(None if failure is None else " ".join(str(failure).split()))
     if message is not None:

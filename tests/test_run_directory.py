@@ -1,0 +1,185 @@
+"""The output directory of a training: lock, record, and what it refuses."""
+
+import errno
+import fcntl
+import json
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from vaswani_transformer import VaswaniTokenizer
+from vaswani_transformer.data import PreparationArguments, TrainingData
+from vaswani_transformer.files import Json
+from vaswani_transformer.training.run_directory import (
+    DirectoryInUseError,
+    check_data,
+    describe_settings,
+    locked,
+    open_run,
+)
+
+
+MODEL: dict[str, Json] = {"d_model": 16, "dropout": 0.1}
+TRAINING = {"source_tokens": 400, "target_tokens": 400, "seed": 42, "warmup_steps": 4000.0, "learning_rate_factor": 1.0}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> list[str]:
+    for name in ("a.en", "a.de", "b.de"):
+        (tmp_path / name).write_text(f"{name}\n", encoding="utf-8")
+    return [str(tmp_path / "a.en"), str(tmp_path / "a.de")]
+
+
+def describe(corpus: list[str], **changes: Any) -> Any:
+    """A function that describes a training, some of whose settings are changed."""
+    data = {"train": corpus, **{name: value for name, value in changes.items() if name in vars(PreparationArguments())}}
+    model = {name: changes.get(name, value) for name, value in MODEL.items()}
+    args: Any = SimpleNamespace(**{name: changes.get(name, value) for name, value in TRAINING.items()})
+    args.__dict__.update(dict.fromkeys(("data_seed", "optim_args")))
+    return lambda known: describe_settings(PreparationArguments(**data), model, args, known)
+
+
+def begin(directory: Path, description: Any, resume: bool = False) -> Path | None:
+    with open_run(directory, description, resume) as checkpoint:
+        return checkpoint
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"source_language": "fr"}, "source_language (en then, fr now)"),
+        ({"max_length": 100}, "max_length (256 then, 100 now)"),
+        ({"vocab_size": 500}, "vocab_size (37000 then, 500 now)"),
+        ({"tokenizer": "somewhere"}, "tokenizer (None then, somewhere now)"),
+        ({"d_model": 32}, "d_model (16 then, 32 now)"),
+        ({"source_tokens": 300}, "source_tokens (400 then, 300 now)"),
+        ({"seed": 7}, "seed (42 then, 7 now)"),
+        ({"learning_rate_factor": 2.0}, "learning_rate_factor (1.0 then, 2.0 now)"),
+    ],
+)
+def test_another_training_is_not_resumed(
+    tmp_path: Path, corpus: list[str], changes: dict[str, Any], difference: str
+) -> None:
+    directory = tmp_path / "run"
+    begin(directory, describe(corpus))
+    before = (directory / "_run.json").read_bytes()
+    with pytest.raises(ValueError, match="holds another training") as refused:
+        begin(directory, describe(corpus, **changes), resume=True)
+    assert f"it differs in {difference}; " in str(refused.value)
+    assert (directory / "_run.json").read_bytes() == before
+    assert begin(directory, describe(corpus), resume=True) is None
+
+
+def test_another_corpus_is_not_resumed(tmp_path: Path, corpus: list[str]) -> None:
+    directory = tmp_path / "run"
+    begin(directory, describe(corpus))
+    other = [corpus[0], str(tmp_path / "b.de")]
+    with pytest.raises(ValueError, match=r"train \(\S*/a\.en \S*/a\.de then, \S*/a\.en \S*/b\.de now\)"):
+        begin(directory, describe(other), resume=True)
+    Path(corpus[1]).write_text("changed\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="it differs in train "):
+        begin(directory, describe(corpus), resume=True)
+
+
+def test_a_corpus_that_was_moved_is_the_same(tmp_path: Path, corpus: list[str]) -> None:
+    directory = tmp_path / "run"
+    begin(directory, describe(corpus))
+    moved = [str(Path(name).rename(tmp_path / f"moved{Path(name).suffix}")) for name in corpus]
+    begin(directory, describe(moved), resume=True)
+
+
+def test_what_was_begun_without_a_checkpoint_can_begin_anew_and_be_resumed(tmp_path: Path, corpus: list[str]) -> None:
+    directory = tmp_path / "run"
+    begin(directory, describe(corpus))
+    (directory / "tokenizer.json").touch()
+    (directory / "_incomplete" / "checkpoint-2").mkdir(parents=True)
+    assert begin(directory, describe(corpus), resume=True) is None
+    assert begin(directory, describe(corpus, seed=7)) is None
+    assert json.loads((directory / "_run.json").read_text(encoding="utf-8"))["settings"]["seed"] == 7
+
+
+def test_checkpoints_without_a_record_or_undamaged_ones_are_not_resumed(tmp_path: Path, corpus: list[str]) -> None:
+    directory = tmp_path / "run"
+    (directory / "checkpoint-2").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"has no _run\.json to tell of what training its checkpoints are"):
+        begin(directory, describe(corpus), resume=True)
+    (directory / "checkpoint-2").rmdir()
+    begin(directory, describe(corpus))
+    (directory / "checkpoint-2").mkdir()
+    with pytest.raises(ValueError, match=r"to start from the beginning, delete \S*/checkpoint-2$"):
+        begin(directory, describe(corpus), resume=True)
+    with pytest.raises(ValueError, match="already holds a run; choose another, or go on with --resume"):
+        begin(directory, describe(corpus))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"other": 1}'])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_damaged_record_is_refused(tmp_path: Path, corpus: list[str], content: str, resume: bool) -> None:
+    (tmp_path / "_run.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"_run\.json: is damaged, or not of a training; choose another output_dir"):
+        begin(tmp_path, describe(corpus), resume)
+
+
+def test_other_sentences_or_another_vocabulary_are_not_trained_on(
+    tmp_path: Path, corpus: list[str], tokenizer: VaswaniTokenizer
+) -> None:
+    def data(rows: int, tokenizer: Any = tokenizer) -> TrainingData:
+        columns = {name: list(range(rows)) for name in ("source_length", "target_length")}
+        return TrainingData(tokenizer, Dataset.from_dict(columns), {}, {}, {})
+
+    begin(tmp_path, describe(corpus))
+    check_data(tmp_path, data(5))
+    check_data(tmp_path, data(5))
+    with pytest.raises(ValueError, match=r"differs in training pairs \(5 then, 6 now\), lengths of the training pairs"):
+        check_data(tmp_path, data(6))
+    other = VaswaniTokenizer.train(["some other text"] * 9, vocab_size=259, show_progress=False)
+    with pytest.raises(ValueError, match="it differs in vocabulary "):
+        check_data(tmp_path, data(5, other))
+    tokenizer(["a", "b c d e"], padding=True)  # leaves its state in the tokenizer
+    check_data(tmp_path, data(5))
+
+
+# The lock.
+
+
+def test_the_lock_excludes_a_second_training_until_the_first_has_ended(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"):
+        with pytest.raises(DirectoryInUseError, match="another training is at work"), locked(tmp_path / "run"):
+            pass
+        with locked(tmp_path / "other"):
+            pass
+    with locked(tmp_path / "run"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with locked(tmp_path):
+            os.write(writer, b"held")
+            signal.pause()
+    assert os.read(reader, 4) == b"held"
+    with pytest.raises(DirectoryInUseError), locked(tmp_path):
+        pass
+    os.kill(child, signal.SIGKILL)
+    with locked(tmp_path, patience=60):  # as a training that is resumed waits
+        pass
+    os.waitpid(child, 0)
+
+
+def test_without_locks_a_warning_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flock(descriptor: int, kind: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(tmp_path):
+        pass
+    assert "cannot be locked, so start no second training in it: Function not implemented" in caplog.text

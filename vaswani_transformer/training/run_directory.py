@@ -1,0 +1,359 @@
+"""The output directory of a training: its lock, the record of what is trained, and files that are not overwritten.
+
+OUTPUT_DIR/_run.json   what the weights depend on, for comparison when the training is resumed
+OUTPUT_DIR/_lock       held by every rank until it ends
+"""
+
+import fcntl
+import json
+import os
+import platform
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from accelerate import PartialState
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from ..data import PreparationArguments, TrainingData
+from ..data.preparation import identify
+from ..files import Json, differences, write_whole
+from .checkpoints import list_checkpoints, newest_complete_checkpoint
+from .collective import first_of_any_rank, on_main_process
+from .trainer import VaswaniTrainingArguments
+
+
+logger = logging.get_logger(__name__)
+
+RECORD_NAME = "_run.json"  # names that begin with an underscore are not pushed to the Hub
+_LOCK_NAME = "_lock"
+_PATIENCE = 60.0  # seconds
+
+# What a training writes at the top of its directory, beside checkpoints and logs.
+_OUTPUTS = (
+    "README.md",
+    "all_results.json",
+    "bleu_by_source_length.png",
+    "checkpoint-*",
+    "config.json",
+    "generation_config.json",
+    "learning_curve.png",
+    "model*.safetensors*",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "training_args.bin",
+    "translations.*.txt",
+    "*_vaswani.py",
+)
+
+_DATA_SETTINGS = (
+    "source_language",
+    "target_language",
+    "dataset_config",
+    "max_length",
+    "max_ratio",
+    "tokenizer_model",
+    "vocab_size",
+    "tokenizer_sample",
+)
+_TRAINING_SETTINGS = (
+    "source_tokens",
+    "target_tokens",
+    "seed",
+    "data_seed",
+    "warmup_steps",
+    "learning_rate_factor",
+    "optim",
+    "optim_args",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "weight_decay",
+    "max_grad_norm",
+    "neftune_noise_alpha",
+    "bf16",
+    "fp16",
+    "virtual_ranks",
+    "virtual_rank_threads",
+)
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """What the weights of a training depend on.
+
+    Attributes:
+        settings: Values by option, with the training corpora as `identify` describes them.
+        data: Digests of what was made of the corpora; empty until they are loaded.
+    """
+
+    settings: dict[str, Json]
+    data: dict[str, Json] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, directory: Path) -> "TrainingRecord | None":
+        """The record of the training in a directory; None if there is none.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        path = directory / RECORD_NAME
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**content)
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: is damaged, or not of a training; choose another output_dir") from error
+
+    def save(self, directory: Path) -> None:
+        content = {"settings": self.settings, "data": self.data}
+        write_whole(directory / RECORD_NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def describe_settings(
+    data: PreparationArguments, model: Mapping[str, Json], args: VaswaniTrainingArguments, known: TrainingRecord | None
+) -> dict[str, Json]:
+    """The settings of a training that its weights depend on.
+
+    Args:
+        data: Corpora, cleaning and vocabulary.
+        model: Hyper-parameters.
+        args: Budget, schedule, optimizer, seed and precision.
+        known: An earlier record. Files that have not been touched since then are not read again.
+    """
+    before = {} if known is None else known.settings
+    place = {"config": data.dataset_config, "split": "train"}
+    corpora = [identify(name, _identities(before.get("train")), **place) for name in data.sources["train"]]
+    tokenizer = None
+    if data.tokenizer is not None:
+        file = Path(data.tokenizer, "tokenizer.json")
+        name = str(file) if file.is_file() else data.tokenizer
+        tokenizer = identify(name, _identities([before.get("tokenizer")]))
+    return {
+        "train": corpora,
+        **{name: getattr(data, name) for name in _DATA_SETTINGS},
+        "tokenizer": tokenizer,
+        **model,
+        **{name: _plain(getattr(args, name)) for name in _TRAINING_SETTINGS if hasattr(args, name)},
+    }
+
+
+def _identities(value: Json) -> Sequence[dict[str, Json]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _plain(value: object) -> Json:
+    return value if isinstance(value, (bool, int, float, type(None))) else str(getattr(value, "value", value))
+
+
+def describe_data(data: TrainingData) -> dict[str, Json]:
+    """Digests of the vocabulary, and of the lengths of the encoded training pairs."""
+    lengths = sha256()
+    for column in ("source_length", "target_length"):
+        lengths.update(np.asarray(data.train.with_format("numpy")[column][:], dtype=np.int64).tobytes())
+    return {
+        "vocabulary": _vocabulary_digest(data.tokenizer),
+        "training pairs": len(data.train),
+        "lengths of the training pairs": lengths.hexdigest()[:16],
+    }
+
+
+def _vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    content = {"vocabulary": tokenizer.get_vocab()}
+    if tokenizer.is_fast:
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
+        for state in ("padding", "truncation"):  # of the last batch
+            content.pop(state, None)
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+Describe: TypeAlias = Callable[["TrainingRecord | None"], dict[str, Json]]
+
+
+@contextmanager
+def open_run(directory: Path, describe: Describe, resume: bool) -> Iterator[Path | None]:
+    """Hold an output directory while a training begins in it, or resumes. Collective.
+
+    Args:
+        directory: Is made.
+        describe: Returns the training's settings, given an earlier record; only the main process calls it.
+        resume: Whether to continue the training that the directory holds.
+
+    Yields:
+        The checkpoint to resume from; None to start from the beginning.
+
+    Raises:
+        ValueError: The directory holds another run, or files of something else; or there is nothing to resume, another
+            training, or damaged checkpoints only; or as from `locked`.
+    """
+    on_main_process(lambda: _check_before_locking(directory, resume))
+    with locked(directory, _PATIENCE if resume else 0.0):
+        on_main_process(lambda: _record(directory, describe, resume))
+        yield _checkpoint_to_resume(directory) if resume else None
+
+
+def _check_before_locking(directory: Path, resume: bool) -> None:
+    """Refuse a directory that is not a training's, in which even a lock would be out of place."""
+    if resume:
+        _require_training(directory)
+    elif TrainingRecord.load(directory) is None:
+        _require_free(directory)
+
+
+def _record(directory: Path, describe: Describe, resume: bool) -> None:
+    before = TrainingRecord.load(directory)
+    settings = describe(before)
+    if resume:
+        _require_equal(directory, before.settings, settings)
+    else:
+        _require_free(directory)
+        TrainingRecord(settings).save(directory)
+
+
+def _require_training(directory: Path) -> None:
+    if TrainingRecord.load(directory) is not None:
+        return
+    if list_checkpoints(directory):
+        raise ValueError(f"output_dir: {directory} has no {RECORD_NAME} to tell of what training its checkpoints are")
+    raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
+
+
+def _require_free(directory: Path) -> None:
+    """Raise ValueError if a training would overwrite anything but the beginnings of one without a checkpoint."""
+    is_ours = TrainingRecord.load(directory) is not None
+    outputs = sorted(path.name for pattern in _OUTPUTS for path in directory.glob(pattern))
+    if is_ours and _trained(directory):
+        raise ValueError(f"output_dir: {directory} already holds a run; choose another, or go on with --resume")
+    if outputs and not is_ours:
+        raise ValueError(
+            f"output_dir: {directory} already holds {outputs[0]}, which is not of a training begun there, and would "
+            f"be overwritten; choose another directory"
+        )
+
+
+def _trained(directory: Path) -> list[Path]:
+    return [*list_checkpoints(directory).values(), *directory.glob("model*.safetensors")]
+
+
+def _checkpoint_to_resume(directory: Path) -> Path | None:
+    checkpoint = newest_complete_checkpoint(directory)
+    if checkpoint is None:
+        on_main_process(lambda: _require_nothing_to_lose(directory))
+    return checkpoint
+
+
+def _require_nothing_to_lose(directory: Path) -> None:
+    if remains := _trained(directory):
+        raise ValueError(
+            f"output_dir: {directory} holds no complete checkpoint to resume from; to start from the beginning, delete "
+            f"{remains[0]}{' and all others' if remains[1:] else ''}"
+        )
+    logger.warning(f"{directory}: the training has no complete checkpoint yet, and starts from the beginning")
+
+
+def _require_equal(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
+    if different := differences(before, now):
+        raise ValueError(
+            f"output_dir: {directory} holds another training; it differs in {', '.join(different)}; repeat the options "
+            f"that began it to go on with it, or choose another directory"
+        )
+
+
+def check_data(directory: Path, data: TrainingData) -> None:
+    """Record what was made of the corpora, or compare it with the record. Collective.
+
+    Raises:
+        ValueError: The training was begun with another vocabulary or other sentence pairs.
+    """
+    on_main_process(lambda: _check_data(directory, describe_data(data)))
+
+
+def _check_data(directory: Path, now: dict[str, Json]) -> None:
+    record = TrainingRecord.load(directory)
+    _require_equal(directory, record.data, now)
+    replace(record, data=now).save(directory)
+
+
+class DirectoryInUseError(ValueError):
+    """Another training is at work in an output directory."""
+
+
+@contextmanager
+def locked(directory: Path, patience: float = 0.0, sight: float = _PATIENCE) -> Iterator[None]:
+    """Hold an output directory for a training. Collective.
+
+    Every rank holds the lock, and the system releases it when the process ends in whatever way: the directory is free
+    when no rank of an earlier training is alive. The lock excludes trainings on other machines where the file system
+    passes `flock` on, as NFS does since Linux 2.6.12; where it does not know `flock`, a warning says so.
+
+    Args:
+        directory: Is made.
+        patience: Seconds to wait for the ranks of an earlier training.
+        sight: Seconds until another machine must see what the main process has written.
+
+    Raises:
+        DirectoryInUseError: Another training holds it.
+        ValueError: Ranks on other machines do not see the main process's directory.
+        OSError: It cannot be made.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / _LOCK_NAME
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        token = on_main_process(lambda: _take(descriptor, directory, patience))
+        if not PartialState().is_main_process:
+            _flock(descriptor, fcntl.LOCK_SH)
+        unseen = None if _sees(path, token, sight) else f"rank {PartialState().process_index} on {platform.node()}"
+        if (rank := first_of_any_rank(unseen)) is not None:
+            raise ValueError(f"output_dir: {rank} does not see {directory} of rank 0; give one that all machines share")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, directory: Path, patience: float) -> str:
+    """Lock the directory for this training, and leave a token in the file, which is returned."""
+    deadline = time.monotonic() + patience
+    while not _flock(descriptor, fcntl.LOCK_EX):
+        if patience:
+            logger.warning_once(f"{directory}: waiting {patience:g} seconds for an earlier training to end")
+        if time.monotonic() >= deadline:
+            raise DirectoryInUseError(f"output_dir: another training is at work in {directory}; wait for it, or end it")
+        time.sleep(0.1)
+    token = uuid.uuid4().hex
+    os.pwrite(descriptor, token.encode(), 0)
+    os.fsync(descriptor)
+    # Not one operation: another training may come in between, and then this one gives up.
+    if not _flock(descriptor, fcntl.LOCK_SH):
+        raise DirectoryInUseError(f"output_dir: another training has begun in {directory}")
+    return token
+
+
+def _flock(descriptor: int, kind: int) -> bool:
+    """Whether the lock was free; True with a warning where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        logger.warning(f"output_dir: cannot be locked, so start no second training in it: {error.strerror}")
+    return True
+
+
+def _sees(path: Path, token: str, seconds: float) -> bool:
+    """Whether a file holds a token; shared file systems may show it late."""
+    deadline = time.monotonic() + seconds
+    while path.read_text(encoding="utf-8") != token:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.2)
+    return True
