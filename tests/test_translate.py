@@ -146,10 +146,10 @@ def test_standard_input_is_translated_as_it_comes(run, oracle, capsysbinary):
     written = []
 
     class Pipe(io.BytesIO):
-        def __next__(self):
+        def readline(self, size=-1):
             if self.tell() == len("".join(line + "\n" for line in LINES[:4]).encode()):
                 written.append(capsysbinary.readouterr().out)
-            return super().__next__()
+            return super().readline(size)
 
     run(stdin=Pipe("".join(line + "\n" for line in LINES).encode()))
     assert written == [oracle(LINES[:4])]
