@@ -28,7 +28,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from rich.table import Table
-from transformers import ProgressCallback, TrainerState, set_seed
+from transformers import ProgressCallback, TrainerCallback, TrainerState, set_seed
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -63,12 +63,13 @@ from vaswani_transformer.evaluation import (
 from vaswani_transformer.files import read_json, require_directory, write_whole
 from vaswani_transformer.hub import describe_run, prepare_repository, published, push_run, write_model_card
 from vaswani_transformer.training import (
-    DivergenceError,
+    Interruption,
     TimeLimit,
     TrainingProgress,
     TrainingTotals,
     Watchdog,
     WatchedSteps,
+    faults_in_one_line,
     join_process_group,
     keep_freed_memory,
     leave_process_group,
@@ -196,11 +197,13 @@ REPORTED_SETTINGS = (
 
 def main() -> None:
     data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
-    try:
-        with Watchdog("train_wmt.py", args.ddp_timeout) as watchdog, ExitStack() as until_the_end:
-            run(data_args, model_args, args, watchdog, until_the_end)
-    except DivergenceError as error:  # on all ranks at the same step
-        sys.exit(f"train_wmt.py: {error}" if PartialState().is_main_process else 1)
+    with (
+        Watchdog("train_wmt.py", args.ddp_timeout) as watchdog,
+        faults_in_one_line(watchdog),
+        Interruption(watchdog) as interruption,
+        ExitStack() as until_the_end,
+    ):
+        run(data_args, model_args, args, [WatchedSteps(watchdog), interruption], until_the_end)
     leave_process_group()
 
 
@@ -208,7 +211,7 @@ def run(
     data_args: DataArguments,
     model_args: ModelArguments,
     args: RecipeTrainingArguments,
-    watchdog: Watchdog,
+    guards: list[TrainerCallback],
     until_the_end: ExitStack,
 ) -> None:
     try:
@@ -237,7 +240,7 @@ def run(
             train_dataset=data.train,
             eval_dataset=data.encoded.get("validation"),
             processing_class=data.tokenizer,
-            callbacks=[schedule, *limits, averaging, WatchedSteps(watchdog)],
+            callbacks=[schedule, *limits, averaging, *guards],
         )
         trainer.get_train_dataloader()  # a token budget that cannot work fails here, before training
     except (ValueError, OSError, StrictDataclassError) as error:

@@ -235,7 +235,7 @@ def error(monkeypatch, capsys, settings, tmp_path):
     return lambda *overrides, **changes: in_process(monkeypatch, capsys, {**settings, **changes}, tmp_path, *overrides)
 
 
-def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, settings, tmp_path):
+def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, capfd, settings, tmp_path):
     monkeypatch.syspath_prepend(RECIPE.parent)
     import train_wmt
 
@@ -244,7 +244,8 @@ def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, setting
     monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config), "--save_steps", "1"])
     with pytest.raises(SystemExit) as stop:
         train_wmt.main()
-    (message,) = str(stop.value.code).splitlines()
+    assert stop.value.code == 1
+    (message,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("train_wmt.py: ")]
     assert message.startswith("train_wmt.py: training diverged at step 2")
     directory = Path(settings["output_dir"])
     assert f"the last good checkpoint is {directory / 'checkpoint-1'};" in message

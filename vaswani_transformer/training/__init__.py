@@ -4,6 +4,8 @@ from .averaging import CheckpointAveraging, average_checkpoints
 from .callbacks import TimeLimit, TrainingProgress, TrainingTotals
 from .checkpoints import newest_complete_checkpoint
 from .divergence import DivergenceError, DivergenceGuard
+from .faults import faults_in_one_line
+from .interruption import Interrupted, Interruption
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
 from .processes import join_process_group, leave_process_group
@@ -17,6 +19,8 @@ __all__ = [
     "CheckpointAveraging",
     "DivergenceError",
     "DivergenceGuard",
+    "Interrupted",
+    "Interruption",
     "LabelSmoothedLoss",
     "NoamSchedule",
     "SeedByRank",
@@ -28,6 +32,7 @@ __all__ = [
     "Watchdog",
     "WatchedSteps",
     "average_checkpoints",
+    "faults_in_one_line",
     "join_process_group",
     "keep_freed_memory",
     "leave_process_group",

@@ -18,6 +18,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, loggi
 from .callbacks import have_passed
 from .checkpoints import MANIFEST_NAME, find_damage, list_checkpoints
 from .collective import on_main_process
+from .interruption import interruption_steps
 
 
 logger = logging.get_logger(__name__)
@@ -113,6 +114,7 @@ class CheckpointAveraging(TrainerCallback):
     ) -> None:
         self.check(args)
         self._steps = on_main_process(lambda: self._steps_until(state.global_step, args.output_dir))
+        self._steps.difference_update(interruption_steps(state))
         self._saved_at = time.monotonic()
 
     def _steps_until(self, step: int, output_dir: str) -> set[int]:
@@ -139,6 +141,8 @@ class CheckpointAveraging(TrainerCallback):
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step in interruption_steps(state):
+            return
         self._steps.add(state.global_step)
         self._saved_at = time.monotonic()
 

@@ -29,6 +29,7 @@ from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
 from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, gradients_of
+from .interruption import ignore_signals
 from .loss import LabelSmoothedLoss
 from .processes import join_process_group
 from .randomness import SeedByRank
@@ -171,6 +172,7 @@ class VaswaniTrainer(CheckpointingTrainer):
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
+            worker_init_fn=ignore_signals,
         )
         return self.accelerator.prepare(loader)
 

@@ -37,12 +37,16 @@ class Watchdog:
         timeout: Seconds without a heartbeat after which a peer is taken for lost, and without a step, inside `steps`,
             after which this process is taken to hang.
         advice: What the line tells the user to do.
+
+    Attributes:
+        orphaned: Whether the launcher has died. The process then sends itself SIGTERM.
     """
 
     def __init__(self, program: str, timeout: float, advice: str = "continue with --resume") -> None:
         self.program = program
         self.timeout = timeout
         self.advice = advice
+        self.orphaned = False
         self._group = _Heartbeats(timeout) if torch.distributed.is_initialized() else None
         self._launcher = os.getppid() if was_launched() else None
         self._last_step: float | None = None
@@ -96,8 +100,8 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._ended.wait(min(_TICK, self.timeout / 10)):
-            if self._launcher is not None and os.getppid() != self._launcher:
-                self._launcher = None
+            if self._launcher not in (None, os.getppid()) and not self.orphaned:
+                self.orphaned = True
                 os.kill(os.getpid(), signal.SIGTERM)
             fault = self._fault()
             if fault is not None and not self._ended.is_set():

@@ -1,0 +1,103 @@
+"""SIGTERM and SIGINT end training with a complete checkpoint, from which it goes on as if undisturbed."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from distributed_step import make_trainer
+from transformers import PreTrainedTokenizerBase, TrainerCallback
+
+from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.training import Interrupted, Interruption
+
+
+STEPS = 8
+SCHEDULED = {"save_strategy": "steps", "save_steps": 3, "max_steps": STEPS}
+
+
+def make_model() -> VaswaniForConditionalGeneration:
+    torch.manual_seed(0)
+    return VaswaniForConditionalGeneration(
+        VaswaniConfig(vocab_size=37, d_model=16, d_ff=32, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1)
+    )
+
+
+class SendSignal(TrainerCallback):
+    """Sends this process a signal in an event of a step."""
+
+    def __init__(self, event: str, step: int, number: signal.Signals = signal.SIGTERM) -> None:
+        self.step, self.number = step, number
+        setattr(self, event, self._send)
+
+    def _send(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_training_goes_on_as_if_it_had_not_been_interrupted(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, number: signal.Signals
+) -> None:
+    whole = CheckpointAveraging(2)
+    undisturbed = make_trainer(make_model(), tokenizer, tmp_path / "whole", callbacks=[whole], **SCHEDULED)
+    undisturbed.train()
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+
+    folder, averaging = tmp_path / "parts", CheckpointAveraging(2)
+    with Interruption() as interruption:
+        callbacks = [averaging, SendSignal("on_step_begin", 6, number), interruption]
+        trainer = make_trainer(make_model(), tokenizer, folder, callbacks=callbacks, **SCHEDULED)
+        with pytest.raises(Interrupted) as caught:
+            trainer.train()
+    assert (caught.value.signal, caught.value.status) == (number, 128 + number)
+    assert str(caught.value) == "interrupted; continue with --resume"
+    assert checkpoints(folder) == ["checkpoint-3", "checkpoint-6", "checkpoint-7"]
+    assert averaging.averaged == []
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == handlers
+
+    averaging = CheckpointAveraging(2)
+    resumed = make_trainer(make_model(), tokenizer, folder, callbacks=[averaging], **SCHEDULED)
+    resumed.train(resume_from_checkpoint=str(folder / "checkpoint-7"))
+    names = [[directory.name for directory in each.averaged] for each in (whole, averaging)]
+    assert names[0] == names[1] == ["checkpoint-6", "checkpoint-8"]
+    for name, weight in undisturbed.model.state_dict().items():
+        assert weight.equal(resumed.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("event", "step", "settings", "saved"),
+    [
+        ("on_step_begin", 1, {"save_strategy": "no"}, ["checkpoint-2"]),
+        ("on_evaluate", 5, {"save_strategy": "no", "eval_strategy": "epoch"}, ["checkpoint-5"]),
+        ("on_prediction_step", 5, {"save_strategy": "no", "eval_strategy": "epoch"}, ["checkpoint-5"]),
+        ("on_save", 3, SCHEDULED, ["checkpoint-3"]),
+        ("on_step_end", STEPS, SCHEDULED, ["checkpoint-3", "checkpoint-6", f"checkpoint-{STEPS}"]),
+    ],
+)
+def test_signals_at_any_moment_of_training(
+    tokenizer: PreTrainedTokenizerBase,
+    tmp_path: Path,
+    event: str,
+    step: int,
+    settings: dict[str, Any],
+    saved: list[str],
+) -> None:
+    with Interruption() as interruption:
+        callbacks = [SendSignal(event, step), interruption]
+        trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=callbacks, **settings)
+        with pytest.raises(Interrupted):
+            trainer.train()
+    assert checkpoints(tmp_path) == saved
+
+
+def test_outside_training_a_signal_acts_at_once() -> None:
+    with Interruption(), pytest.raises(Interrupted, match="before the first checkpoint") as caught:
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.status == 143
