@@ -5,6 +5,7 @@
 FOLDER holds `model` and `tokenizer`; each process leaves its findings there, in `rank-0.pt` and `rank-1.pt`.
 """
 
+import os
 import random
 import shutil
 import sys
@@ -31,6 +32,7 @@ from vaswani_transformer.training import (
     leave_process_group,
 )
 from vaswani_transformer.training.checkpoints import Manifest
+from vaswani_transformer.training.run_directory import locked
 
 
 NUM_ROWS = 30
@@ -170,6 +172,30 @@ def masks_without_states(
     return masks.masks
 
 
+def train_without_a_shared_disk(
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, folder: Path
+) -> dict[str, Any]:
+    """Train on two ranks as if each were on a machine of its own; returns the averaged weights, and what is refused."""
+    directory, index = folder / f"machine-{torch.distributed.get_rank()}", os.environ["LOCAL_RANK"]
+    os.environ["LOCAL_RANK"] = "0"  # read when training arguments are made
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    trainer = make_trainer(model, tokenizer, directory, callbacks=[CheckpointAveraging(2)], **settings)
+    trainer.train()
+    found: dict[str, Any] = {"weights": trainer.model.state_dict(), "folder": str(folder)}
+    for name, resume in {"newest": True, "named": str(directory / "checkpoint-4")}.items():
+        try:
+            make_trainer(model, tokenizer, directory, **settings).train(resume_from_checkpoint=resume)
+        except ValueError as error:
+            found[name] = str(error)
+    try:
+        with locked(directory, sight=0.0):
+            pass
+    except ValueError as error:
+        found["recipe"] = str(error)
+    os.environ["LOCAL_RANK"] = index
+    return found
+
+
 class BarSeen(TrainerCallback):
     def __init__(self, progress: TrainingProgress) -> None:
         self.progress = progress
@@ -239,6 +265,7 @@ def main(folder: Path) -> None:
     limited.train()
     clock.stop()
     findings["limited"] = limited.state.global_step
+    findings["machines"] = train_without_a_shared_disk(model(), tokenizer, folder)
     torch.save(findings, folder / f"rank-{rank}.pt")
 
 

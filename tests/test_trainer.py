@@ -35,6 +35,7 @@ from vaswani_transformer import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
     VaswaniTokenizer,
+    average_checkpoints,
 )
 from vaswani_transformer.training import TimeLimit, VaswaniTrainer, VaswaniTrainingArguments, keep_freed_memory
 from vaswani_transformer.training.checkpoints import Manifest
@@ -352,6 +353,28 @@ def test_a_clock_that_stands_still_does_no_harm(tmp_path: Path, tokenizer: Vaswa
     trainer = make_trainer(make_model(), tokenizer, tmp_path, max_steps=1)
     trainer.train()
     assert "target_tokens_per_second" in trainer.state.log_history[0]
+
+
+def test_machines_without_a_shared_disk_have_the_same_average(
+    two_processes: list[dict[str, Any]],
+) -> None:
+    first, second = (found["machines"] for found in two_processes)
+    folder = Path(first["folder"])
+    average = average_checkpoints([folder / "machine-0" / f"checkpoint-{step}" for step in (2, 4)])
+    assert (folder / "machine-1").is_dir()
+    assert not [*(folder / "machine-1").glob("checkpoint-*")]
+    for found in (first, second):
+        assert_equal_weights({name: found["weights"][name] for name in average}, average)
+
+
+def test_machines_without_a_shared_disk_neither_resume_nor_start_the_recipe(
+    two_processes: list[dict[str, Any]],
+) -> None:
+    for found in (each["machines"] for each in two_processes):
+        assert "holds no complete checkpoint to resume from" in found["newest"]
+        assert "checkpoint-4 cannot be resumed from: is missing on" in found["named"]
+        assert "output_dir: rank 1 on " in found["recipe"]
+        assert "give one that all machines share" in found["recipe"]
 
 
 def test_logs_of_two_processes_count_both(two_processes: list[dict[str, Any]]) -> None:
