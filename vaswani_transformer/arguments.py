@@ -102,6 +102,7 @@ _OF_TRANSFORMERS = {
     "data_seed": SEED,
     "ddp_timeout": COUNT,
     "local_rank": Interval(minimum=-1, maximum=2**31 - 1),
+    "length_penalty": Interval(minimum=-100, maximum=100),  # beyond, powers of lengths overflow
 }
 
 

@@ -6,7 +6,6 @@ is compared with the others first: sizes with the header of the weights, the tok
 """
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -321,8 +320,8 @@ def _check_generation(model: PreTrainedModel) -> None:
         if value is not None and (type(value) is not int or value < least):
             wrong = f"has {value!r} as {name}, which must be a whole number of at least {least}"
     alpha = settings.length_penalty
-    if alpha is not None and (type(alpha) not in (int, float) or not math.isfinite(alpha)):
-        wrong = f"has {alpha!r} as length_penalty, which must be a number"
+    if alpha is not None and (type(alpha) not in (int, float) or not abs(alpha) <= 100):
+        wrong = f"has {alpha!r} as length_penalty, which must be a number of at most 100"
     if model.config.model_type == "vaswani":
         for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
             if (value := getattr(settings, name)) != getattr(model.config, name):
