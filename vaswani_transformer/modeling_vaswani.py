@@ -393,7 +393,7 @@ class VaswaniPreTrainedModel(PreTrainedModel):
 class VaswaniStack(VaswaniPreTrainedModel):
     """What encoder and decoder share: the way that they embed."""
 
-    embed_tokens: nn.Module
+    embed_tokens: Any  # adapters may replace it by a module of their own
 
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Embeddings `[batch, length, d_model]` of `input_ids` `[batch, length]`."""

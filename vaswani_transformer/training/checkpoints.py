@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from accelerate import PartialState
 from transformers import Seq2SeqTrainer
@@ -249,7 +249,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
             remove_incomplete(self.args.output_dir)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
-    def _verified(self, checkpoint: str | bool) -> Path:
+    def _verified(self, checkpoint: str | Literal[True]) -> Path:
         if checkpoint is True:
             found = newest_complete_checkpoint(self.args.output_dir)
             if found is None:

@@ -24,9 +24,9 @@ def on_main_process(function: Callable[[], Result]) -> Result:
             outcome[0] = function()
         except (ValueError, OSError) as error:
             outcome[1] = error
-    result, error = broadcast_object_list(outcome)
-    if error is not None:
-        raise error
+    result, raised = broadcast_object_list(outcome)
+    if raised is not None:
+        raise raised
     return result
 
 
