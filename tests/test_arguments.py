@@ -23,6 +23,8 @@ RECIPES = {
     "benchmarks/decode.py": ["--text=t"],
     "benchmarks/table1.py": [],
     "benchmarks/stock_trainer.py": ["--like=c", "--ours=o"],
+    "benchmarks/elastic.py": [],
+    "benchmarks/scaling.py": ["--source=s", "--target=t"],
 }
 
 NUMBERS_NO_OPTION_TAKES = ("nan", "inf", "-inf", "-2", str(2**65), "1e308", "x", "")

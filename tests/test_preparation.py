@@ -462,7 +462,7 @@ def test_files_are_checked_before_anything_is_made(files, folder, output, split,
     gone = {**files, split: [files[split][0], "gone.de"]}
     assert "gone.de: there is no such file" in error_of(FileNotFoundError, output, arguments(gone))
     assert not output.exists()
-    with pytest.raises(OSError, match="nowhere"):
+    with pytest.raises(ValueError, match="^tokenizer: nowhere/at/all: "):
         prepare_corpus(output, arguments(bad, tokenizer="nowhere/at/all"))
 
 
@@ -485,7 +485,7 @@ def test_no_corpus_and_what_is_not_prepared_are_refused(files, output):
 
 @pytest.mark.parametrize("name", ["tokenizer_sample", "num_proc", "pairs_per_shard"])
 def test_numbers_below_one_are_refused(name):
-    with pytest.raises(ValueError, match=f"^{name}: must be at least 1, is 0"):
+    with pytest.raises(ValueError, match=f"^{name}: must be at least 1 .*, is 0"):
         arguments({}, **{name: 0})
 
 

@@ -52,6 +52,7 @@ PRELOADED = (
 HARMLESS_THREADS = {"jemalloc_bg_thd"}
 # Variables that nothing reads while it is imported, and which may therefore differ from the zygote's.
 LATE_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "PYTEST_CURRENT_TEST", "TOKENIZERS_PARALLELISM", "COLUMNS", "_"}
+LATE_VARIABLES |= {"KMP_INIT_AT_FORK"}  # which libraries set themselves, at their first use
 LATE_VARIABLES |= {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "NCCL_ASYNC_ERROR_HANDLING"}
 LATE_VARIABLES |= {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"}
 LATE_PREFIXES = ("ACCELERATE_", "TORCHELASTIC_", "TORCH_NCCL_")

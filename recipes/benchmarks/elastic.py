@@ -26,7 +26,7 @@ from vaswani_transformer import (
     VaswaniTrainer,
     VaswaniTrainingArguments,
 )
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.files import write_whole
 from vaswani_transformer.hub import describe_run
@@ -42,11 +42,15 @@ class Arguments:
     """What is trained, and how often."""
 
     output: str = field(default="runs/elastic_cost", metadata={"help": "Directory for elastic.md."})
-    virtual_ranks: int = field(default=8, metadata={"help": "Virtual ranks, and accumulation steps beside them."})
-    tokens: int = field(default=4000, metadata={"help": "Source and target tokens of a global batch."})
-    steps: int = field(default=10, metadata={"help": "Steps of a training that count."})
-    rounds: int = field(default=5, metadata={"help": "Trainings of each kind."})
-    d_model: int = field(default=128, metadata={"help": "Width of the model, of 2 + 2 layers."})
+    virtual_ranks: int = field(
+        default=8, metadata={"interval": COUNT, "help": "Virtual ranks, and accumulation steps beside them."}
+    )
+    tokens: int = field(
+        default=4000, metadata={"interval": COUNT, "help": "Source and target tokens of a global batch."}
+    )
+    steps: int = field(default=10, metadata={"interval": COUNT, "help": "Steps of a training that count."})
+    rounds: int = field(default=5, metadata={"interval": COUNT, "help": "Trainings of each kind."})
+    d_model: int = field(default=128, metadata={"interval": COUNT, "help": "Width of the model, of 2 + 2 layers."})
 
 
 class StepTimes(TrainerCallback):
