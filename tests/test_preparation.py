@@ -462,7 +462,7 @@ def test_files_are_checked_before_anything_is_made(files, folder, output, split,
     gone = {**files, split: [files[split][0], "gone.de"]}
     assert "gone.de: there is no such file" in error_of(FileNotFoundError, output, arguments(gone))
     assert not output.exists()
-    with pytest.raises(ValueError, match="^tokenizer: nowhere/at/all: "):
+    with pytest.raises(ValueError, match=r"^tokenizer: nowhere/at/all: "):
         prepare_corpus(output, arguments(bad, tokenizer="nowhere/at/all"))
 
 
