@@ -15,7 +15,6 @@ The output directory then holds the averaged model, its tokenizer, its model car
 
 import json
 import os
-import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -203,7 +202,7 @@ def main() -> None:
         Interruption(watchdog) as interruption,
         ExitStack() as until_the_end,
     ):
-        run(data_args, model_args, args, [WatchedSteps(watchdog), interruption], until_the_end)
+        run(data_args, model_args, args, watchdog, [WatchedSteps(watchdog), interruption], until_the_end)
     leave_process_group()
 
 
@@ -211,6 +210,7 @@ def run(
     data_args: DataArguments,
     model_args: ModelArguments,
     args: RecipeTrainingArguments,
+    watchdog: Watchdog,
     guards: list[TrainerCallback],
     until_the_end: ExitStack,
 ) -> None:
@@ -244,7 +244,7 @@ def run(
         )
         trainer.get_train_dataloader()  # a token budget that cannot work fails here, before training
     except (ValueError, OSError, StrictDataclassError) as error:
-        sys.exit(f"train_wmt.py: {one_line(error)}")
+        watchdog.exit(one_line(error))
 
     results: dict[str, Any] = {
         "run": {**describe_run(), "repository": args.hub_model_id if args.push_to_hub else None},
@@ -280,7 +280,7 @@ def run(
         try:
             push_run(args.hub_model_id, args.output_dir, args.hub_revision)
         except OSError as error:
-            sys.exit(f"train_wmt.py: {one_line(error)}")
+            watchdog.exit(one_line(error))
 
 
 def repository(args: RecipeTrainingArguments) -> str:

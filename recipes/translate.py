@@ -244,10 +244,7 @@ def main() -> None:
         if args.output == "-" and sys.stdout is not None:
             with suppress(OSError):  # what standard output could not take is not tried again at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if state.num_processes == 1:
-            sys.exit(f"translate.py: {one_line(error)}")
-        watchdog.announce(one_line(error))  # once, though all processes may meet it
-        sys.exit(1)
+        watchdog.exit(one_line(error))
     state.destroy_process_group()
 
 

@@ -59,15 +59,26 @@ def run_ranks(
     Returns:
         What each rank left, by rank. When one fails, nobody ends the others, as a launcher would.
     """
+    ranks = start_ranks(arguments, count, environment=environment, folder=folder)
+    with ThreadPoolExecutor(count) as pool:
+        results = [pool.submit(_finish, rank, None, timeout) for rank in ranks]
+    return [result.result() for result in results]
+
+
+def start_ranks(
+    arguments: Sequence[str | Path],
+    count: int,
+    *,
+    environment: dict[str, str] | None = None,
+    folder: Path | None = None,
+) -> list[subprocess.Popen]:
+    """Start what `run_ranks` runs, for a test that kills, stops or interrupts a rank."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     own = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     given = os.environ if environment is None else environment
-    ranks = [_start(arguments, {**given, **more}, folder, stdin=subprocess.DEVNULL) for more in own]
-    with ThreadPoolExecutor(count) as pool:
-        results = [pool.submit(_finish, rank, None, timeout) for rank in ranks]
-    return [result.result() for result in results]
+    return [_start(arguments, {**given, **more}, folder, stdin=subprocess.DEVNULL) for more in own]
 
 
 def _start(

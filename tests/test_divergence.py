@@ -124,6 +124,39 @@ def test_weights_are_checked_before_they_are_saved_or_left_as_the_result(
     assert not (tmp_path / "final").exists()
 
 
+class SpoilWeightsBeforeSaving(TrainerCallback):
+    """Makes one weight NaN after all that guards a step."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if control.should_save and state.global_step == 6:
+            next(kwargs["model"].parameters()).data[0, 0] = math.nan
+
+
+def test_weights_that_are_spoiled_just_before_they_are_saved(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    trainer = make_trainer(model, tokenizer, tmp_path, save_strategy="steps", save_steps=3)
+    trainer.add_callback(SpoilWeightsBeforeSaving())
+    error = diverge(trainer)
+    assert (error.step, error.quantity, error.checkpoint) == (6, "weights", str(tmp_path / "checkpoint-3"))
+    assert checkpoints(tmp_path) == ["checkpoint-3"]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "trainer_state.json"])
+def test_a_damaged_checkpoint_is_not_named_as_the_last_good_one(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, name: str
+) -> None:
+    class Damage(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == 6:
+                (tmp_path / "checkpoint-6" / name).unlink()
+
+    callbacks = [SpoilGradient(SPOILED, math.nan), Damage()]
+    trainer = make_trainer(model, tokenizer, tmp_path, save_strategy="steps", save_steps=3, callbacks=callbacks)
+    assert diverge(trainer).checkpoint == str(tmp_path / "checkpoint-3")
+    assert checkpoints(tmp_path) == ["checkpoint-3", "checkpoint-6"]
+
+
 def test_loss_is_unchanged_where_it_is_finite() -> None:
     weight = torch.tensor([0.3, 1e20], requires_grad=True)
     loss = (weight * weight).sum()

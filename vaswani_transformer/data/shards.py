@@ -161,9 +161,27 @@ def _tokenizer(directory: Path) -> PreTrainedTokenizerBase:
 
 
 def read_shards(folders: Sequence[Path]) -> Dataset:
-    """The rows of all shards, mapped into memory, which processes share."""
+    """The rows of all shards, mapped into memory, which processes share.
+
+    Raises:
+        ValueError: A shard is damaged.
+    """
     # A dataset without rows can be saved, but not loaded.
-    return concatenate_datasets([load_from_disk(folder) for folder in folders if _totals(folder)["kept"]])
+    return concatenate_datasets([_read_shard(folder) for folder in folders if _totals(folder)["kept"]])
+
+
+def _read_shard(folder: Path) -> Dataset:
+    try:
+        dataset = load_from_disk(folder)
+    except (ValueError, OSError) as error:  # pyarrow's derive from these
+        raise ValueError(_damaged(folder, str(error))) from error
+    if len(dataset) != (kept := _totals(folder)["kept"]):
+        raise ValueError(_damaged(folder, f"{len(dataset)} pairs instead of {kept}"))
+    return dataset
+
+
+def _damaged(folder: Path, what: str) -> str:
+    return f"prepared: {folder} is damaged ({what}); delete it, and repeat the command to prepare it anew"
 
 
 def sum_totals(folders: Sequence[Path]) -> dict[str, int]:
@@ -175,7 +193,10 @@ def sum_totals(folders: Sequence[Path]) -> dict[str, int]:
 
 
 def _totals(folder: Path) -> dict[str, int]:
-    return json.loads((folder / _TOTALS).read_text(encoding="utf-8"))
+    try:
+        return json.loads((folder / _TOTALS).read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ValueError(_damaged(folder, str(error))) from error
 
 
 @contextmanager

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
+
+from .checkpoints import MANIFEST_NAME, find_damage, list_checkpoints
 
 
 class DivergenceError(RuntimeError):
@@ -20,7 +20,7 @@ class DivergenceError(RuntimeError):
         step: The optimizer step whose batch gave the number, counted from 1.
         quantity: What is not finite: "loss or gradient", or "weights".
         examples: Indices in the training set of the examples in the step's global batch; empty where they are unknown.
-        checkpoint: Directory of the last checkpoint before the step; None if there is none.
+        checkpoint: Directory of the newest complete checkpoint before the step; None if there is none.
     """
 
     def __init__(self, step: int, quantity: str, examples: Sequence[int], checkpoint: str | None) -> None:
@@ -122,5 +122,13 @@ class DivergenceGuard(TrainerCallback):
 
     def _error(self, step: int, quantity: str, args: TrainingArguments) -> DivergenceError:
         examples = self._examples(step) if self._examples is not None else ()
-        checkpoint = get_last_checkpoint(args.output_dir) if Path(args.output_dir).is_dir() else None
-        return DivergenceError(step, quantity, examples, checkpoint)
+        return DivergenceError(step, quantity, examples, _newest_complete(args.output_dir, step))
+
+
+def _newest_complete(output_dir: str, step: int) -> str | None:
+    """The newest checkpoint before a step, as far as its manifest and small files tell."""
+    found = [directory for each, directory in list_checkpoints(output_dir).items() if each < step]
+    # A trainer other than ours writes no manifests.
+    sealed = any((directory / MANIFEST_NAME).exists() for directory in found)
+    complete = [str(directory) for directory in found if not sealed or find_damage(directory, "*.json") is None]
+    return complete[-1] if complete else None

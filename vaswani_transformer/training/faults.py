@@ -1,5 +1,9 @@
 """Faults while training: all ranks end, with one message, and what is on disk stays."""
 
+import ctypes
+import os
+import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -13,6 +17,7 @@ from .processes import leave_process_group
 from .watchdog import Watchdog
 
 
+_CUT_SHORT = "a file of the data was cut short, cannot be read, or shared memory is full"
 _FIRST_CAUSE = 2.0  # seconds in which the rank with the cause speaks, before those that only lost it
 
 
@@ -20,14 +25,15 @@ _FIRST_CAUSE = 2.0  # seconds in which the rank with the cause speaks, before th
 def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
     """End the program with one line for a fault that is no defect of the program.
 
-    These are an interruption, divergence, a file that cannot be read or written, and a rank that is lost. The exit
-    status is 1, after a signal 128 + its number. Other exceptions pass.
+    These are an interruption, divergence, a file that cannot be read or written, also by a process of a data loader,
+    and a rank that is lost. The exit status is 1, after a signal 128 + its number. Other exceptions pass.
 
     Raises:
         SystemExit: After the line.
     """
     try:
-        yield
+        with _bus_error_in_one_line(watchdog):
+            yield
     except Interrupted as error:
         fault: BaseException = error
         message, status = str(error), error.status
@@ -36,16 +42,18 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
     except OSError as error:
         fault, message, status = error, f"{error}; older checkpoints are intact; {watchdog.advice}", 1
     except RuntimeError as error:
-        if not is_lost_rank(error):
+        if is_lost_rank(error):
+            message = "another process has ended or cannot be reached"
+            watchdog.end(f"{message}; {watchdog.advice}", delay=_FIRST_CAUSE)
+        if (lost := _lost_loader(error)) is None:
             raise
-        message = "another process has ended or cannot be reached"
-        watchdog.end(f"{message}; {watchdog.advice}", delay=_FIRST_CAUSE)
-        return
+        fault, message, status = error, f"{lost}; older checkpoints are intact; {watchdog.advice}", 1
     else:
         return
     watchdog.announce(" ".join(message.split()))
     traceback.clear_frames(fault.__traceback__)  # they refer to the trainer, and it to the process group
     fault.__traceback__ = None
+    watchdog.stop()
     leave_process_group()
     sys.exit(status)
 
@@ -53,3 +61,43 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
 def is_lost_rank(error: RuntimeError) -> bool:
     """Whether a collective operation has failed because another rank is gone. Gloo raises a plain RuntimeError."""
     return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+
+
+def _lost_loader(error: RuntimeError) -> str | None:
+    """What ended a data loader's process; None if the error is another."""
+    messages = [str(each) for each in (error, error.__cause__) if str(each).startswith("DataLoader worker")]
+    if not messages:
+        return None
+    cause = re.search("killed by signal: ([^.]*)", " ".join(messages))
+    if cause is None:
+        return "a process that loads data has ended"
+    hint = f"; {_CUT_SHORT}" if cause[1] == signal.strsignal(signal.SIGBUS) else ""
+    return f"a process that loads data was killed: {cause[1]}{hint}"
+
+
+@contextmanager
+def _bus_error_in_one_line(watchdog: Watchdog) -> Iterator[None]:
+    """End the process with one line when memory that is mapped to a file has nothing behind it.
+
+    The signal interrupts the very instruction that reads. A handler of Python's runs only later, when that instruction
+    would have been repeated for ever, so this one is called by the system.
+    """
+    process = os.getpid()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def handle(number: int) -> None:
+        if os.getpid() != process:  # a fork leaves the message to its parent
+            set_handler(number, None)  # SIG_DFL
+            return
+        try:
+            watchdog.end(f"bus error: {_CUT_SHORT}; older checkpoints are intact; {watchdog.advice}")
+        finally:
+            os._exit(1)
+
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    before = set_handler(signal.SIGBUS, ctypes.cast(handle, ctypes.c_void_p))
+    try:
+        yield
+    finally:
+        set_handler(signal.SIGBUS, before)

@@ -23,7 +23,11 @@ _UNWINDING = 5.0  # seconds
 
 
 def _message(resumable: bool) -> str:
-    return "interrupted; continue with --resume" if resumable else "interrupted before the first checkpoint"
+    return (
+        "interrupted; continue with --resume"
+        if resumable
+        else "interrupted before the first checkpoint; repeat the command"
+    )
 
 
 class Interrupted(KeyboardInterrupt):

@@ -24,7 +24,7 @@ from transformers.utils import logging
 
 from ..data import PreparationArguments, TrainingData
 from ..data.preparation import identify
-from ..files import Json, differences, write_whole
+from ..files import Json, differences, make_directory, write_whole
 from .checkpoints import list_checkpoints, newest_complete_checkpoint
 from .collective import first_of_any_rank, on_main_process
 from .trainer import VaswaniTrainingArguments
@@ -302,11 +302,9 @@ def locked(directory: Path, patience: float = 0.0, sight: float = _PATIENCE) -> 
 
     Raises:
         DirectoryInUseError: Another training holds it.
-        ValueError: Ranks on other machines do not see the main process's directory.
-        OSError: It cannot be made.
+        ValueError: It cannot be made or written; or ranks on other machines do not see the main process's directory.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / _LOCK_NAME
+    path = make_directory("output_dir", directory) / _LOCK_NAME
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         token = on_main_process(lambda: _take(descriptor, directory, patience))

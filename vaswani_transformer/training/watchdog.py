@@ -5,10 +5,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.distributed import PrefixStore, Store, TCPStore
@@ -18,6 +18,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 _TICK = 1.0  # seconds between two looks at the launcher and at the steps
 _STORE_SECONDS = 5.0  # how long the store may take to answer
+_LAST_CALL = 2.0  # seconds in which the other ranks may ask whether to announce, since the store may end with rank 0
 _LEFT = 2**40  # added to the heartbeat of a rank that has ended in order
 
 
@@ -50,6 +51,8 @@ class Watchdog:
         self._group = _Heartbeats(timeout) if torch.distributed.is_initialized() else None
         self._launcher = os.getppid() if was_launched() else None
         self._last_step: float | None = None
+        self._announcing = threading.Lock()
+        self._announced = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -60,9 +63,13 @@ class Watchdog:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.stop(in_order=error[0] is None)
+
+    def stop(self, in_order: bool = False) -> None:
+        """Cease to watch; if this process has ended in order, tell the others not to miss it."""
         self._ended.set()
-        if error[0] is None and self._group is not None:
-            self._group.leave()
+        if self._group is not None:
+            self._group.leave(in_order)
 
     @contextmanager
     def steps(self) -> Iterator[None]:
@@ -79,7 +86,7 @@ class Watchdog:
             self._last_step = time.monotonic()
 
     def announce(self, message: str, delay: float = 0.0) -> None:
-        """Print one line, unless another rank has printed one already.
+        """Print one line, unless another thread or rank has printed one already.
 
         Args:
             message: What happened, without the program's name.
@@ -87,11 +94,23 @@ class Watchdog:
         """
         if self._group is not None:
             time.sleep(delay)
-            if not self._group.claim():
+        with self._announcing:
+            if self._announced:
                 return
-        tqdm.write(f"{self.program}: {message}", file=sys.stderr)  # not in the middle of a progress bar
+            self._announced = True
+            if self._group is None or self._group.claim():
+                tqdm.write(f"{self.program}: {message}", file=sys.stderr)  # not in the middle of a progress bar
+            if self._group is not None:
+                self._group.await_claims()
 
-    def end(self, message: str, delay: float = 0.0, status: int = 1) -> None:
+    def exit(self, message: str) -> NoReturn:
+        """Announce a message and end the program in order."""
+        if self._group is None:
+            sys.exit(f"{self.program}: {message}")
+        self.announce(message)
+        sys.exit(1)
+
+    def end(self, message: str, delay: float = 0.0, status: int = 1) -> NoReturn:
         """Announce a message and end the process at once, whatever its threads wait for."""
         self.announce(message, delay)
         sys.stdout.flush()
@@ -134,6 +153,7 @@ class _Heartbeats:
         self.rank, self.ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self._interval = timeout / 10
         self._seen = {rank: (0, time.monotonic()) for rank in range(self.ranks) if rank != self.rank}
+        self._in_order = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._exchange, name="heartbeats", daemon=True)
 
@@ -148,16 +168,22 @@ class _Heartbeats:
 
     def claim(self) -> bool:
         """Whether this rank is the first to ask for the right to announce; true if the store does not answer."""
-        answers: list[bool] = []
-        asking = threading.Thread(target=lambda: answers.append(_connect().add("announced", 1) == 1), daemon=True)
-        asking.start()
-        asking.join(_STORE_SECONDS)
-        return answers != [False]
+        return _ask(lambda store: store.add("announced", 1) == 1) is not False
 
-    def leave(self) -> None:
-        """Tell the others that no more heartbeats will follow."""
+    def await_claims(self) -> None:
+        """Let the other ranks ask, too: without a launcher, the store ends with rank 0."""
+        until = time.monotonic() + _LAST_CALL
+        while self.rank == 0 and time.monotonic() < until:
+            if _ask(lambda store: store.add("announced", 0) < self.ranks) is not True:
+                return
+            time.sleep(0.05)
+
+    def leave(self, in_order: bool) -> None:
+        """End the heartbeats, and the thread: one that calls the store while Python shuts down aborts the process."""
+        self._in_order = in_order
         self._ended.set()
-        self._thread.join(_STORE_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(_STORE_SECONDS)
 
     def _exchange(self) -> None:
         store: Store | None = None
@@ -168,6 +194,8 @@ class _Heartbeats:
                 self._note({rank: store.add(f"alive-{rank}", 0) for rank in self._seen})
             except RuntimeError:
                 store = None  # connect again
+        if not self._in_order:
+            return
         with suppress(RuntimeError):  # the server may have ended before
             (store or _connect()).add(f"alive-{self.rank}", _LEFT)
 
@@ -175,6 +203,20 @@ class _Heartbeats:
         for rank, beat in beats.items():
             if beat != self._seen[rank][0]:
                 self._seen[rank] = (beat, float("inf") if beat >= _LEFT else time.monotonic())
+
+
+def _ask(question: Callable[[Store], bool]) -> bool | None:
+    """The store's answer; None if it gives none."""
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with suppress(RuntimeError):
+            answers.append(question(_connect()))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_STORE_SECONDS)
+    return answers[0] if answers else None
 
 
 def _connect() -> Store:
