@@ -347,6 +347,22 @@ def test_special_tokens_of_other_scripts_need_word_pieces(tokenizer, word_pieces
     assert extended("«de» a").input_ids[0] == len(extended) - 1
 
 
+def test_special_tokens_after_ordinary_ones_are_refused_and_before_them_keep_all_ids(either, tmp_path):
+    late = copy.deepcopy(either)
+    late.add_tokens(["Zzyx", "Yyxw"])
+    for name in ("<2de>", "Yyxw"):  # the latter would no longer be found in text
+        with pytest.raises(ValueError, match=r"^special token .* first$"):
+            late.add_tokens([name], special_tokens=True)
+    extended = copy.deepcopy(either)
+    extended.add_tokens(["<2de>"], special_tokens=True)
+    extended.add_tokens(["Zzyx", "Yyxw"])
+    for tokenizer in (late, extended):
+        tokenizer.save_pretrained(tmp_path)
+        loaded = AutoTokenizer.from_pretrained(tmp_path)
+        assert loaded.get_vocab() == tokenizer.get_vocab()
+        assert loaded("<2de> Zzyx the Yyxw").input_ids == tokenizer("<2de> Zzyx the Yyxw").input_ids
+
+
 def test_flags_of_added_special_tokens_are_refused_rather_than_ignored(tokenizer):
     with pytest.raises(ValueError, match="rstrip"):
         copy.deepcopy(tokenizer).add_tokens([AddedToken("<2de>", rstrip=True, special=True)])

@@ -89,7 +89,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         Raises:
             ValueError: A special token cannot be one entry of this vocabulary: it has white space or more than 100
                 characters, is not NFC-normalised or, with "bpe", not ASCII; or it asks for lstrip, rstrip or
-                single_word.
+                single_word; or ordinary tokens were added before it.
         """
         tokens = [new_tokens] if isinstance(new_tokens, (str, AddedToken)) else list(new_tokens)
         # The backend either finds all special tokens in text, or none. So the model itself has to know these.
@@ -97,6 +97,14 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
             known = self.get_vocab()
             special = [token for token in tokens if special_tokens or getattr(token, "special", False)]
             names = dict.fromkeys(str(token) for token in special if str(token) not in known)
+            # Another entry of the model would change their ids when they are loaded: those follow its entries.
+            ordinary = set(known) - set(self.backend_tokenizer.get_vocab(with_added_tokens=False))
+            late = [str(token) for token in special if ordinary and str(token) in {*names, *ordinary}]
+            if late:
+                raise ValueError(
+                    f"special token {late[0]!r}: {min(ordinary)!r} was added before it as an ordinary token; begin with "
+                    f"the tokenizer as it was trained, and add the special tokens first"
+                )
             if names:
                 for token in special:
                     _require_one_piece(token, self.backend_tokenizer)
