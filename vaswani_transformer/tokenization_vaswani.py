@@ -102,8 +102,8 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
             late = [str(token) for token in special if ordinary and str(token) in {*names, *ordinary}]
             if late:
                 raise ValueError(
-                    f"special token {late[0]!r}: {min(ordinary)!r} was added before it as an ordinary token; begin with "
-                    f"the tokenizer as it was trained, and add the special tokens first"
+                    f"special token {late[0]!r}: {min(ordinary)!r} was added before it as an ordinary token; begin "
+                    f"with the tokenizer as it was trained, and add the special tokens first"
                 )
             if names:
                 for token in special:
