@@ -11,6 +11,8 @@ Beams and alphas on the development set; two systems, models or files, with pair
     python recipes/evaluate.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
     accelerate launch recipes/evaluate.py --model runs/big --compare runs/base --test_set wmt14/full
 
+A process that dies or is stopped ends all after `--timeout_minutes`.
+
 The output directory then holds `results.json`, `translations.txt`, `bleu_by_source_length.png` and, if several settings
 were tried, `sweep.png`; the translations are those of the settings with the highest BLEU of the paper's kind.
 """
@@ -62,7 +64,7 @@ else:
     from vaswani_transformer.files import make_directory
     from vaswani_transformer.hub import describe_run
     from vaswani_transformer.saved_model import SavedModel, open_model
-    from vaswani_transformer.training import keep_freed_memory
+    from vaswani_transformer.training import Watchdog, keep_freed_memory
 
 
 @dataclass
@@ -95,6 +97,10 @@ class EvaluationArguments:
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
         default="auto", metadata={"help": "Precision of the model; 'auto' is what it was saved in."}
+    )
+    timeout_minutes: float = field(
+        default=10.0,
+        metadata={"help": "Minutes without a sign of life of one of several processes after which all end."},
     )
     trust_remote_code: bool = field(
         default=False, metadata={"help": "Run code that comes with a model; give it only where you trust its author."}
@@ -187,26 +193,34 @@ def main() -> None:
     (args,) = RecipeParser((EvaluationArguments,)).parse()
     # Unless told of the CPU, processes without a GPU do not know of one another, and each would do everything.
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    state = PartialState(cpu=cpu, timeout=timedelta(days=1))
+    # The first process to be done waits for the last as long as that takes; the watchdog sees whether it is alive.
+    state = PartialState(cpu=cpu, timeout=timedelta(days=30))
+    watchdog = Watchdog("evaluate.py", 60 * args.timeout_minutes, "repeat the command")
     try:
-        require_new(args)
-        paper_tokenizer(args.target_language)  # which would refuse a language only when all is translated
-        with state.main_process_first():
-            test_set = read_test_set(args)
-        ready = {name: read_hypotheses(name, test_set) for name in args.systems if name not in args.models}
-        for name in args.models:
-            open_system(name, args)
-        if state.is_main_process:
-            make_directory("output_dir", args.output_dir)
-            print(printable(str(test_set)), flush=True)
-        systems = [ready[name] if name in ready else translate(name, test_set, args) for name in args.systems]
-        if state.is_main_process:
-            results, translations = score(systems, test_set, args)
-            write(Path(args.output_dir), results, translations)
-            show(results)
+        with watchdog:
+            run(args)
     except (ValueError, OSError, ImportError) as error:
-        sys.exit(f"evaluate.py: {one_line(error)}")
+        watchdog.exit(one_line(error))
     state.destroy_process_group()
+
+
+def run(args: EvaluationArguments) -> None:
+    state = PartialState()
+    require_new(args)
+    paper_tokenizer(args.target_language)  # which would refuse a language only when all is translated
+    with state.main_process_first():
+        test_set = read_test_set(args)
+    ready = {name: read_hypotheses(name, test_set) for name in args.systems if name not in args.models}
+    for name in args.models:
+        open_system(name, args)
+    if state.is_main_process:
+        make_directory("output_dir", args.output_dir)
+        print(printable(str(test_set)), flush=True)
+    systems = [ready[name] if name in ready else translate(name, test_set, args) for name in args.systems]
+    if state.is_main_process:
+        results, translations = score(systems, test_set, args)
+        write(Path(args.output_dir), results, translations)
+        show(results)
 
 
 def require_new(args: EvaluationArguments) -> None:

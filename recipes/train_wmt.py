@@ -8,7 +8,10 @@ On one device, on a machine's 8 GPUs, and with any setting of the configuration 
     python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
 
 With `--prepared DIRECTORY` the corpora are encoded once for all runs, ahead of time if you like: see prepare_data.py.
-An interrupted run goes on with `--resume`; with `--push_to_hub --hub_model_id user/name` the result goes to the Hub.
+SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number; a
+second one, three seconds later, ends it at once. A process that dies, or is silent for `--ddp_timeout` seconds, ends
+all; so does a disk that is full. Whatever ended a run, repeat its command with `--resume`: complete checkpoints stay.
+With `--push_to_hub --hub_model_id user/name` the result goes to the Hub.
 The output directory then holds the averaged model, its tokenizer, its model card, `all_results.json`,
 `translations.test.txt`, and pictures of the learning curve and of BLEU by source length.
 """

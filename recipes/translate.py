@@ -33,7 +33,7 @@ from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vaswani_transformer.arguments import POSITIVE, RecipeParser
+from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import one_line
 from vaswani_transformer.data.corpora import decode_lines, open_binary
 from vaswani_transformer.files import read_json
@@ -63,10 +63,7 @@ class TranslationArguments:
     )
     timeout_minutes: float = field(
         default=10.0,
-        metadata={
-            "help": "Minutes without a sign of life of one of several processes after which all end.",
-            "interval": POSITIVE,
-        },
+        metadata={"help": "Minutes without a sign of life of one of several processes after which all end."},
     )
     trust_remote_code: bool = field(
         default=False, metadata={"help": "Run code that comes with the model; give it only where you trust its author."}

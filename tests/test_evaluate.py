@@ -5,6 +5,7 @@ import gzip
 import importlib.util
 import json
 import random
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from urllib.error import URLError
 
 import pytest
 from conftest import REPOSITORY
-from helpers import run_python, run_ranks
+from helpers import run_python, run_ranks, start_ranks
 from matplotlib.axes import Axes
 from sacrebleu.dataset import DATASETS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -410,3 +411,22 @@ def test_two_processes_find_what_one_does(run, files, lively_model):
     assert found["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)
     for name in ("translations.txt", "bleu_by_source_length.png"):
         assert (files / "two" / name).read_bytes() == (files / "out" / name).read_bytes()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_process_that_stops_ends_the_other(files, lively_model, victim):
+    arguments = ["--model", lively_model, "--source", "src.en", "--reference", "ref.de", "--timeout_minutes", "0.05"]
+    ranks = start_ranks([RECIPE, *arguments, "--output_dir", "out"], 2)
+    try:
+        assert "lines" in ranks[0].stdout.readline()
+        ranks[victim].send_signal(signal.SIGSTOP)
+        _, errors = ranks[1 - victim].communicate(timeout=120)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert ranks[1 - victim].returncode == 1
+    assert f"evaluate.py: rank {victim} has not answered for 3 seconds" in errors
+    assert "; repeat the command" in errors
+    assert "Traceback" not in errors
+    assert not (files / "out" / "results.json").exists()
