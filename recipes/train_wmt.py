@@ -42,7 +42,7 @@ from vaswani_transformer import (
     VaswaniTrainer,
     VaswaniTrainingArguments,
 )
-from vaswani_transformer.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser
+from vaswani_transformer.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, refuse_unused
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import (
     PreparationArguments,
@@ -82,6 +82,26 @@ from vaswani_transformer.training.run_directory import check_data, describe_sett
 # Far beyond any model of this kind, so that a misprint is refused before memory is asked for.
 SIZE = Interval(minimum=1, maximum=2**16)
 LAYERS = Interval(minimum=1, maximum=1000)
+
+
+# Options of the trainer that would change nothing, or not what their name says, and what to use instead.
+_BY_TOKENS = "batches are measured by source_tokens and target_tokens"
+_BY_SCHEDULE = "set learning_rate_factor and warmup_steps instead"
+UNUSED = {
+    "learning_rate": _BY_SCHEDULE,
+    "lr_scheduler_type": _BY_SCHEDULE,
+    "lr_scheduler_kwargs": _BY_SCHEDULE,
+    "warmup_ratio": _BY_SCHEDULE,
+    "per_device_train_batch_size": _BY_TOKENS,
+    "auto_find_batch_size": _BY_TOKENS,
+    "train_sampling_strategy": _BY_TOKENS,
+    "group_by_length": _BY_TOKENS,
+    "length_column_name": _BY_TOKENS,
+    "dataloader_drop_last": _BY_TOKENS,
+    "resume_from_checkpoint": "use --resume, which takes the newest complete checkpoint in output_dir",
+    "ignore_data_skip": "a resumed training goes on with the data that it has not seen; leave it out",
+    "metric_for_best_model": "the last checkpoints are averaged, see average_last",
+}
 
 
 @dataclass
@@ -169,6 +189,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if token is not None:
             # From there it reaches the Hub's client, and not training_args.bin, which is pushed.
             os.environ["HF_TOKEN"], self.hub_token = token, None
+        refuse_unused(self, UNUSED)
+        self._take_precision_of_launcher()
         if not torch.accelerator.is_available():
             self.use_cpu = True  # lest bf16 be refused for want of a GPU
             self.dataloader_pin_memory = False
@@ -178,6 +200,14 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
         join_process_group(self.use_cpu, timedelta(days=30), self.ddp_backend)  # what waits too long the watchdog ends
         super().__post_init__()
+
+    def _take_precision_of_launcher(self) -> None:
+        """Take that of `accelerate launch`, by which the trainer would train though no option says so."""
+        precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if precision not in ("no", "bf16", "fp16"):
+            raise ValueError(f"mixed_precision: {precision} of accelerate launch is not supported; choose bf16 or fp16")
+        if precision != "no" and not (self.bf16 or self.fp16):
+            setattr(self, precision, True)
 
 
 MODEL_SETTINGS = [each.name for each in fields(ModelArguments) if each.name != "variant"]

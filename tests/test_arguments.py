@@ -30,12 +30,12 @@ RECIPES = {
 NUMBERS_NO_OPTION_TAKES = ("nan", "inf", "-inf", "-2", str(2**65), "1e308", "x", "")
 TAKE_ZERO = {
     *("dropout", "label_smoothing", "label_smoothing_factor", "adam_beta1", "adam_beta2", "weight_decay"),
-    *("learning_rate", "max_grad_norm", "eval_delay", "neftune_noise_alpha", "seed", "seeds", "data_seed"),
+    *("max_grad_norm", "eval_delay", "neftune_noise_alpha", "seed", "seeds", "data_seed"),
     *("save_total_limit", "dataloader_num_workers", "local_rank", "length_penalty"),
 }
 TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
 TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
-    *("max_ratio", "num_train_epochs", "learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm"),
+    *("max_ratio", "num_train_epochs", "weight_decay", "adam_epsilon", "max_grad_norm"),
     *("neftune_noise_alpha", "eval_delay", "eval_steps", "width", "depth", "length_penalty"),
     *("learning_rate_factor", "save_minutes", "max_minutes", "minutes", "timeout_minutes"),
 }

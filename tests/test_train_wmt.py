@@ -303,6 +303,34 @@ def test_value_that_cannot_work(error):
     assert "variant: there is no 'huge' in Table 3" in error(variant="huge")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", "5"),
+        ("lr_scheduler_type", "cosine"),
+        ("per_device_train_batch_size", "3"),
+        ("dataloader_drop_last", "true"),
+        ("resume_from_checkpoint", "true"),
+        ("ignore_data_skip", "true"),
+        ("metric_for_best_model", "bleu"),
+    ],
+)
+def test_options_without_effect(error, name, value):
+    assert f"{name}: has no effect here; " in error(f"--{name}", value)
+
+
+def test_the_launchers_precision_is_that_of_the_run(error, monkeypatch, tmp_path):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    monkeypatch.syspath_prepend(RECIPE.parent)
+    import train_wmt
+
+    assert train_wmt.RecipeTrainingArguments(str(tmp_path), use_cpu=True).bf16
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    assert "fp16: the CPU would train in float32" in error()
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp8")
+    assert "mixed_precision: fp8 of accelerate launch is not supported" in error()
+
+
 def test_vocabulary_larger_than_the_corpus_supports(error):
     assert re.search(r"vocab_size: the corpus supports only \d+ entries, not 30000", error(vocab_size=30000))
 

@@ -411,6 +411,14 @@ def test_evaluates_the_plain_likelihood(tmp_path: Path, tokenizer: VaswaniTokeni
     assert logged == [pytest.approx(expected.item(), rel=1e-6)]
 
 
+def test_evaluating_leaves_the_weights_as_they_would_be(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    whole = make_trainer(make_model(dropout=0.1), tokenizer, tmp_path)
+    whole.train()
+    evaluated = make_trainer(make_model(dropout=0.1), tokenizer, tmp_path, eval_strategy="steps", eval_steps=1)
+    evaluated.train()
+    assert_equal_weights(evaluated.model.state_dict(), whole.model.state_dict())
+
+
 def test_two_processes_evaluate_alike(two_processes: list[dict[str, Any]]) -> None:
     first, second = ([entry["eval_loss"] for entry in found["logs"] if "eval_loss" in entry] for found in two_processes)
     assert len(first) == EPOCHS

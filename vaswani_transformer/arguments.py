@@ -8,7 +8,7 @@ import math
 import reprlib
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -116,6 +116,21 @@ def check_values(instance: Any) -> None:
         value, interval = getattr(instance, field.name), field.metadata.get("interval")
         if interval is not None and value is not None and value not in interval:
             raise ValueError(f"{field.name}: must be {interval}, is {reprlib.repr(value)}")
+
+
+def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
+    """Refuse options that would have no effect.
+
+    Args:
+        instance: A dataclass.
+        unused: By name of a field, what to do instead of setting it.
+
+    Raises:
+        ValueError: A field differs from its default. The message starts with the field's name.
+    """
+    for field in dataclasses.fields(instance):
+        if field.name in unused and getattr(instance, field.name) not in (field.default, None):
+            raise ValueError(f"{field.name}: has no effect here; {unused[field.name]}")
 
 
 class RecipeParser(HfArgumentParser):

@@ -236,6 +236,13 @@ class VaswaniTrainer(CheckpointingTrainer):
         count = torch.stack([batch["labels"].ne(-100).sum() for batch in micro_batches]).sum()
         return self.accelerator.gather(count.to(self.args.device)).sum()
 
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate as `Seq2SeqTrainer.evaluate` does; the weights do not depend on when, or whether, that happens."""
+        device = self.args.device
+        # Even a loader that does not shuffle draws a seed, from the generator that the next dropout masks come from.
+        with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+            return super().evaluate(*args, **kwargs)
+
     def train(self, *args: Any, **kwargs: Any) -> Any:
         if self.virtual_ranks is None:
             return super().train(*args, **kwargs)
