@@ -15,7 +15,6 @@ the same command goes on with what is missing. The report, `report.md`, `table3.
 and seeds that are finished.
 """
 
-import fcntl
 import json
 import os
 import signal
@@ -23,8 +22,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +47,7 @@ from vaswani_transformer.evaluation.table3 import (
     verdict,
     write_report,
 )
-from vaswani_transformer.files import read_json, write_whole
+from vaswani_transformer.files import locked, read_json, write_whole
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.training.run_directory import RECORD_NAME
 
@@ -185,26 +183,6 @@ def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
                 raise ValueError(f"{scale}: {factor:g} makes {name} of row {row} {size:g}; it must be a whole number")
             sizes[name] = int(size)
     return sizes
-
-
-@contextmanager
-def locked(directory: Path) -> Iterator[int]:
-    """Hold a directory, so that no two trainings write the same files.
-
-    The trainings inherit the descriptor, and with it the lock: it holds until the last of them has ended, too.
-
-    Raises:
-        ValueError: Another process holds it.
-    """
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"output_dir: another process is at work in {directory}; wait for it, or end it") from None
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def require_same(directory: Path, manifest: dict[str, Any]) -> None:

@@ -8,8 +8,9 @@ From file to file, on all GPUs of a machine, and as a filter:
 
 Lines end at line feeds. With an output file, the same command goes on after an interruption, with the same or another
 number of processes: what is finished lies in `<output>.shards/`, in files of `--lines_per_shard` lines, until all of it
-is there. Only then does the output file appear. An existing one is replaced only with `--overwrite`: it may have taken
-days to make. Standard output gets each shard when it is done; it cannot be shared by processes, nor gone on with.
+is there; meanwhile no other command can write it. Only then does the output file appear. An existing one is replaced
+only with `--overwrite`: it may have taken days to make. Standard output gets each shard when it is done; it cannot be
+shared by processes, nor gone on with.
 
 The input must not change meanwhile, and finished shards neither: both are compared with digests, and what differs is
 refused. A process that dies or is stopped ends all after `--timeout_minutes`; what is finished stays.
@@ -19,9 +20,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -36,7 +38,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import one_line
 from vaswani_transformer.data.corpora import decode_lines, open_binary
-from vaswani_transformer.files import read_json
+from vaswani_transformer.files import locked, read_json
 from vaswani_transformer.pipeline_vaswani import translate_in_batches
 from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training import Watchdog, keep_freed_memory
@@ -150,12 +152,11 @@ class Shards:
         return bool(self.recorded) and any(self.folder.glob("shard-*.txt"))
 
     def open(self) -> None:
-        """Make the folder.
+        """Begin in the folder, unless that has been done.
 
         Raises:
-            FileExistsError: There is one of another's making.
+            FileExistsError: It is of another's making.
         """
-        self.folder.mkdir(exist_ok=True)
         if self.manifest.exists():
             return
         if any(path.suffix != ".tmp" for path in self.folder.iterdir()):
@@ -229,11 +230,12 @@ def main() -> None:
     state = PartialState(cpu=cpu, timeout=timedelta(days=30))
     watchdog = Watchdog("translate.py", 60 * args.timeout_minutes, "repeat the command to go on")
     try:
-        with watchdog:
+        with watchdog, ExitStack() as until_the_end:
             if args.output == "-":
                 stream(args, agree(plan_stream, args))
             else:
-                translate_file(args, Shards(Path(args.output)), agree(plan_file, args))
+                plan = agree(partial(plan_file, until_the_end=until_the_end), args)
+                translate_file(args, Shards(Path(args.output)), plan)
     except BrokenPipeError:  # whoever read the output has enough of it, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -278,15 +280,23 @@ def plan_stream(args: TranslationArguments) -> Plan:
     return Plan(source, *survey(source, args.input, args.lines_per_shard)[:2], [])
 
 
-def plan_file(args: TranslationArguments) -> Plan:
-    """Check everything that can be checked before the model is loaded, and see what is left to do."""
+def plan_file(args: TranslationArguments, until_the_end: ExitStack) -> Plan:
+    """Check everything that can be checked before the model is loaded, and see what is left to do.
+
+    Until the end, no other command can write the same output.
+    """
     shards = Shards(Path(args.output))
     source = None if args.input == "-" else require_input(args.input)
-    begun = shards.begun
-    if not begun:
-        shards.clear()
+    with ExitStack() as meanwhile:
+        if shards.folder.is_dir():
+            meanwhile.enter_context(locked(shards.folder, "output"))
+        if not shards.begun:
+            shards.clear()
     require_output(args, source, shards)
     model = identify_model(args)
+    shards.folder.mkdir(exist_ok=True)
+    until_the_end.enter_context(locked(shards.folder, "output"))
+    begun = shards.begun
     try:
         shards.open()
         if source is None:

@@ -279,6 +279,21 @@ def test_killed_ten_times_in_a_run(interrupted, translated, output, source, seed
     assert len(translated) <= 400 + 10 * 4
 
 
+def test_two_commands_cannot_write_one_output(run, error, recipe, monkeypatch, source, output, oracle):
+    translate_shard, refusals = recipe.translate, []
+
+    def with_another(*args: object) -> list[bytes]:
+        if not refusals:  # before there is any shard
+            refusals.append(error("--input", source, "--output", output, "--num_beams", "2"))
+        return translate_shard(*args)
+
+    monkeypatch.setattr(recipe, "translate", with_another)
+    run("--input", source, "--output", output)
+    assert "another process is at work" in refusals[0]
+    assert output.read_bytes() == oracle(LINES)
+    assert not output.with_name("out.txt.shards").exists()
+
+
 def test_killed_while_replacing_an_older_output(interrupted, translated, output, source):
     output.write_bytes(b"older\n")
     expected = "".join(" ".join(line.strip()[::-1].splitlines()) + "\n" for line in LINES).encode()

@@ -3,7 +3,8 @@
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,6 +43,38 @@ def make_directory(option: str, path: str | Path) -> Path:
     except OSError as error:
         raise ValueError(f"{option}: cannot write into {path} ({error.strerror}); name another directory") from None
     return path
+
+
+@contextmanager
+def locked(directory: Path, option: str = "output_dir") -> Iterator[int]:
+    """Hold a directory, so that no two processes write the same files.
+
+    Processes that inherit the descriptor inherit the lock: it holds until the last of them has ended, too.
+
+    Args:
+        directory: Exists; it may be removed while it is held.
+        option: What the user gave it as; the message starts with it.
+
+    Yields:
+        The descriptor that holds the lock.
+
+    Raises:
+        ValueError: Another process holds it, or has just removed it.
+    """
+    import fcntl  # elsewhere than on POSIX there is none
+
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_free = directory.exists() and os.path.samestat(os.fstat(descriptor), directory.stat())
+        except BlockingIOError:
+            is_free = False
+        if not is_free:
+            raise ValueError(f"{option}: another process is at work in {directory}; wait for it, or end it")
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: Path) -> None:
