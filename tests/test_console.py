@@ -1,10 +1,12 @@
 """What a terminal is shown of hostile text: every character, and none that it or rich obeys."""
 
 import io
+import os
 import unicodedata
 
 import pytest
 from conftest import REPOSITORY, recipe_module
+from rich.console import Console
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 
@@ -63,6 +65,8 @@ def test_progress_shows_names_of_jobs_as_they_are():
 def recipe(monkeypatch):
     monkeypatch.syspath_prepend(REPOSITORY / "recipes")
     monkeypatch.setenv("COLUMNS", "400")
+    # `datasets.map` with several processes replaces os.environ by a copy, which rich does not see.
+    monkeypatch.setattr(Console, "_environ", os.environ)
     return recipe_module
 
 
