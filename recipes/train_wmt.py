@@ -264,7 +264,7 @@ def run(
             args.hub_model_id = repository(args)
         set_seed(args.seed)
         with args.main_process_first(local=False, desc="preparing the data"):
-            data = load_data(data_args, args.output_dir, checkpoint)
+            data = load_data(data_args, output_dir, checkpoint)
         check_data(output_dir, data)
         fit_to_data(config, data)
         trainer = VaswaniTrainer(
@@ -334,7 +334,9 @@ def require_trackers(args: RecipeTrainingArguments) -> None:
 
 def require_more_steps(args: RecipeTrainingArguments, checkpoint: Path | None) -> None:
     directory, steps = Path(args.output_dir), 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
-    if 0 < args.max_steps <= steps <= scored_steps(directory):
+    if 0 < args.max_steps < steps:
+        raise ValueError(f"max_steps: {directory} has {steps} steps already; give at least as many")
+    if 0 < args.max_steps == steps <= scored_steps(directory):
         raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
 
 
@@ -344,10 +346,11 @@ def scored_steps(directory: Path) -> int:
     return results["training"]["steps"] if results else 0
 
 
-def load_data(data_args: DataArguments, output_dir: str, checkpoint: Path | None) -> TrainingData:
+def load_data(data_args: DataArguments, output_dir: Path, checkpoint: Path | None) -> TrainingData:
     """The corpora, which the main process prepares: in the directory given for it, or in the cache of datasets."""
     if data_args.prepared is None:
-        return load_corpora(data_args, output_dir, train_tokenizer=checkpoint is None)
+        # The checkpoint's tokenizer has been compared with its digest.
+        return load_corpora(data_args, checkpoint or output_dir, train_tokenizer=checkpoint is None)
     if PartialState().is_main_process:
         prepare_corpus(data_args.prepared, data_args)
     return load_prepared(data_args.prepared, data_args.sources)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from distributed_step import make_trainer
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -62,6 +62,22 @@ def train(tokenizer: VaswaniTokenizer) -> Callable[..., Any]:
         return trainer
 
     return train
+
+
+class RenamesTheDirectory(TrainerCallback):
+    """What a user may do while a training is at work."""
+
+    def on_step_end(self, args: Any, state: TrainerState, *others: Any, **kwargs: Any) -> None:
+        if state.global_step == 3:
+            Path(args.output_dir).rename(f"{args.output_dir}-renamed")
+
+
+def test_no_new_directory_takes_the_place_of_one_that_is_gone(train: Callable[..., Any], tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with pytest.raises(OSError, match=rf"^{directory}/checkpoint-4: could not be written: \S+ has been deleted or re"):
+        train(directory, callbacks=[RenamesTheDirectory()])
+    assert [path.name for path in tmp_path.iterdir()] == ["run-renamed"]
+    assert newest_complete_checkpoint(tmp_path / "run-renamed") == tmp_path / "run-renamed" / "checkpoint-2"
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from conftest import REPOSITORY
 from helpers import start_python, start_ranks
 
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.training import Watchdog, faults_in_one_line
 from vaswani_transformer.training.checkpoints import find_damage, list_checkpoints
 
 
@@ -283,3 +284,10 @@ def test_prepared_data_cut_short_while_training(
     assert message.endswith("; delete it, and repeat the command to prepare it anew")
     shutil.rmtree(file.parent)
     training.require_resumable(prepared=data)
+
+
+def test_a_package_that_an_option_needs_is_named(capfd):
+    with pytest.raises(SystemExit) as stop, Watchdog("train_wmt.py", 60) as watchdog, faults_in_one_line(watchdog):
+        raise ImportError("You need to install\n`bitsandbytes`")
+    assert stop.value.code == 1
+    assert capfd.readouterr().err.startswith("train_wmt.py: You need to install `bitsandbytes`; install it, or leave")

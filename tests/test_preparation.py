@@ -454,6 +454,46 @@ def test_a_lost_tokenizer_is_not_replaced_by_another(files, output):
     assert f"{output / 'tokenizer'} is gone" in error_of(ValueError, output, arguments(files))
 
 
+DAMAGES = {
+    "missing": lambda path: path.unlink(),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "flipped": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_files_are_named_and_can_be_prepared_anew(files, output, tmp_path, damage):
+    prepare_corpus(output, arguments(files))
+    parts = (output / "tokenizer", output / "train" / "shard-00003-of-00009", output / "test" / "shard-00000-of-00002")
+    damaged = 0
+    for file in [path for part in parts for path in part.iterdir()]:
+        content = file.read_bytes()
+        DAMAGES[damage](file)
+        with pytest.raises(ValueError, match=rf"^prepared: {file} (is missing|has changed|is missing or damaged)"):
+            load_prepared(output, ["train", "test"])
+        file.write_bytes(content)
+        damaged += 1
+    assert damaged >= 12
+    expected = rows_of(output)
+    shutil.rmtree(parts[1])
+    prepare_corpus(output, arguments(files))
+    assert {name: content for name, (content, _) in rows_of(output).items()} == {
+        name: content for name, (content, _) in expected.items()
+    }
+
+
+def test_a_damaged_record_or_tokenizer_is_not_prepared_with(files, output):
+    prepare_corpus(output, arguments({"train": files["train"]}))
+    file = output / "tokenizer" / "tokenizer.json"
+    file.write_bytes(file.read_bytes().replace(b"a", b"b", 1))
+    assert f"prepared: {file} has changed" in error_of(ValueError, output, arguments(files))
+    record = output / "preparation.json"
+    record.write_bytes(record.read_bytes()[:-9])
+    assert f"prepared: {record} is damaged; delete {output}" in error_of(ValueError, output, arguments(files))
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_files_are_checked_before_anything_is_made(files, folder, output, split, monkeypatch):
     monkeypatch.setattr(preparation, "_train_tokenizer", lambda *_: pytest.fail("training began"))

@@ -25,7 +25,13 @@ from vaswani_transformer.training.run_directory import (
 
 
 MODEL: dict[str, Json] = {"d_model": 16, "dropout": 0.1}
-TRAINING = {"source_tokens": 400, "target_tokens": 400, "seed": 42, "warmup_steps": 4000.0, "learning_rate_factor": 1.0}
+TRAINING = {
+    "source_tokens": 400,
+    "seed": 42,
+    "warmup_steps": 4000.0,
+    "learning_rate_factor": 1.0,
+    "torch_compile": False,
+}
 
 
 @pytest.fixture
@@ -60,6 +66,7 @@ def begin(directory: Path, description: Any, resume: bool = False) -> Path | Non
         ({"source_tokens": 300}, "source_tokens (400 then, 300 now)"),
         ({"seed": 7}, "seed (42 then, 7 now)"),
         ({"learning_rate_factor": 2.0}, "learning_rate_factor (1.0 then, 2.0 now)"),
+        ({"torch_compile": True}, "torch_compile (False then, True now)"),
     ],
 )
 def test_another_training_is_not_resumed(
@@ -117,7 +124,7 @@ def test_checkpoints_without_a_record_or_undamaged_ones_are_not_resumed(tmp_path
         begin(directory, describe(corpus))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"other": 1}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"other": 1}', '{"settings": 5}'])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_damaged_record_is_refused(tmp_path: Path, corpus: list[str], content: str, resume: bool) -> None:
     (tmp_path / "_run.json").write_text(content, encoding="utf-8")

@@ -157,12 +157,16 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
         "--resume"
     )
     weights.write_bytes(saved)
+    assert f"max_steps: {directory} has 2 steps already; give at least as many" in error("--resume", "--max_steps", "1")
 
+    vocabulary = (directory / "tokenizer.json").read_bytes()
+    (directory / "tokenizer.json").write_bytes(vocabulary[:99])
     resumed = run(settings, tmp_path, "--resume", "--logging_steps", "2")
     assert resumed.returncode == 0, resumed.stderr
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
     assert results["training"]["steps"] == 4
     assert results["training"]["resumed_from"] == "checkpoint-2"
+    assert (directory / "tokenizer.json").read_bytes() == vocabulary
 
     # Killed while it was scored, when there are results of the first two steps only, it is scored.
     results["training"]["steps"] = 2
@@ -300,6 +304,7 @@ def test_value_of_the_wrong_type(error):
 
 def test_value_that_cannot_work(error):
     assert "dropout: must be at least 0 and below 1" in error(dropout=1.5)
+    assert "learning_rate_factor: must be above 0 and at most 1e+12, is 1e+30" in error(learning_rate_factor="1e30")
     assert "variant: there is no 'huge' in Table 3" in error(variant="huge")
 
 
@@ -378,7 +383,9 @@ def test_nothing_to_resume(error, settings):
     assert not Path(settings["output_dir"]).exists()
 
 
-@pytest.mark.parametrize("name", ["README.md", "config.json", "tokenizer.json", "model.safetensors", "checkpoint-7"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "config.json", "tokenizer.json", "model.safetensors", "checkpoint-7", "_incomplete"]
+)
 def test_files_of_something_else_are_not_overwritten(error, settings, name):
     directory = Path(settings["output_dir"])
     directory.mkdir()

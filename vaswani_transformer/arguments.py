@@ -115,7 +115,12 @@ def check_values(instance: Any) -> None:
     for field in dataclasses.fields(instance):
         value, interval = getattr(instance, field.name), field.metadata.get("interval")
         if interval is not None and value is not None and value not in interval:
-            raise ValueError(f"{field.name}: must be {interval}, is {reprlib.repr(value)}")
+            raise ValueError(_refusal(field.name, interval, value))
+
+
+def _refusal(name: str, interval: Interval, number: float) -> str:
+    bound = f" and at most {_LARGEST:g}" if number > min(interval.maximum, interval.below) == _LARGEST else ""
+    return f"{name}: must be {interval}{bound}, is {reprlib.repr(number)}"
 
 
 def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
@@ -194,7 +199,7 @@ class RecipeParser(HfArgumentParser):
         elif isinstance(value, int | float) and not isinstance(value, bool):
             interval = self._intervals.get(name) or _OF_TRANSFORMERS.get(name, _ANY)
             if value not in interval:
-                self.error(f"{name}: must be {interval}, is {reprlib.repr(value)}")
+                self.error(_refusal(name, interval, value))
 
     def _check_text(self, name: str, text: str) -> None:
         if not text.strip():

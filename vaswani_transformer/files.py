@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 
+SEAL_NAME = "digests.json"
+
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
@@ -97,11 +99,35 @@ def file_digest(path: str | Path) -> str:
     return digest.hexdigest()
 
 
+def seal_directory(directory: Path) -> None:
+    """Write the digests of a directory's files into it, for `check_seal`."""
+    digests = {path.name: file_digest(path) for path in sorted(directory.iterdir())}
+    write_whole(directory / SEAL_NAME, json.dumps(digests, indent=2) + "\n")
+
+
+def check_seal(directory: Path) -> None:
+    """Compare the files of a directory with the digests that `seal_directory` wrote.
+
+    Raises:
+        ValueError: A file is missing or has changed. The message begins with its path.
+    """
+    seal = directory / SEAL_NAME
+    digests = read_json(seal)
+    if not isinstance(digests, dict):
+        raise ValueError(f"{seal} is missing or damaged")
+    for name, digest in digests.items():
+        path = directory / name
+        if not path.is_file():
+            raise ValueError(f"{path} is missing")
+        if file_digest(path) != digest:
+            raise ValueError(f"{path} has changed since it was written")
+
+
 def read_json(path: str | Path) -> dict[str, Any] | None:
     """What a file holds; None if there is none, or only the beginning of one."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
         return None
 
 

@@ -20,12 +20,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from accelerate import PartialState
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments import COUNT, Interval, check_values
-from ..files import require_directory, write_whole
+from ..files import check_seal, read_json, require_directory, seal_directory, write_whole
 from ..saved_model import load_tokenizer
 from ..tokenization_vaswani import VaswaniTokenizer
 from .cleaning import require_kept
@@ -132,6 +133,8 @@ def prepare_corpus(directory: str | Path, args: PreparationArguments) -> dict[st
     """
     preparation = Preparation(Path(directory))
     preparation.begin(args)
+    if preparation.tokenizer.exists():
+        preparation.check()
     given = None
     if args.tokenizer is not None and not preparation.tokenizer.exists():
         given = load_tokenizer(args.tokenizer)
@@ -157,12 +160,15 @@ def load_prepared(directory: str | Path, splits: Iterable[str] = ()) -> Training
     """What `prepare_corpus` left of the training corpus, and of other splits, mapped into memory.
 
     Raises:
-        ValueError: One of them is not there, or not whole.
+        ValueError: One of them is not there, not whole, or a file has changed since it was written, which the first
+            process of each machine looks for.
     """
     preparation = Preparation(Path(directory))
     for split in ("train", *splits):
         if not preparation.is_done(split):
             raise ValueError(f"prepared: {directory} has no finished {split}; prepare it first")
+    if PartialState().is_local_main_process:
+        preparation.check(("train", *splits))
     held_out = {split: read_shards(preparation.folders(split)) for split in splits if split != "train"}
     return TrainingData(
         tokenizer=load_tokenizer(preparation.tokenizer, option="prepared"),
@@ -188,7 +194,10 @@ class Preparation:
         self._file = directory / "preparation.json"
         self.record: dict[str, Any] = {"settings": {}, "splits": {}}
         if self._file.exists():
-            self.record = json.loads(self._file.read_text(encoding="utf-8"))
+            record = read_json(self._file)
+            if not isinstance(record, dict):
+                raise ValueError(f"prepared: {self._file} is damaged; delete {directory} to prepare it anew")
+            self.record = record
 
     @property
     def splits(self) -> dict[str, dict[str, Any]]:
@@ -264,6 +273,7 @@ class Preparation:
     def save(self, tokenizer: PreTrainedTokenizerBase) -> None:
         with whole_directory(self.tokenizer) as temporary:
             tokenizer.save_pretrained(temporary)
+            seal_directory(temporary)
 
     def encode(self, split: str, stream: PairStream, args: PreparationArguments) -> None:
         """Write the shards of a split that are missing, and count what cleaning dropped."""
@@ -279,6 +289,18 @@ class Preparation:
 
     def is_done(self, split: str) -> bool:
         return "cleaning" in self.splits.get(split, {}) and all(folder.exists() for folder in self.folders(split))
+
+    def check(self, splits: Iterable[str] = ()) -> None:
+        """Raise ValueError if a file of the tokenizer, or of splits that are done, is missing or has changed."""
+        try:
+            check_seal(self.tokenizer)
+        except ValueError as error:
+            raise ValueError(f"prepared: {error}; delete {self.directory} to prepare it anew") from None
+        for folder in chain.from_iterable(map(self.folders, dict.fromkeys(splits))):
+            try:
+                check_seal(folder)
+            except ValueError as error:
+                raise ValueError(f"prepared: {error}; delete {folder} to prepare it anew") from None
 
     def folders(self, split: str) -> list[Path]:
         return self._form(split).folders(self.directory / split, self.splits[split]["pairs"])

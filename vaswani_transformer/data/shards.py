@@ -23,6 +23,7 @@ from datasets import Dataset, concatenate_datasets, disable_progress_bars, load_
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from ..files import seal_directory
 from ..saved_model import load_tokenizer
 from .cleaning import encode_pairs, which_to_keep
 from .streams import Pair
@@ -140,6 +141,7 @@ def write_shard(pairs: Sequence[Pair], folder: Path, form: ShardFormat) -> int:
     with whole_directory(folder) as temporary:
         Dataset(pa.concat_tables(tables)).save_to_disk(temporary)
         (temporary / _TOTALS).write_text(json.dumps(totals), encoding="utf-8")
+        seal_directory(temporary)
     return len(pairs)
 
 

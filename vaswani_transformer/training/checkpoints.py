@@ -279,6 +279,10 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         staged, directory = parent / STAGING_NAME / name, parent / name
         self._staging = staged.parent
         try:
+            with all_ranks_or_none(f"{directory}: could not be written"):
+                # In a new directory there would be neither the run's lock nor its record.
+                if self.args.should_save and not Path(self.args.output_dir).is_dir():
+                    raise FileNotFoundError(f"{self.args.output_dir} has been deleted or renamed")
             # Every rank writes its own random state: a checkpoint is sealed when all of them are done.
             with all_ranks_or_none(f"{directory}: could not be written"):
                 super()._save_checkpoint(model, trial)

@@ -50,6 +50,7 @@ def all_ranks_or_none(what: str) -> Iterator[None]:
         if isinstance(error, RuntimeError) and type(error) is not RuntimeError:
             raise
         failure = error
-    message = first_of_any_rank(None if failure is None else " ".join(str(failure).split()))
+    hint = " (is the disk full?)" if isinstance(failure, RuntimeError) else ""
+    message = first_of_any_rank(None if failure is None else " ".join(str(failure).split()) + hint)
     if message is not None:
         raise OSError(f"{what}: {message}") from failure

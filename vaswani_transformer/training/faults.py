@@ -26,7 +26,8 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
     """End the program with one line for a fault that is no defect of the program.
 
     These are an interruption, divergence, a file that cannot be read or written, also by a process of a data loader,
-    and a rank that is lost. The exit status is 1, after a signal 128 + its number. Other exceptions pass.
+    a package that is not installed, and a rank that is lost. The exit status is 1, after a signal 128 + its number.
+    Other exceptions pass.
 
     Raises:
         SystemExit: After the line.
@@ -41,6 +42,8 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
         fault, message, status = error, str(error), 1
     except OSError as error:
         fault, message, status = error, f"{error}; older checkpoints are intact; {watchdog.advice}", 1
+    except ImportError as error:  # for an optimizer or kernels that an option chose
+        fault, message, status = error, f"{error}; install it, or leave out the option that needs it", 1
     except RuntimeError as error:
         if is_lost_rank(error):
             message = "another process has ended or cannot be reached"

@@ -25,7 +25,7 @@ from transformers.utils import logging
 from ..data import PreparationArguments, TrainingData
 from ..data.preparation import identify
 from ..files import Json, differences, make_directory, write_whole
-from .checkpoints import list_checkpoints, newest_complete_checkpoint
+from .checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
 from .collective import first_of_any_rank, on_main_process
 from .trainer import VaswaniTrainingArguments
 
@@ -52,6 +52,7 @@ _OUTPUTS = (
     "training_args.bin",
     "translations.*.txt",
     "*_vaswani.py",
+    STAGING_NAME,
 )
 
 _DATA_SETTINGS = (
@@ -83,6 +84,7 @@ _TRAINING_SETTINGS = (
     "fp16",
     "virtual_ranks",
     "virtual_rank_threads",
+    "torch_compile",
 )
 
 
@@ -107,8 +109,10 @@ class TrainingRecord:
         """
         path = directory / RECORD_NAME
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**content)
+            record = cls(**json.loads(path.read_text(encoding="utf-8")))
+            if not isinstance(record.settings, dict) or not isinstance(record.data, dict):
+                raise TypeError
+            return record
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
@@ -223,7 +227,10 @@ def _require_training(directory: Path) -> None:
     if TrainingRecord.load(directory) is not None:
         return
     if list_checkpoints(directory):
-        raise ValueError(f"output_dir: {directory} has no {RECORD_NAME} to tell of what training its checkpoints are")
+        raise ValueError(
+            f"output_dir: {directory} has no {RECORD_NAME} to tell of what training its checkpoints are; "
+            f"restore the file, or choose another directory"
+        )
     raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
 
 
