@@ -78,6 +78,10 @@ class TranslationArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: must be at least 1, is {value}")
+        for name, most in (("num_beams", 2**10), ("max_new_tokens", 2**20)):
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise ValueError(f"{name}: must be at most {most}, is {value}")
 
     @property
     def generate_kwargs(self) -> dict[str, Any]:
@@ -110,7 +114,12 @@ class Shards:
     """
 
     def __init__(self, output: Path) -> None:
-        self.output = output.resolve()  # a link stays one, for what it points to is replaced
+        try:
+            self.output = output.resolve()  # a link stays one, for what it points to is replaced
+        except RuntimeError:  # before Python 3.13
+            raise ValueError(f"output: {output} is a link that leads back to itself; name another file") from None
+        if not self.output.name:
+            raise ValueError(f"output: {output} is a directory; name a file in it")
         self.folder = self.output.with_name(self.output.name + ".shards")
         self.manifest = self.folder / "manifest.json"
 

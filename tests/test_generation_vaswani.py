@@ -1,5 +1,6 @@
 """Section 6.1: the length penalty, the limit of each sentence, and the options of `generate`."""
 
+import copy
 import itertools
 import math
 
@@ -174,6 +175,25 @@ def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, 
     assert rows == sorted(rows, reverse=True)
     assert len(set(rows)) > 3
     assert set(trees) == {len(SOURCES)}  # not times the beams
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf"), 1e300, -101.0])
+def test_a_penalty_that_overflows_is_refused(model, alpha):
+    with pytest.raises(ValueError, match="length_penalty: must be a number of at most 100"):
+        model.generate(torch.tensor([[5, 1]]), length_penalty=alpha)
+
+
+def test_no_sequences_are_refused(model):
+    with pytest.raises(ValueError, match="num_return_sequences: must be at least 1"):
+        model.generate(torch.tensor([[5, 1]]), num_return_sequences=0)
+
+
+def test_logits_that_are_not_numbers_are_refused(model):
+    overflowing = copy.deepcopy(model)
+    with torch.no_grad():
+        overflowing.get_decoder().layers[0].feed_forward.fc2.weight.fill_(math.inf)
+    with pytest.raises(ValueError, match="logits are not numbers"):
+        overflowing.generate(torch.tensor([[5, 6, 1], [7, 1, 0]]), num_beams=2)
 
 
 def test_unknown_penalty_is_refused(model):

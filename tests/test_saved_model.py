@@ -95,6 +95,7 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
         ({"num_labels": 10**9}, "num_labels is 1000000000, but"),
         ({"d_model": "16"}, "config.json cannot be used .*'d_model' expected int"),
         ({"dropout": -1}, "dropout: must be"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps: must be positive and finite"),
         ({"dtype": "float17"}, "float17"),
         ({"model_type": "bert"}, "'bert' is no encoder-decoder"),
         ({"model_type": ["vaswani"]}, r"model_type \['vaswani'\]"),
@@ -120,6 +121,14 @@ def test_configurations_that_do_not_fit(model, values, message):
         ({"num_beams": "four"}, "has 'four' as num_beams"),
         ({"length_penalty": float("nan")}, "has nan as length_penalty"),
         ({"length_penalty_type": "marian"}, "length_penalty_type 'marian'"),
+        ({"num_beams": 10**6}, "1000000 as num_beams, more than 1024"),
+        ({"max_new_tokens_over_source": 10**12}, "as max_new_tokens_over_source, more than"),
+        ({"num_return_sequences": 0}, "0 as num_return_sequences"),
+        ({"forced_eos_token_id": 9999}, "9999 as forced_eos_token_id, but the vocabulary has"),
+        ({"forced_bos_token_id": [1, -1]}, "-1 as forced_bos_token_id"),
+        ({"max_time": 0.001}, "sets max_time"),
+        ({"return_dict_in_generate": True}, "sets return_dict_in_generate"),
+        ({"is_assistant": True}, "sets is_assistant"),
         ({"eos_token_id": None}, "no eos_token_id"),
         ({"eos_token_id": 5}, "has 5 as eos_token_id, but config.json has 1"),
     ],
@@ -163,6 +172,13 @@ def test_weights_that_are_not_finite(model, value):
     name = "model.decoder.layers.0.feed_forward.fc2.weight"
     change_weights(model, lambda weights: weights[name][3].fill_(value))
     assert f"{name} has values that are not finite" in refusal(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.complex64])
+def test_weights_that_are_no_floating_point_numbers(model, dtype):
+    name = "model.decoder.layers.0.feed_forward.fc2.weight"
+    change_weights(model, lambda weights: weights.update({name: weights[name].to(dtype)}))
+    assert f"{name} is of type {dtype}, not floating-point" in refusal(model)
 
 
 def test_pickled_weights(model):

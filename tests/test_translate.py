@@ -509,8 +509,19 @@ def test_numbers_below_one(error, name):
     assert f"{name}: must be at least 1, is 0" in error(f"--{name}", 0)
 
 
+@pytest.mark.parametrize(("name", "most"), [("num_beams", 2**10), ("max_new_tokens", 2**20)])
+def test_numbers_that_no_memory_holds(error, name, most):
+    assert f"{name}: must be at most {most}, is 100000000" in error(f"--{name}", 10**8)
+
+
+def test_output_that_is_a_loop_or_the_root(error, source, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert "leads back to itself" in error("--input", source, "--output", tmp_path / "loop")
+    assert "output: / is a directory" in error("--input", source, "--output", "/")
+
+
 def test_length_penalty_that_is_no_number(error):
-    assert "length_penalty: must be a finite number up to 1e+12, is nan" in error("--length_penalty", "nan")
+    assert "length_penalty: must be at least -100 and at most 100, is nan" in error("--length_penalty", "nan")
 
 
 def test_misspelt_option(error):

@@ -1,6 +1,7 @@
 """The hyper-parameters of the model: section 3 of the paper, and Table 3's variations of them."""
 
 import copy
+import math
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -206,8 +207,8 @@ class VaswaniConfig(PreTrainedConfig):
         for field in _PROBABILITIES:
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(f"{field}: must be at least 0 and below 1, is {getattr(self, field)}")
-        if self.layer_norm_eps <= 0:
-            raise ValueError(f"layer_norm_eps: must be positive, is {self.layer_norm_eps}")
+        if not 0 < self.layer_norm_eps < math.inf:
+            raise ValueError(f"layer_norm_eps: must be positive and finite, is {self.layer_norm_eps}")
         if self.position_encoding == "learned" and self.max_position_embeddings < 1:
             raise ValueError(f"max_position_embeddings: must be at least 1, is {self.max_position_embeddings}")
         if self.position_encoding != "learned" and self.d_model % 2:

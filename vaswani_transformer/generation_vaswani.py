@@ -41,6 +41,9 @@ _LOGITS_ON_CPU, _LOGITS_ELSEWHERE = 5_000_000, 200_000_000
 _GROUP = 32
 
 
+# Powers of lengths with larger exponents overflow.
+_LARGEST_ALPHA = 100
+
 # Processors that look at nothing but the hypothesis whose scores they process. Others may count on a sentence's place.
 _OF_ONE_HYPOTHESIS = (
     ForcedEOSTokenLogitsProcessor,
@@ -214,7 +217,8 @@ class BeamSearch:
         settings: The generation configuration, as transformers has prepared it.
 
     Raises:
-        ValueError: `length_penalty_type` is unknown, or `length_penalty` is no number.
+        ValueError: `length_penalty_type` is unknown, `length_penalty` is no number or too large for powers of lengths,
+            or nothing is to be searched or returned.
     """
 
     def __init__(
@@ -228,8 +232,14 @@ class BeamSearch:
         penalty_type = getattr(settings, "length_penalty_type", "transformers")
         if penalty_type not in ("gnmt", "transformers"):
             raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {penalty_type!r}')
-        if not isinstance(settings.length_penalty, (int, float)):
-            raise ValueError(f"length_penalty: must be a number, is {settings.length_penalty!r}")
+        alpha = settings.length_penalty
+        if not isinstance(alpha, (int, float)) or not abs(alpha) <= _LARGEST_ALPHA:  # nan is not, either
+            raise ValueError(f"length_penalty: must be a number of at most {_LARGEST_ALPHA}, is {alpha!r}")
+        if min(settings.num_beams, settings.num_return_sequences) < 1:
+            raise ValueError(
+                f"num_beams, num_return_sequences: must be at least 1, are {settings.num_beams}, "
+                f"{settings.num_return_sequences}"
+            )
         self.vocabulary, self.prefixes, self.processors, self.settings = vocabulary, prefixes, processors, settings
         self.num_beams, self.penalty_type = settings.num_beams, penalty_type
         self.eos = settings._eos_token_tensor
@@ -365,7 +375,7 @@ class BeamSearch:
         live = self.live.of(places)
         live.scores = self._normalised(live.scores)
         both = self.finished.of(places).together_with(live)
-        rank = both.scores.gt(-math.inf).long()  # 2 for finished, 1 for live, 0 for missing ones
+        rank = both.scores.ne(-math.inf).long()  # 2 for finished, 1 for live, 0 for missing ones; nan is not missing
         rank[:, : self.num_beams] *= 2
         order = rank.argsort(dim=1, descending=True, stable=True)[:, : self.num_beams]
         best = both.chosen(order)
@@ -410,7 +420,16 @@ class BeamSearch:
         return done | (self.generated >= self.limits) | best_live.isneginf()
 
     def result(self, decoder: Any) -> Any:
-        """What `generate` returns: sequences `[sentences * num_return_sequences, length]`, or an output object."""
+        """What `generate` returns: sequences `[sentences * num_return_sequences, length]`, or an output object.
+
+        Raises:
+            ValueError: Logits were not numbers, so that no hypothesis means anything.
+        """
+        if self.results.scores.isnan().any():
+            raise ValueError(
+                "the model's logits are not numbers: its weights are damaged, or overflow in this precision; give "
+                "another dtype, such as float32"
+            )
         returned = self.settings.num_return_sequences
         rows = self.results.rows[:, :returned].flatten(0, 1)
         longest = int(rows.ge(0).sum(-1).max())

@@ -21,6 +21,7 @@ from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -43,6 +44,10 @@ _REMEDY = "copy it from the model's original, or save the model again"
 
 # A number in a configuration may exceed every dimension of the weights up to here, as the length of a text does.
 _LARGEST_NUMBER = 2**14
+
+# No search that is meant has more beams or longer translations.
+_MOST_BEAMS = 2**10
+_LONGEST = 2**20
 
 # Vocabularies are padded to multiples of these, for the speed of products.
 _PADDED_TO = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -118,19 +123,23 @@ def open_model(
         if not to_convert:
             _check_generation(model)
         _check_fit(saved.tokenizer, model)
+        is_quantized = getattr(config, "quantization_config", None) is not None
         for file in files:
-            require_finite(_read_tensors(file), file.name)
+            require_finite(_read_tensors(file), file.name, is_floating_point=not (to_convert or is_quantized))
     return saved
 
 
-def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str) -> None:
+def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str, *, is_floating_point: bool = False) -> None:
     """Raise a ValueError, one line, if a weight is infinite or not a number.
 
     Args:
         weights: Names and tensors.
         place: Where they are from, for the message.
+        is_floating_point: Refuse other types, too; loading would convert them.
     """
     for name, weight in weights:
+        if is_floating_point and not weight.is_floating_point():
+            raise ValueError(f"{place}: {name} is of type {weight.dtype}, not floating-point; {_REMEDY}")
         if weight.is_floating_point() and not torch.isfinite(weight).all():
             raise ValueError(
                 f"{place}: {name} has values that are not finite; the training diverged or the file is damaged: take "
@@ -326,8 +335,30 @@ def _check_generation(model: PreTrainedModel) -> None:
         for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
             if (value := getattr(settings, name)) != getattr(model.config, name):
                 wrong = wrong or f"has {value} as {name}, but config.json has {getattr(model.config, name)}"
+    wrong = wrong or _beyond_reason(settings, model.config)
     if wrong is not None:
         raise ValueError(f"{_GENERATION} {wrong}; {_REMEDY}")
+
+
+def _beyond_reason(settings: GenerationConfig, config: PreTrainedConfig) -> str | None:
+    """What would exhaust memory, name tokens that there are not, or cut translations by the clock."""
+    for name in (*_LENGTH_LIMITS, "num_beams"):
+        most = _MOST_BEAMS if name == "num_beams" else _LONGEST
+        if (getattr(settings, name, None) or 0) > most:
+            return f"has {getattr(settings, name)} as {name}, more than {most}"
+    returned = settings.num_return_sequences
+    if returned is not None and (type(returned) is not int or returned < 1):
+        return f"has {returned!r} as num_return_sequences, which must be a whole number of at least 1"
+    vocabulary = getattr(config, "output_vocab_size", None) or config.vocab_size
+    for name in ("forced_bos_token_id", "forced_eos_token_id"):
+        value = getattr(settings, name, None)
+        for token in value if isinstance(value, list) else [value]:
+            if token is not None and (type(token) is not int or not 0 <= token < vocabulary):
+                return f"has {token!r} as {name}, but the vocabulary has {vocabulary} entries"
+    for name in ("max_time", "return_dict_in_generate", "is_assistant"):
+        if getattr(settings, name, None):
+            return f"sets {name}, with which whole files cannot be translated"
+    return None
 
 
 @contextmanager

@@ -132,7 +132,9 @@ class CheckpointAveraging(TrainerCallback):
         if args.load_best_model_at_end:
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
         if args.save_strategy == "no" and self.every_minutes is None:
-            raise ValueError("save_strategy: there will be no checkpoints to average; set it, or every_minutes")
+            raise ValueError(
+                "save_strategy: there will be no checkpoints to average; set it, or the minutes between them"
+            )
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.every_minutes is None:
