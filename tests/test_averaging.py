@@ -417,3 +417,11 @@ def test_no_limit_is_no_limit(tiny: VaswaniForConditionalGeneration, stock_train
 def test_refuses_bad_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CheckpointAveraging(**arguments)
+
+
+def test_weights_that_are_not_finite_are_not_averaged(tmp_path: Path) -> None:
+    for name, value in (("good", 1.0), ("diverged", float("nan"))):
+        (tmp_path / name).mkdir()
+        save_file({"weight": torch.tensor([0.0, value])}, tmp_path / name / "model.safetensors")
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/diverged: weight is not finite"):
+        average_checkpoints([tmp_path / "good", tmp_path / "diverged"])

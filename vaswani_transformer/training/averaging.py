@@ -34,7 +34,8 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
         The averaged state dict.
 
     Raises:
-        ValueError: There are no directories, their tensors differ in name or shape, or a file is damaged.
+        ValueError: There are no directories, their tensors differ in name or shape, one is not finite, or a file is
+            damaged.
         FileNotFoundError: A directory has no safetensors, or lacks a shard.
     """
     if isinstance(directories, (str, Path)):
@@ -48,6 +49,8 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
         if total:
             _check_same_tensors(weights, total, path, paths[0])
         for name, tensor in weights.items():
+            if not tensor.isfinite().all():
+                raise ValueError(f"{path}: {name} is not finite, so training has diverged; lower the learning rate")
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
