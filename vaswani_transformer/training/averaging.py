@@ -136,7 +136,8 @@ class CheckpointAveraging(TrainerCallback):
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
         if args.save_strategy == "no" and self.every_minutes is None:
             raise ValueError(
-                "save_strategy: there will be no checkpoints to average; set it, or the minutes between them"
+                "save_strategy: there will be no checkpoints to average; set it, or every_minutes "
+                "(in train_wmt.py save_minutes)"
             )
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
