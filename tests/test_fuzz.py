@@ -15,6 +15,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +122,8 @@ def edit_bytes(content: bytes, edits: list[tuple[str, float, bytes]]) -> bytes:
 
 def edit_values(tree: object, edits: list[tuple[str, list[float], object]]) -> object:
     """A tree of JSON with some values replaced, removed or added, each found by a path of positions."""
-    for kind, path, value in edits:
+    for kind, path, shared in edits:
+        value = deepcopy(shared)  # a value that stood in itself would be no JSON
         parent, key, node = None, None, tree
         for position in path:
             if not isinstance(node, dict | list) or not node:

@@ -164,7 +164,10 @@ class RecipeParser(HfArgumentParser):
         return action
 
     def error(self, message: str) -> NoReturn:
-        sys.exit(f"{self.prog}: {one_line(message)}")  # the usage of some two hundred options would bury it
+        line = one_line(message)
+        if len(line) > _LONGEST_TEXT:  # argparse repeats a value of any length
+            line = f"{line[:_LONGEST_TEXT]} ..."
+        sys.exit(f"{self.prog}: {line}")  # the usage of some two hundred options would bury it
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
         """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.
