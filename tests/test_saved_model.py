@@ -121,6 +121,7 @@ def test_configurations_that_do_not_fit(model, values, message):
         ({"num_beams": "four"}, "has 'four' as num_beams"),
         ({"length_penalty": float("nan")}, "has nan as length_penalty"),
         ({"length_penalty_type": "marian"}, "length_penalty_type 'marian'"),
+        ({"length_penalty_type": None}, "length_penalty_type None"),
         ({"num_beams": 10**6}, "1000000 as num_beams, more than 1024"),
         ({"max_new_tokens_over_source": 10**12}, "as max_new_tokens_over_source, more than"),
         ({"num_return_sequences": 0}, "0 as num_return_sequences"),
@@ -200,6 +201,11 @@ def test_a_vocabulary_padded_for_speed_fits(tmp_path, tokenizer):
     VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=448, **sizes)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert len(open_model(tmp_path).tokenizer) == 400
+
+
+def test_a_tokenizer_with_a_setting_of_a_wrong_type(model):
+    change(model / "tokenizer_config.json", model_max_length="")
+    assert "its tokenizer cannot be loaded" in refusal(model)
 
 
 def test_a_tokenizer_with_other_special_ids(model):

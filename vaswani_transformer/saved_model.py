@@ -322,7 +322,7 @@ def _check_generation(model: PreTrainedModel) -> None:
         wrong = "has transformers' default max_length of 20, which would cut translations"
     elif settings.eos_token_id is None:
         wrong = "has no eos_token_id, so that no translation would end"
-    elif getattr(settings, "length_penalty_type", None) not in (None, "gnmt", "transformers"):
+    elif getattr(settings, "length_penalty_type", "transformers") not in ("gnmt", "transformers"):
         wrong = f"has the length_penalty_type {settings.length_penalty_type!r}; there are 'gnmt' and 'transformers'"
     for name, value in {**limits, "num_beams": settings.num_beams}.items():
         least = 0 if name == "max_new_tokens_over_source" else 1
@@ -379,7 +379,9 @@ def _tokenizer(
     name: str | Path, trust_remote_code: bool, tokenizer_class: type[PreTrainedTokenizerBase]
 ) -> PreTrainedTokenizerBase:
     try:
-        return tokenizer_class.from_pretrained(name, trust_remote_code=trust_remote_code)
+        tokenizer = tokenizer_class.from_pretrained(name, trust_remote_code=trust_remote_code)
+        tokenizer.decode(tokenizer("a").input_ids)  # a setting of a wrong type shows only when it is used
+        return tokenizer
     except Exception as error:  # transformers and tokenizers raise nearly everything on a file that they cannot use
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"its tokenizer cannot be loaded ({type(error).__name__}: {reason})") from error
