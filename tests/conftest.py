@@ -57,6 +57,16 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _environment() -> Iterator[None]:
+    """Undo what a test changed of the environment: with other variables, programs are not forked (zygote.py)."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys() - {"KMP_INIT_AT_FORK", "PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if name != "PYTEST_CURRENT_TEST"})
+
+
 @pytest.fixture
 def shared_data() -> Path:
     """The folder of real corpora beside the repository; a test that asks for it skips where it is absent."""
