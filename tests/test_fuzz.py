@@ -278,7 +278,8 @@ def check_model(translate: object, original: Path, file: str, mutate: Callable[[
     (model / file).write_bytes(content)
     found = translated(translate, model, folder)
     if isinstance(found, str):
-        assert str(model) in found
+        # Weights that are finite, but too large, are noticed by the search, which knows no file.
+        assert str(model) in found or "the model's logits are not numbers: its weights are damaged" in found
         return
     assert len(found) == len(LINES)
     assert found[1] == ""

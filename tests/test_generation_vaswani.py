@@ -3,10 +3,12 @@
 import copy
 import itertools
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from models import EOS, SOURCES, as_batch, lively
 from test_modeling_vaswani import marian_twin
 from torch import nn
@@ -706,6 +708,15 @@ def test_dropout_that_is_on_is_on_in_the_search(talkative_model):
     assert len(scores) > 1
 
 
+@pytest.fixture
+def fresh_accelerate() -> Iterator[None]:
+    """accelerate's state of a new process: the first to ask decides the precision for all that follow."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.usefixtures("fresh_accelerate")
 def test_recorded_attentions_and_mixed_precision_leave_the_search_fast(talkative_model, monkeypatch):
     batch = as_batch(SOURCES)
     expected = talkative_model.generate(batch)

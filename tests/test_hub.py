@@ -263,7 +263,9 @@ def test_run_is_described_by_command_commit_machine_and_versions():
     run = describe_run()
     assert run["versions"]["torch"] == torch.__version__
     assert run["hardware"]
-    assert run["command"].split()[:2] == ["python", Path(sys.argv[0]).name]
+    interpreter, program = run["command"].split()[:2]
+    assert (interpreter, Path(program).name) == ("python", Path(sys.argv[0]).name)
+    assert not Path(program).is_absolute()
     if (REPOSITORY / ".git").exists():
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
         assert run["commit"].removesuffix("-dirty") == head.stdout.strip()
