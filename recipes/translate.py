@@ -42,6 +42,7 @@ from vaswani_transformer.files import locked, read_json
 from vaswani_transformer.pipeline_vaswani import translate_in_batches
 from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training import Watchdog, keep_freed_memory
+from vaswani_transformer.training.faults import is_lost_rank
 
 
 @dataclass
@@ -253,6 +254,10 @@ def main() -> None:
             with suppress(OSError):  # what standard output could not take is not tried again at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         watchdog.exit(one_line(error))
+    except RuntimeError as error:  # a collective operation notices a lost process before the watchdog does
+        if not is_lost_rank(error):
+            raise
+        watchdog.end(f"another process has ended or cannot be reached; {watchdog.advice}")
     state.destroy_process_group()
 
 

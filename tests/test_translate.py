@@ -636,7 +636,10 @@ def test_a_process_that_stops_or_dies_ends_the_other(lively_model, source, outpu
             rank.kill()
             rank.communicate()
     assert ranks[1 - victim].returncode == 1
-    assert f"translate.py: rank {victim} has not answered for 3 seconds" in errors
+    silent = f"translate.py: rank {victim} has not answered for 3 seconds"
+    # The connection of a process that was killed is closed, which a collective operation may notice first.
+    lost = "translate.py: another process has ended or cannot be reached"
+    assert silent in errors or (fault == signal.SIGKILL and lost in errors)
     assert "repeat the command to go on" in errors
     assert "Traceback" not in errors
     assert not output.exists()
