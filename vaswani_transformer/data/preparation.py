@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -26,7 +25,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments import COUNT, Interval, check_values
-from ..files import check_seal, read_json, require_directory, seal_directory, write_whole
+from ..files import check_seal, file_digest, read_json, require_directory, seal_directory, write_whole
 from ..saved_model import load_tokenizer
 from ..tokenization_vaswani import VaswaniTokenizer
 from .cleaning import require_kept
@@ -364,11 +363,7 @@ def identify(name: str, known: Sequence[dict[str, Any]], **place: str | None) ->
     for one in known:
         if found.items() <= one.items():
             return one
-    digest = sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return {**found, "sha256": digest.hexdigest()}
+    return {**found, "sha256": file_digest(path)}
 
 
 def _shown(value: Any) -> Any:
