@@ -280,8 +280,8 @@ def test_prepared_data_cut_short_while_training(
     assert message.endswith("; older checkpoints are intact; continue with --resume")
     training.require_intact()
     training.start(prepared=data, resume=True)
-    assert f"prepared: {file.parent} is damaged" in (message := training.message(1))
-    assert message.endswith("; delete it, and repeat the command to prepare it anew")
+    message = training.message(1)
+    assert f"prepared: {file} has changed since it was written; delete {file.parent} to prepare it anew" in message
     shutil.rmtree(file.parent)
     training.require_resumable(prepared=data)
 

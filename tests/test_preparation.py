@@ -188,7 +188,7 @@ def test_a_second_start_reads_and_writes_nothing(files, output, monkeypatch):
     first = prepare_corpus(output, arguments(files))
     before = contents(output)
     monkeypatch.setattr(preparation, "open_stream", lambda *_: pytest.fail("a corpus was opened"))
-    monkeypatch.setattr(preparation, "sha256", lambda: pytest.fail("a file was read"))
+    monkeypatch.setattr(preparation, "file_digest", lambda _: pytest.fail("a file was read"))
     assert prepare_corpus(output, arguments(files)) == first
     assert contents(output) == before
 
@@ -364,7 +364,7 @@ def test_a_file_of_the_same_content_is_the_same(files, output, tmp_path, monkeyp
     elsewhere = [shutil.copy(name, tmp_path / f"copy-{number}.gz") for number, name in enumerate(files["test"])]
     prepare_corpus(output, arguments({**files, "test": [str(name) for name in elsewhere]}))
     assert rows_of(output) == before
-    monkeypatch.setattr(preparation, "sha256", lambda: pytest.fail("a file was read again"))
+    monkeypatch.setattr(preparation, "file_digest", lambda _: pytest.fail("a file was read again"))
     prepare_corpus(output, arguments({**files, "test": [str(name) for name in elsewhere]}))
 
 
