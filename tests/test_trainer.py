@@ -28,7 +28,7 @@ from distributed_step import (
 from helpers import run_ranks
 from packaging.version import Version
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import DataCollatorForSeq2Seq, TrainerState
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, TrainerState
 
 from vaswani_transformer import (
     CheckpointAveraging,
@@ -513,6 +513,12 @@ def test_refuses_before_training(
 def test_refuses_to_pad_without_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^processing_class: .* give it, or a data_collator$"):
         VaswaniTrainer(make_model(), VaswaniTrainingArguments(str(tmp_path), use_cpu=True))
+
+
+def test_refuses_the_arguments_of_another_trainer(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
+    args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True)
+    with pytest.raises(TypeError, match=r"^args: must be VaswaniTrainingArguments, is Seq2SeqTrainingArguments$"):
+        VaswaniTrainer(make_model(), args, processing_class=tokenizer)
 
 
 def test_refuses_to_smooth_labels_twice(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:

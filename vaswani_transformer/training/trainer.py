@@ -113,6 +113,7 @@ class VaswaniTrainer(CheckpointingTrainer):
             them, `source_length` and `target_length`.
 
     Raises:
+        TypeError: `args` is no `VaswaniTrainingArguments`.
         ValueError: There is neither a tokenizer nor a collator; labels are smoothed twice; or one process is given
             several GPUs. From `train()`: there is no dataset, the token budget cannot hold the longest sentence, or be
             divided (see `TokenBudgetBatchSampler`).
@@ -121,6 +122,8 @@ class VaswaniTrainer(CheckpointingTrainer):
     """
 
     def __init__(self, model: Any, args: VaswaniTrainingArguments, **kwargs: Any) -> None:
+        if not isinstance(args, VaswaniTrainingArguments):
+            raise TypeError(f"args: must be VaswaniTrainingArguments, is {type(args).__name__}")
         if args.n_gpu > 1:
             raise ValueError(
                 f"n_gpu: one process cannot train on {args.n_gpu} GPUs; start one for each with `accelerate launch`, "
