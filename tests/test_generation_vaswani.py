@@ -185,17 +185,25 @@ def test_a_penalty_that_overflows_is_refused(model, alpha):
         model.generate(torch.tensor([[5, 1]]), length_penalty=alpha)
 
 
-def test_no_sequences_are_refused(model):
-    with pytest.raises(ValueError, match="num_return_sequences: must be at least 1"):
-        model.generate(torch.tensor([[5, 1]]), num_return_sequences=0)
+@pytest.mark.parametrize("name", ["num_beams", "num_return_sequences", "max_new_tokens", "max_length"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, "4", math.nan])
+def test_counts_that_cannot_be_are_refused(model, name, value):
+    batch, config = torch.tensor([[5, 1]]), GenerationConfig(num_beams=2)
+    setattr(config, name, value)
+    for settings in ({name: value}, {"num_beams": 1, name: value}):
+        with pytest.raises(ValueError, match=f"^{name}: must be an integer of at least 1, is {value!r}$"):
+            model.generate(batch, **settings)
+    with pytest.raises(ValueError, match=f"^{name}: must be an integer"):
+        model.generate(batch, generation_config=config)
 
 
-def test_logits_that_are_not_numbers_are_refused(model):
+@pytest.mark.parametrize("settings", [{"num_beams": 2}, {"num_beams": 1}, {"num_beams": 1, "do_sample": True}])
+def test_logits_that_are_not_numbers_are_refused(model, settings):
     overflowing = copy.deepcopy(model)
     with torch.no_grad():
         overflowing.get_decoder().layers[0].feed_forward.fc2.weight.fill_(math.inf)
     with pytest.raises(ValueError, match="logits are not numbers"):
-        overflowing.generate(torch.tensor([[5, 6, 1], [7, 1, 0]]), num_beams=2)
+        overflowing.generate(torch.tensor([[5, 6, 1], [7, 1, 0]]), **settings)
 
 
 def test_unknown_penalty_is_refused(model):

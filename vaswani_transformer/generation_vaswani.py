@@ -5,6 +5,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -40,6 +41,11 @@ _LOGITS_ON_CPU, _LOGITS_ELSEWHERE = 5_000_000, 200_000_000
 # The largest logits of a row lie in those groups of so many columns whose largest are largest.
 _GROUP = 32
 
+
+_NOT_NUMBERS = (
+    "the model's logits are not numbers: its weights are damaged, or overflow in this precision; give another dtype, "
+    "such as float32"
+)
 
 # Powers of lengths with larger exponents overflow.
 _LARGEST_ALPHA = 100
@@ -126,6 +132,15 @@ class LengthPerSentence(StoppingCriteria):
         rows_per_sentence = input_ids.shape[0] // self.limits.shape[0]
         limits = self.limits.repeat_interleave(rows_per_sentence).to(input_ids.device)  # [rows]
         return input_ids.shape[1] - self.prefix_length >= limits
+
+
+class FiniteLogits(LogitsProcessor):
+    """Raises a ValueError where the largest score of a hypothesis is NaN or infinite."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if not scores.max() < math.inf:  # nor is nan, which is the maximum of what it is among
+            raise ValueError(_NOT_NUMBERS)
+        return scores
 
 
 def best_tokens(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -217,8 +232,7 @@ class BeamSearch:
         settings: The generation configuration, as transformers has prepared it.
 
     Raises:
-        ValueError: `length_penalty_type` is unknown, `length_penalty` is no number or too large for powers of lengths,
-            or nothing is to be searched or returned.
+        ValueError: `length_penalty_type` is unknown, `length_penalty` is no number or too large for powers of lengths.
     """
 
     def __init__(
@@ -235,11 +249,6 @@ class BeamSearch:
         alpha = settings.length_penalty
         if not isinstance(alpha, (int, float)) or not abs(alpha) <= _LARGEST_ALPHA:  # nan is not, either
             raise ValueError(f"length_penalty: must be a number of at most {_LARGEST_ALPHA}, is {alpha!r}")
-        if min(settings.num_beams, settings.num_return_sequences) < 1:
-            raise ValueError(
-                f"num_beams, num_return_sequences: must be at least 1, are {settings.num_beams}, "
-                f"{settings.num_return_sequences}"
-            )
         self.vocabulary, self.prefixes, self.processors, self.settings = vocabulary, prefixes, processors, settings
         self.num_beams, self.penalty_type = settings.num_beams, penalty_type
         self.eos = settings._eos_token_tensor
@@ -426,10 +435,7 @@ class BeamSearch:
             ValueError: Logits were not numbers, so that no hypothesis means anything.
         """
         if self.results.scores.isnan().any():
-            raise ValueError(
-                "the model's logits are not numbers: its weights are damaged, or overflow in this precision; give "
-                "another dtype, such as float32"
-            )
+            raise ValueError(_NOT_NUMBERS)
         returned = self.settings.num_return_sequences
         rows = self.results.rows[:, :returned].flatten(0, 1)
         longest = int(rows.ge(0).sum(-1).max())
@@ -481,7 +487,7 @@ class VaswaniGenerationMixin(GenerationMixin):
 
         Raises:
             ValueError: There is no source, `decoder_input_ids` has no tokens or more than a learned position table,
-                `length_penalty_type` is unknown, or `max_new_tokens_over_source` is negative or no integer.
+                `length_penalty_type` is unknown, a number of beams, sequences or tokens cannot be, or logits are NaN.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None and ids.dim() == 2 and kwargs.get("attention_mask") is None:
@@ -496,6 +502,10 @@ class VaswaniGenerationMixin(GenerationMixin):
             )
             return next((value for value in places if value is not None), None)
 
+        for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length"):
+            value = setting(name)
+            if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
+                raise ValueError(f"{name}: must be an integer of at least 1, is {value!r}")
         prefix_length = self._prefix_length(kwargs.get("decoder_input_ids"), setting("decoder_start_token_id"))
         given = {} if generation_config is None else vars(generation_config)
         over_source = tokens_over_source(kwargs, given, vars(self.generation_config))
@@ -547,6 +557,11 @@ class VaswaniGenerationMixin(GenerationMixin):
                 )
             limits = limits.clamp(max=table + 1 - prefix_length)
         return limits
+
+    def _sample(self, input_ids: torch.Tensor, logits_processor: LogitsProcessorList, *args: Any, **kwargs: Any) -> Any:
+        """What `generate` calls without beams, also when greedy; see `transformers.GenerationMixin._sample`."""
+        # Last, where a processor may have removed what is not finite.
+        return super()._sample(input_ids, LogitsProcessorList([*logits_processor, FiniteLogits()]), *args, **kwargs)
 
     def _beam_search(
         self,
