@@ -54,13 +54,12 @@ else:
         newstest2014_variant,
         paired_bootstrap,
         perplexity,
-        plot_bleu_by_source_length,
-        plot_sweep,
         sacrebleu_files,
         score_translations,
         translate_corpus,
     )
     from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
+    from vaswani_transformer.experiments import plot_bleu_by_source_length, plot_sweep
     from vaswani_transformer.files import make_directory
     from vaswani_transformer.hub import describe_run
     from vaswani_transformer.saved_model import SavedModel, open_model

@@ -50,8 +50,8 @@ class ExportArguments:
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
     try:
-        from vaswani_transformer.export.ctranslate2 import CTranslate2Translator, export_ctranslate2
-        from vaswani_transformer.export.parity import parity_report
+        from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
+        from vaswani_transformer.convert.parity import parity_report
 
         sentences, references = read(args)  # ahead of the export, for a mistake in them would be known only then
         saved = open_model(args.model, model_type="vaswani")

@@ -35,10 +35,9 @@ from train_wmt import DataArguments, ModelArguments, RecipeTrainingArguments
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, SEED, RecipeParser
-from vaswani_transformer.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import prepare_corpus
-from vaswani_transformer.evaluation.table3 import (
+from vaswani_transformer.experiments.table3 import (
     PAPER_TRAININGS,
     compare_with_paper,
     cost_table,
@@ -49,6 +48,7 @@ from vaswani_transformer.evaluation.table3 import (
 )
 from vaswani_transformer.files import locked, read_json, write_whole
 from vaswani_transformer.hub import describe_run
+from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.training.run_directory import RECORD_NAME
 
 

@@ -52,15 +52,12 @@ from vaswani_transformer.data import (
     prepare_corpus,
     sentences,
 )
-from vaswani_transformer.evaluation import (
-    Bleu,
-    bleu_by_source_length,
-    perplexity,
+from vaswani_transformer.evaluation import Bleu, bleu_by_source_length, perplexity, translate_corpus
+from vaswani_transformer.experiments import (
     plot_bleu_by_source_length,
     plot_learning_curve,
     sustained_rate,
     training_cost,
-    translate_corpus,
 )
 from vaswani_transformer.files import read_json, require_directory, write_whole
 from vaswani_transformer.hub import describe_run, prepare_repository, published, push_run, write_model_card

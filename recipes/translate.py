@@ -39,7 +39,7 @@ from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import one_line
 from vaswani_transformer.data.corpora import decode_lines, open_binary
 from vaswani_transformer.files import locked, read_json
-from vaswani_transformer.pipeline_vaswani import translate_in_batches
+from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training import Watchdog, keep_freed_memory
 from vaswani_transformer.training.faults import is_lost_rank

@@ -6,9 +6,9 @@ from cuda_stand_in import StandInForCuda
 from models import SOURCES, as_batch
 from torch import nn
 
-from vaswani_transformer import VaswaniForConditionalGeneration, acceleration_vaswani, incremental_vaswani
-from vaswani_transformer.acceleration_vaswani import joined_projection
-from vaswani_transformer.incremental_vaswani import IncrementalDecoder
+from vaswani_transformer import VaswaniForConditionalGeneration, acceleration_vaswani, step_decoder_vaswani
+from vaswani_transformer.model.acceleration_vaswani import joined_projection
+from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> StandInForCuda:
 
     def with_graph(decoder: IncrementalDecoder, *args: object) -> None:
         start(decoder, *args)
-        decoder.graph = incremental_vaswani.StepGraph()
+        decoder.graph = step_decoder_vaswani.StepGraph()
 
     monkeypatch.setattr(IncrementalDecoder, "__init__", with_graph)
     monkeypatch.setattr(acceleration_vaswani, "_MEMORY", {})

@@ -26,12 +26,11 @@ from vaswani_transformer.evaluation import (
     paired_bootstrap,
     paper_bleu,
     perplexity,
-    plot_bleu_by_source_length,
-    plot_sweep,
     sacrebleu_files,
     score_translations,
     translate_corpus,
 )
+from vaswani_transformer.experiments import plot_bleu_by_source_length, plot_sweep
 
 
 RECIPE = REPOSITORY / "recipes" / "evaluate.py"

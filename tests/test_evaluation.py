@@ -15,14 +15,8 @@ from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation import (
-    Bleu,
-    bleu,
-    perplexity,
-    plot_learning_curve,
-    translate_corpus,
-    translation,
-)
+from vaswani_transformer.evaluation import Bleu, bleu, perplexity, translate_corpus, translation
+from vaswani_transformer.experiments import plot_learning_curve
 
 
 @pytest.fixture

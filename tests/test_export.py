@@ -19,7 +19,8 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.export import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
 from vaswani_transformer.export import parity  # noqa: E402
-from vaswani_transformer.export.batches import batches_of_one_length  # noqa: E402
+
+from vaswani_transformer.convert.batches import batches_of_one_length  # noqa: E402
 
 
 PAIRS = phrasebook("validation")[:24]
@@ -251,7 +252,7 @@ def test_a_directory_without_a_model_is_named(tmp_path):
 
 
 def test_without_ctranslate2_it_is_said_what_to_install(monkeypatch):
-    code = "import sys; sys.modules['ctranslate2'] = None; import vaswani_transformer.export.ctranslate2"
+    code = "import sys; sys.modules['ctranslate2'] = None; import vaswani_transformer.convert.ctranslate2"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert 'pip install "vaswani_transformer[export]"' in result.stderr.splitlines()[-1]
 

@@ -26,10 +26,10 @@ from transformers.generation import (
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, incremental_vaswani
-from vaswani_transformer.generation_vaswani import best_tokens
-from vaswani_transformer.incremental_vaswani import IncrementalDecoder
-from vaswani_transformer.modeling_vaswani import VaswaniDecoderLayer, eager_attention_forward
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, step_decoder_vaswani
+from vaswani_transformer.model.generation_vaswani import best_tokens
+from vaswani_transformer.model.modeling_vaswani import VaswaniDecoderLayer, eager_attention_forward
+from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
 
 
 def penalty(length: int, alpha: float, penalty_type: str) -> float:
@@ -528,7 +528,7 @@ def test_a_cache_from_elsewhere_is_refused(talkative_model):
 def test_trees_grow_as_they_are_needed(talkative_model, monkeypatch):
     talkative_model.generation_config.max_new_tokens_over_source = 400
     expected = talkative_model.generate(as_batch(SOURCES))
-    monkeypatch.setattr(incremental_vaswani, "BLOCK", 2)
+    monkeypatch.setattr(step_decoder_vaswani, "BLOCK", 2)
     sizes = []
     grow = IncrementalDecoder._grow
     monkeypatch.setattr(IncrementalDecoder, "_grow", lambda decoder: (grow(decoder), sizes.append(decoder.nodes)))
@@ -590,7 +590,7 @@ def test_labels_that_a_trainer_passes_along_change_nothing(talkative_model, monk
     batch = as_batch(SOURCES)
     expected = talkative_model.generate(batch)
     assert torch.equal(talkative_model.generate(batch, labels=batch, use_cache=False), expected)
-    monkeypatch.setattr(incremental_vaswani.ForwardDecoder, "prefill", None)  # the slow way is not taken
+    monkeypatch.setattr(step_decoder_vaswani.ForwardDecoder, "prefill", None)  # the slow way is not taken
     assert torch.equal(talkative_model.generate(batch, labels=batch), expected)
 
 
@@ -624,7 +624,7 @@ def test_layers_that_are_more_than_their_weights_are_called(talkative_model, mon
     for linear in (layer.self_attn.q_proj, layer.encoder_attn.out_proj, layer.feed_forward.fc1):
         linear.__class__ = Doubled
     check_search_against_forward(talkative_model, plain)
-    monkeypatch.setattr(incremental_vaswani.ForwardDecoder, "prefill", None)  # adapters do not make the search slow
+    monkeypatch.setattr(step_decoder_vaswani.ForwardDecoder, "prefill", None)  # adapters do not make the search slow
     talkative_model.generate(as_batch(SOURCES))
 
 
@@ -730,7 +730,7 @@ def test_recorded_attentions_and_mixed_precision_leave_the_search_fast(talkative
     expected = talkative_model.generate(batch)
     talkative_model.set_attn_implementation("eager")
     talkative_model.generate(batch, output_attentions=True, return_dict_in_generate=True)  # installs hooks that stay
-    monkeypatch.setattr(incremental_vaswani.ForwardDecoder, "prefill", None)
+    monkeypatch.setattr(step_decoder_vaswani.ForwardDecoder, "prefill", None)
     assert torch.equal(talkative_model.generate(batch), expected)
     accelerator = Accelerator(mixed_precision="bf16", cpu=True)
     prepared = accelerator.prepare_model(talkative_model, evaluation_mode=True)

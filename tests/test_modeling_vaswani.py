@@ -9,7 +9,7 @@ from transformers import AutoModel, MarianConfig, MarianMTModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
 from vaswani_transformer import PAPER_VARIANTS, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
-from vaswani_transformer.modeling_vaswani import VaswaniAttention, sinusoidal_positions
+from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, sinusoidal_positions
 
 
 PAD, VOCABULARY = 0, 37

@@ -10,11 +10,10 @@ from itertools import pairwise, product
 
 import pytest
 
-from vaswani_transformer.data import lexicon
-from vaswani_transformer.data import phrasebook as module
-from vaswani_transformer.data.grammar import Clause, compound, noun_phrase, question, statement, tied
-from vaswani_transformer.data.lexicon import Pair, Phrase
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook import corpus as module
+from vaswani_transformer.data.phrasebook import lexicon, phrasebook
+from vaswani_transformer.data.phrasebook.grammar import Clause, compound, noun_phrase, question, statement, tied
+from vaswani_transformer.data.phrasebook.lexicon import Pair, Phrase
 
 
 SIZES = {"train": 20_000, "validation": 500, "test": 500}

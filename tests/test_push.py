@@ -107,7 +107,7 @@ def pushed(hub, tmp_path_factory) -> SimpleNamespace:
 def test_a_run_pushes_the_model_its_code_and_its_card_and_nothing_else_of_the_run(hub, pushed):
     files = hub.repositories["user/en-de"].files
     weights = {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
-    code = {f"{name}_vaswani.py" for name in ("configuration", "modeling", "generation", "incremental", "pipeline")}
+    code = {f"{name}_vaswani.py" for name in ("configuration", "modeling", "generation", "step_decoder", "pipeline")}
     run = {"README.md", "all_results.json", "learning_curve.png", "bleu_by_source_length.png", ".gitattributes"}
     translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}
     assert weights | code <= files.keys()
@@ -149,7 +149,7 @@ def test_translates_with_the_package_and_trust(pushed):
 
 
 def test_the_package_runs_its_own_code_and_no_others(pushed):
-    assert pushed.expected["module"] == "vaswani_transformer.modeling_vaswani"
+    assert pushed.expected["module"] == "vaswani_transformer.model.modeling_vaswani"
     assert pushed.expected["translations"] == pushed.expected["no task"] == pushed.expected["objects"]
     assert pushed.expected["translations"][0] == pushed.expected["generate"]
     assert pushed.expected["translations"][1] == ""

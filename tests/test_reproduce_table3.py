@@ -14,8 +14,8 @@ import yaml
 from conftest import REPOSITORY
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 
 # Notes what it is called with, and scores; fails on a row, or stays at it until it is asked to end, if told to.

@@ -13,8 +13,8 @@ import torch
 from conftest import REPOSITORY
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.evaluation import table3
+from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 
 def results(row: str, bleu: float, perplexity: float = 5.0, **training) -> dict:

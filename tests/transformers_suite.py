@@ -23,7 +23,7 @@ from transformers import GenerationConfig, MarianConfig, MarianModel, MarianMTMo
 from transformers.models.auto import modeling_auto
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
-from vaswani_transformer.generation_vaswani import paper_generation_config
+from vaswani_transformer.model.generation_vaswani import paper_generation_config
 
 
 SOURCE = Path(os.environ.get("TRANSFORMERS_SOURCE", Path(__file__).parents[1] / ".venv" / "transformers-source"))
@@ -192,7 +192,7 @@ class TestVaswani(ModelTests, unittest.TestCase):
     def setUp(self) -> None:
         super().setUp()
         decoding = mock.patch(
-            "vaswani_transformer.modeling_vaswani.paper_generation_config", new=greedy_generation_config
+            "vaswani_transformer.model.modeling_vaswani.paper_generation_config", new=greedy_generation_config
         )
         decoding.start()
         self.addCleanup(decoding.stop)

@@ -4,11 +4,11 @@ Importing it makes the model known to transformers: `AutoModelForSeq2SeqLM.from_
 `pipeline("translation")` then work with what was trained here.
 """
 
-from .configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
-from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .pipeline_vaswani import VaswaniTranslationPipeline
+from .model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
+from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
+from .model.pipeline_vaswani import VaswaniTranslationPipeline
+from .model.tokenization_vaswani import VaswaniTokenizer
 from .registration import register
-from .tokenization_vaswani import VaswaniTokenizer
 from .training import (
     CheckpointAveraging,
     LabelSmoothedLoss,

@@ -7,10 +7,10 @@ code along, for those who have transformers only.
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from .configuration_vaswani import VaswaniConfig
-from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .pipeline_vaswani import install_translation_task
-from .tokenization_vaswani import VaswaniTokenizer
+from .model.configuration_vaswani import VaswaniConfig
+from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
+from .model.pipeline_vaswani import install_translation_task
+from .model.tokenization_vaswani import VaswaniTokenizer
 
 
 def register() -> None:

@@ -31,16 +31,16 @@ from rich.table import Table
 from transformers import MarianConfig, MarianMTModel
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.acceleration_vaswani import joined_projection
 from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.evaluation import Bleu
-from vaswani_transformer.export.ctranslate2 import export_ctranslate2
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
-from vaswani_transformer.incremental_vaswani import IncrementalDecoder
-from vaswani_transformer.modeling_vaswani import sinusoidal_positions
+from vaswani_transformer.model.acceleration_vaswani import joined_projection
+from vaswani_transformer.model.modeling_vaswani import sinusoidal_positions
+from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
 from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training.memory import keep_freed_memory
 

@@ -21,8 +21,8 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, 
 from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.data import TokenBudgetBatchSampler, encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.division import TARGET_COST
-from vaswani_transformer.evaluation.flops import training_flops
 from vaswani_transformer.files import write_whole
+from vaswani_transformer.training.flops import training_flops
 
 
 BUDGETS_AND_RANKS = [(25_000, 8), (25_000, 64), (100_000, 64), (200_000, 64)]
@@ -238,7 +238,7 @@ Milliseconds:
 |---|---|---|---|---|---|---|---|
 {steps}
 
-- Compute: operations of the matrix products of a forward and a backward pass (`evaluation/flops.py`) on sentences
+- Compute: operations of the matrix products of a forward and a backward pass (`training/flops.py`) on sentences
   of {sentence} tokens a side and a vocabulary of {vocabulary:,}, over GPUs x peak x {utilisation:.0%} utilisation
   (assumed).
 - All-reduce: a ring of n GPUs, in which each sends 2 (n - 1) / n times the bytes of the gradients: 4 (fp32, which

@@ -34,8 +34,8 @@ from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
-from vaswani_transformer.modeling_vaswani import eager_attention_forward
-from vaswani_transformer.restricted_vaswani import restricted_attention_forward
+from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
+from vaswani_transformer.model.restricted_vaswani import restricted_attention_forward
 
 
 HEADS, KERNEL = 8, 3

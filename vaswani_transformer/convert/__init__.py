@@ -1,1 +1,1 @@
-"""Checkpoints that were trained elsewhere, as models of this package."""
+"""Models of other toolkits and engines, to and from; a module for each, imported by name for what it needs."""

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from transformers import FSMTForConditionalGeneration, GenerationConfig, MarianMTModel, PreTrainedModel
 
-from ..modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
 from .weights import Weights, model_from_weights
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from ..configuration_vaswani import VaswaniConfig
-from ..modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.configuration_vaswani import VaswaniConfig
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 
 
 Weights = dict[str, torch.Tensor]

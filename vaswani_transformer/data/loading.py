@@ -6,8 +6,8 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..saved_model import load_tokenizer
-from ..tokenization_vaswani import VaswaniTokenizer
 from .cleaning import clean_corpus, encode_corpus
 from .corpora import evenly, load_parallel_corpus, sentences
 from .preparation import PreparationArguments, TrainingData

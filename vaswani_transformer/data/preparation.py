@@ -26,8 +26,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ..arguments import COUNT, Interval, check_values
 from ..files import check_seal, file_digest, read_json, require_directory, seal_directory, write_whole
+from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..saved_model import load_tokenizer
-from ..tokenization_vaswani import VaswaniTokenizer
 from .cleaning import require_kept
 from .corpora import evenly
 from .shards import ShardFormat, read_shards, sum_totals, whole_directory, write_shards

@@ -29,6 +29,7 @@ from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
 from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, gradients_of
+from .flops import training_flops
 from .interruption import ignore_signals
 from .loss import LabelSmoothedLoss
 from .processes import join_process_group
@@ -280,8 +281,6 @@ class VaswaniTrainer(CheckpointingTrainer):
         """Those of training on micro-batches; their sum over all processes and steps is `state.total_flos`."""
         if isinstance(inputs, list):
             return sum(self.floating_point_ops(batch) for batch in inputs)
-        from ..evaluation.flops import training_flops  # not above: its package imports much that a model does not need
-
         sentences, source_length = inputs["input_ids"].shape
         return training_flops(self.model.config, sentences, source_length, inputs["labels"].shape[1])
 

@@ -32,7 +32,7 @@ from transformers.generation.stopping_criteria import (
     StoppingCriteriaList,
 )
 
-from .incremental_vaswani import ForwardDecoder
+from .step_decoder_vaswani import ForwardDecoder
 
 
 # So many logits are computed at a time: on CPU what stays in its cache, elsewhere what memory has room for.

@@ -30,8 +30,8 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .configuration_vaswani import VaswaniConfig
 from .generation_config_vaswani import OwnGenerationConfig
 from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
-from .incremental_vaswani import IncrementalDecoder, calls_more_than_its_class
 from .restricted_vaswani import neighborhood_mask_function, restricted_attention_forward
+from .step_decoder_vaswani import IncrementalDecoder, calls_more_than_its_class
 
 
 def eager_attention_forward(

@@ -8,8 +8,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..evaluation import Bleu
-from ..generation_vaswani import length_penalty
-from ..modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.generation_vaswani import length_penalty
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .batches import batches_of_one_length
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from ..configuration_vaswani import VaswaniConfig
-from ..generation_vaswani import length_penalty
-from ..modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
-from ..tokenization_vaswani import VaswaniTokenizer
+from ..model.configuration_vaswani import VaswaniConfig
+from ..model.generation_vaswani import length_penalty
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import batches_of_one_length
 
 

@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from transformers import PreTrainedConfig
 
-from .flops import training_cost, training_flops
+from ..training.flops import training_flops
+from .costs import training_cost
 
 
 # Perplexity per word-piece and BLEU on newstest2013 (Table 3), by the names of `PAPER_VARIANTS`.

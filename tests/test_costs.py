@@ -9,7 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.evaluation import flops, sustained_rate, training_cost, training_flops
+from vaswani_transformer.experiments import costs, sustained_rate, training_cost
+from vaswani_transformer.training.flops import training_flops
 
 
 SMALL = {"vocab_size": 37, "d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}
@@ -53,7 +54,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float, list[flo
             passed += next(waits, 0.0)
             return passed + counter.get_total_flops() / rate
 
-        monkeypatch.setattr(flops, "time", SimpleNamespace(perf_counter=perf_counter))
+        monkeypatch.setattr(costs, "time", SimpleNamespace(perf_counter=perf_counter))
 
     with FlopCounterMode(display=False) as counter:
         yield set_rate
