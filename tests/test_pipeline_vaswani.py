@@ -281,6 +281,19 @@ def test_other_dicts_are_refused(translator, wrong, message):
             list(translator(inputs, **SHORT))
 
 
+def test_a_lone_surrogate_is_refused(translator):
+    message = r"'a\\ud800' has a lone surrogate at position 1; give valid Unicode$"
+    texts = [*SENTENCES, "a\ud800"]
+    for inputs in (texts, [{"text": text} for text in texts]):
+        with pytest.raises(ValueError, match=f"^text {len(SENTENCES)}: {message}"):
+            translator(inputs, **SHORT)
+    with pytest.raises(ValueError, match=f"^text {len(SENTENCES)}: {message}"):
+        list(translate_in_batches(translator.model, translator.tokenizer, texts))
+    for inputs in (texts[-1], (text for text in texts)):
+        with pytest.raises(ValueError, match=f"^text: {message}"):
+            list(translator(inputs, **SHORT))
+
+
 @pytest.fixture
 def english_to_german(saved_model, tmp_path):
     """A directory with a model that knows which languages it translates."""
@@ -308,6 +321,10 @@ def test_another_language_pair_than_the_models_is_refused(english_to_german, tas
         for inputs in ("Dogs!", ["Dogs!"]):
             with pytest.raises(ValueError, match=message):
                 translator(inputs, **languages, **SHORT)
+        row = {"text": "Dogs!", **languages}
+        for inputs in (row, ["Dogs!", row], (each for each in [row])):
+            with pytest.raises(ValueError, match=message):
+                list(translator(inputs, **SHORT))
 
 
 @pytest.mark.parametrize("task", ["translation", "translation_en_to_de", "translation_en_US_to_DE"])

@@ -1,6 +1,7 @@
 """`pipeline("translation")`, which transformers 5 no longer has: text in, translated text out."""
 
 import re
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
@@ -51,7 +52,7 @@ def translate_in_batches(
 
     Raises:
         TypeError: A sentence is not a string.
-        ValueError: `tokens_per_batch` or `batch_size` is below 1.
+        ValueError: `tokens_per_batch` or `batch_size` is below 1, or a sentence has a lone surrogate.
     """
     batches = _generate_in_batches(
         model, tokenizer, sentences, tokens_per_batch, batch_size, truncation, **generate_kwargs
@@ -74,8 +75,8 @@ def _generate_in_batches(
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], torch.Tensor]]:
     """Indices and token ids `[batch, returned, target]` of all but blank sentences; see `translate_in_batches`."""
-    for sentence in sentences:
-        _require_text(sentence)
+    for index, sentence in enumerate(sentences):
+        _require_text(sentence, f"text {index}")
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
     encoded = _encode(model, tokenizer, [sentences[index] for index in filled], truncation) if filled else {}
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
@@ -119,20 +120,15 @@ def _batches_of_similar_length(
         start = stop
 
 
-def _require_text(text: object) -> str:
+def _require_text(text: object, name: str) -> str:
     if not isinstance(text, str):
         raise TypeError(f"the translation pipeline takes strings, not {type(text).__name__}: {text!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"{name}: {reprlib.repr(text)} has a lone surrogate at position {error.start}; give valid Unicode"
+        raise ValueError(message) from None
     return text
-
-
-def _text_of(item: object) -> str:
-    """A string, or the "text" of a row of a dataset or of a client's request."""
-    if not isinstance(item, Mapping):
-        return _require_text(item)
-    if "text" not in item:
-        names = ", ".join(map(repr, item)) or "nothing"
-        raise TypeError(f'the translation pipeline takes strings, or dicts with "text"; this dict has {names}')
-    return _require_text(item["text"])
 
 
 def _encode(
@@ -186,7 +182,8 @@ class VaswaniTranslationPipeline(Pipeline):
 
         Args:
             inputs: A string, a sequence of strings, a `torch.utils.data.Dataset` of strings (such as transformers'
-                `KeyDataset`) or a generator of strings. Instead of a string a dict with "text".
+                `KeyDataset`) or a generator of strings. Instead of a string a dict with "text", and
+                perhaps "src_lang" and "tgt_lang"; its other keys are ignored, as a dataset's columns are.
             batch_size: Sentences translated at once. By default as many of a sequence as `translate_in_batches` puts
                 in a batch, and one of a dataset or generator.
             truncation: Cut inputs at the tokenizer's `model_max_length`.
@@ -197,11 +194,14 @@ class VaswaniTranslationPipeline(Pipeline):
 
         Raises:
             TypeError: Something else than text is to be translated.
-            ValueError: The model translates another pair of languages; or neither text nor tensors are to be returned.
+            ValueError: The model translates another pair of languages; a text has a lone surrogate; or neither text
+                nor tensors are to be returned.
         """
         if isinstance(inputs, (str, Mapping, GeneratorType, Dataset)):
             return super().__call__(inputs, **kwargs)
-        results = self._translate_sequence([_text_of(item) for item in inputs], **kwargs)
+        results = self._translate_sequence(
+            [self._text_of(item, f"text {i}") for i, item in enumerate(inputs)], **kwargs
+        )
         if all(len(hypotheses) == 1 for hypotheses in results):
             return [hypotheses[0] for hypotheses in results]
         return results
@@ -263,6 +263,16 @@ class VaswaniTranslationPipeline(Pipeline):
             if asked and own and not _is_same_language(asked, own):
                 raise ValueError(f"the model translates {direction} {own}, not {asked}; choose a model for that pair")
 
+    def _text_of(self, item: object, name: str = "text") -> str:
+        """A string, or the "text" of a row of a dataset or of a client's request."""
+        if not isinstance(item, Mapping):
+            return _require_text(item, name)
+        if "text" not in item:
+            names = ", ".join(map(repr, item)) or "nothing"
+            raise TypeError(f'the translation pipeline takes strings, or dicts with "text"; this dict has {names}')
+        self._require_languages(item.get("src_lang"), item.get("tgt_lang"))
+        return _require_text(item["text"], name)
+
     def _with_defaults(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Keywords for `generate`, with those given when the pipeline was made."""
         if hasattr(self, "_prepare_generate_kwargs"):  # from transformers 5.20
@@ -272,7 +282,7 @@ class VaswaniTranslationPipeline(Pipeline):
         return {**generate_kwargs, "generation_config": self.generation_config}
 
     def preprocess(self, text: Any, truncation: bool = False) -> dict[str, Any]:
-        text = _text_of(text)
+        text = self._text_of(text)
         encoded = _encode(self.model, self.tokenizer, text, truncation, return_tensors="pt")
         return {**encoded, "blank": not text.strip()}
 
