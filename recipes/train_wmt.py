@@ -97,6 +97,7 @@ UNUSED = {
     "dataloader_drop_last": _BY_TOKENS,
     "resume_from_checkpoint": "use --resume, which takes the newest complete checkpoint in output_dir",
     "ignore_data_skip": "a resumed training goes on with the data that it has not seen; leave it out",
+    "debug": "training ends at the first loss, gradient or weight that is not finite, and names the step",
     "metric_for_best_model": "the last checkpoints are averaged, see average_last",
 }
 

@@ -318,10 +318,16 @@ def test_value_that_cannot_work(error):
         ("resume_from_checkpoint", "true"),
         ("ignore_data_skip", "true"),
         ("metric_for_best_model", "bleu"),
+        ("debug", "underflow_overflow"),
     ],
 )
 def test_options_without_effect(error, name, value):
     assert f"{name}: has no effect here; " in error(f"--{name}", value)
+
+
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_a_backend_without_other_processes(error, backend):
+    assert f"ddp_backend: {backend} connects several processes, this is one; " in error("--ddp_backend", backend)
 
 
 def test_the_launchers_precision_is_that_of_the_run(error, monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """How a process joins those that it trains with, and parts from them."""
 
 import gc
+import os
 from datetime import timedelta
 
 import torch
@@ -22,7 +23,15 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
         use_cpu: Whether to train on the CPU.
         timeout: How long a collective operation may wait for the other processes.
         backend: As `ddp_backend`.
+
+    Raises:
+        ValueError: A backend is given, and no launcher asks for a group.
     """
+    if backend is not None and "LOCAL_RANK" not in os.environ:
+        raise ValueError(
+            f"ddp_backend: {backend} connects several processes, this is one; start them with torchrun or accelerate "
+            f"launch, or leave it out"
+        )
     if not torch.distributed.is_available() or torch.distributed.is_initialized():
         return
     PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
