@@ -8,14 +8,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
+from distributed_step import make_trainer
 from helpers import start_python, start_ranks
 
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training import Watchdog, faults_in_one_line
 from vaswani_transformer.training.checkpoints import find_damage, list_checkpoints
@@ -231,6 +233,35 @@ def test_a_limit_of_the_size_of_files(training: Training) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
+@contextmanager
+def limit_of_files(size: int) -> Iterator[None]:
+    """Let this process write no file larger than so many bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize(("d_model", "entries"), [(128, 400), (8, 1700)])  # weights or tokenizer exceed the limit
+def test_a_final_model_that_cannot_be_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture, d_model: int, entries: int
+) -> None:
+    corpus = [sentence for pair in phrasebook("test") for sentence in pair]
+    tokenizer = VaswaniTokenizer.train(corpus, vocab_size=entries, show_progress=False)
+    sizes = {"d_model": d_model, "d_ff": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    config = VaswaniConfig(vocab_size=400, **sizes)
+    trainer = make_trainer(VaswaniForConditionalGeneration(config), tokenizer, tmp_path)
+    watchdog = Watchdog("train_wmt.py", 60)
+    with pytest.raises(SystemExit) as stop, watchdog, faults_in_one_line(watchdog), limit_of_files(50_000):
+        trainer.save_model()
+    assert stop.value.code == 1
+    message = capfd.readouterr().err.splitlines()[-1]
+    assert message.startswith(f"train_wmt.py: {tmp_path}: the model could not be written: ")
+    assert message.endswith("File too large (os error 27); older checkpoints are intact; continue with --resume")
+
+
 def test_a_directory_that_cannot_be_written(training: Training, processes: int) -> None:
     training.output_dir = Path("/sys/run")  # not even by root
     training.start(processes)

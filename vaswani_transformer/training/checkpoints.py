@@ -21,7 +21,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from ..files import file_digest, sync, write_whole
-from .collective import all_ranks_or_none, first_of_any_rank, on_main_process
+from .collective import all_ranks_or_none, file_errors_as_os_error, first_of_any_rank, on_main_process
 
 
 logger = logging.get_logger(__name__)
@@ -260,14 +260,21 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         return Path(checkpoint)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model as `Seq2SeqTrainer.save_model` does, each file atomically, the weights last."""
+        """Save the model as `Seq2SeqTrainer.save_model` does, each file atomically, the weights last.
+
+        Raises:
+            OSError: A file could not be written, whatever the library raised that wrote it.
+        """
         directory = Path(output_dir or self.args.output_dir)
         staged = directory / STAGING_NAME / "model"
         is_staged = self._staging is None and self.args.should_save
-        super().save_model(str(staged if is_staged else directory), _internal_call=True)
         if is_staged:
-            move_files(staged, directory)
+            with file_errors_as_os_error(f"{directory}: the model could not be written"):
+                super().save_model(str(staged), _internal_call=True)
+                move_files(staged, directory)
             shutil.rmtree(staged.parent, ignore_errors=True)
+        else:
+            super().save_model(str(directory), _internal_call=True)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 

@@ -44,13 +44,23 @@ def all_ranks_or_none(what: str) -> Iterator[None]:
     """
     failure = None
     try:
-        yield
-    except (OSError, RuntimeError, SafetensorError) as error:
-        # torch reports a full disk by a plain RuntimeError; of the subclasses, every rank raises its own.
-        if isinstance(error, RuntimeError) and type(error) is not RuntimeError:
-            raise
+        with file_errors_as_os_error(what):
+            yield
+    except OSError as error:
         failure = error
-    hint = " (is the disk full?)" if isinstance(failure, RuntimeError) else ""
-    message = first_of_any_rank(None if failure is None else " ".join(str(failure).split()) + hint)
+    message = first_of_any_rank(None if failure is None else str(failure))
     if message is not None:
-        raise OSError(f"{what}: {message}") from failure
+        raise OSError(message) from failure
+
+
+@contextmanager
+def file_errors_as_os_error(what: str) -> Iterator[None]:
+    """Raise an OSError for whatever libraries raise when a file cannot be written; its message begins with `what`."""
+    try:
+        yield
+    except Exception as error:
+        # torch reports a full disk by a plain RuntimeError, tokenizers by a plain Exception; subclasses mean others.
+        if not isinstance(error, (OSError, SafetensorError)) and type(error) not in (RuntimeError, Exception):
+            raise
+        hint = " (is the disk full?)" if isinstance(error, RuntimeError) else ""
+        raise OSError(f"{what}: {' '.join(str(error).split())}{hint}") from error
