@@ -32,9 +32,9 @@ from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.convert.directory import new_directory
-from vaswani_transformer.convert.fairseq import convert_fairseq, read_checkpoint
-from vaswani_transformer.convert.fairseq_tokenizer import fairseq_tokenizer
-from vaswani_transformer.convert.transformers_models import convert_fsmt, convert_marian
+from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
+from vaswani_transformer.convert.fsmt import from_fsmt
+from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.saved_model import open_model, require_finite
 
 
@@ -43,8 +43,8 @@ TOKENIZERS_NEED = ("sentencepiece", "sacremoses")
 
 # The class of the tokenizer and the conversion, by the `model_type` that they are for.
 TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGeneration]]] = {
-    "marian": (MarianTokenizer, convert_marian),
-    "fsmt": (FSMTTokenizer, convert_fsmt),
+    "marian": (MarianTokenizer, from_marian),
+    "fsmt": (FSMTTokenizer, from_fsmt),
 }
 
 
@@ -101,7 +101,7 @@ def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, 
         checkpoint.settings.get("max_source_positions") or 1024,
     )
     require_finite(checkpoint.weights.items(), f"model: {args.model}")
-    return convert_fairseq(checkpoint), tokenizer
+    return from_fairseq(checkpoint), tokenizer
 
 
 def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:

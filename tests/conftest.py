@@ -1,6 +1,7 @@
 """Shared fixtures. No test needs the network, and none leaves anything outside pytest's temporary folder."""
 
 import os
+import signal
 import tempfile
 
 
@@ -15,6 +16,9 @@ os.environ.update(
     HYPOTHESIS_STORAGE_DIRECTORY=f"{_CACHE}/hypothesis",
     OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"),
 )
+
+# Where the tests run in the background it is ignored, which the programs that they start would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import importlib.util  # noqa: E402 - behind the environment
 import shutil  # noqa: E402

@@ -6,7 +6,8 @@ from cuda_stand_in import StandInForCuda
 from models import SOURCES, as_batch
 from torch import nn
 
-from vaswani_transformer import VaswaniForConditionalGeneration, acceleration_vaswani, step_decoder_vaswani
+from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.model import acceleration_vaswani, step_decoder_vaswani
 from vaswani_transformer.model.acceleration_vaswani import joined_projection
 from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
 

@@ -5,9 +5,9 @@ from types import ModuleType
 import pytest
 import torch
 from models import SOURCES, as_batch
-from test_modeling_vaswani import marian_twin
 
 from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.convert.marian import to_marian
 
 
 OPTIONS = {"max_new_tokens": 12, "return_dict_in_generate": True, "output_scores": True}
@@ -35,7 +35,7 @@ def test_prefix_tuning_has_the_effect_that_it_has_on_marian(talkative_model, pef
     sizes = {"num_layers": 2, "num_attention_heads": 2, "token_dim": 16, "num_virtual_tokens": 3}
     talkative_model.generation_config.length_penalty_type = "transformers"
     plain, found = scores(talkative_model, **options), []
-    for model in (talkative_model, marian_twin(talkative_model)):
+    for model in (talkative_model, to_marian(talkative_model)):
         tuned = peft.get_peft_model(model, peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", **sizes)).eval()
         torch.manual_seed(1)
         torch.nn.init.normal_(tuned.prompt_encoder["default"].embedding.weight, std=2.0)

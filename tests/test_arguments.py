@@ -20,7 +20,7 @@ RECIPES = {
     "evaluate.py": ["--model=m", "--source=s", "--reference=r"],
     "export.py": ["--model=m", "--output=o"],
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
-    "benchmarks/decode.py": ["--text=t"],
+    "benchmarks/decode.py": ["--text=t", "--model=m"],
     "benchmarks/table1.py": [],
     "benchmarks/stock_trainer.py": ["--like=c", "--ours=o"],
     "benchmarks/elastic.py": [],

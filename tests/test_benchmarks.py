@@ -18,20 +18,23 @@ def text(tmp_path) -> Path:
     return path
 
 
-DECODE = ("decode", "--text", "{folder}/text.en")
+DECODE = ("decode", "--text", "{folder}/text.en", "--model", "{model}")
 STOCK = ("stock_trainer", "--ours", "{model}")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (DECODE, r"vocab_size: the corpus supports only \d+ entries, not 12000"),
+        (("decode", "--text", "{folder}/text.en"), "model: name the directory of a trained model"),
         ((*DECODE, "--references", "{folder}/short.de"), r"references: .*short\.de has 1 lines, but .*text\.en has 20"),
         ((*DECODE, "--references", "{folder}/none"), "none"),
-        ((*DECODE, "--model", "{folder}"), r"model: .* has no config\.json|model: .* has no weights"),
+        (
+            ("decode", "--text", "{folder}/text.en", "--model", "{folder}"),
+            r"model: .* has no config\.json|model: .* has no weights",
+        ),
         ((*DECODE, "--device", "cuda"), "device: there is no CUDA device"),
-        (("decode", "--text", "{folder}/empty.en"), "text: there is nothing in .* to translate"),
-        (("decode", "--text", "{folder}/none.en"), "none.en"),
+        (("decode", "--text", "{folder}/empty.en", "--model", "{model}"), "text: there is nothing in .* to translate"),
+        (("decode", "--text", "{folder}/none.en", "--model", "{model}"), "none.en"),
         ((*STOCK, "--like", "{folder}/none.yaml"), "none.yaml"),
         ((*STOCK, "--like", "{folder}/text.en"), "like: .* has no train, test, .*; name the configuration"),
         ((*STOCK, "--like", "{demo}", "--output", "{folder}/text.en"), "output: cannot write into .*text.en"),
@@ -46,7 +49,7 @@ def test_what_is_wrong_is_said_before_the_work(arguments, message, text, saved_m
         pytest.importorskip("ctranslate2")
     places = {"folder": tmp_path, "model": saved_model, "demo": REPOSITORY / "recipes" / "configs" / "demo.yaml"}
     module = recipe_module(f"benchmarks/{name}.py")
-    for work in ("model_that_ends", "measure", "untrained"):
+    for work in ("compare", "measure", "untrained"):
         monkeypatch.setattr(module, work, lambda *_: pytest.fail("the work began"), raising=False)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *(option.format(**places) for option in options)])
@@ -56,17 +59,17 @@ def test_what_is_wrong_is_said_before_the_work(arguments, message, text, saved_m
     assert len(str(caught.value.code).splitlines()) == 1
 
 
-def test_the_output_of_decode_is_made_before_the_work(text, tmp_path, monkeypatch):
+def test_the_output_of_decode_is_made_before_the_work(text, saved_model, tmp_path, monkeypatch):
     pytest.importorskip("ctranslate2")
     module = recipe_module("benchmarks/decode.py")
-    monkeypatch.setattr(module, "VOCABULARY", 300)
     output = tmp_path / "new" / "folder"
 
-    def work(sources):
+    def work(*_):
         assert output.is_dir()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "model_that_ends", work)
-    monkeypatch.setattr(sys, "argv", ["decode.py", "--text", str(text), "--output", str(output)])
+    monkeypatch.setattr(module, "compare", work)
+    arguments = ["decode.py", "--text", str(text), "--model", str(saved_model), "--output", str(output)]
+    monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(KeyboardInterrupt):
         module.main()

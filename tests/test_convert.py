@@ -28,9 +28,10 @@ from transformers import (
     pipeline,
 )
 
-from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.directory import new_directory
-from vaswani_transformer.convert.transformers_models import convert_fsmt, convert_marian
+from vaswani_transformer.convert.fsmt import from_fsmt
+from vaswani_transformer.convert.marian import from_marian, to_marian
 from vaswani_transformer.convert.weights import model_from_weights
 from vaswani_transformer.data.phrasebook import phrasebook
 
@@ -41,7 +42,7 @@ pytest.importorskip("sacremoses")
 
 PAIRS = phrasebook("validation")[:200]
 TEXTS = [english for english, _ in PAIRS[:8]]
-CONVERT: dict[str, Callable] = {"marian": convert_marian, "fsmt": convert_fsmt}
+CONVERT: dict[str, Callable] = {"marian": from_marian, "fsmt": from_fsmt}
 SIZES = {
     "d_model": 24,
     "encoder_layers": 2,
@@ -254,7 +255,7 @@ def test_a_bias_of_zeros_is_none_and_the_source_is_left_alone():
     source = untrained("marian")
     source.final_logits_bias.zero_()
     before = copy.deepcopy(source.state_dict())
-    converted = convert_marian(source.half())
+    converted = from_marian(source.half())
     assert not converted.config.logits_bias
     assert converted.dtype == torch.float16
     with torch.no_grad():
@@ -265,7 +266,7 @@ def test_a_bias_of_zeros_is_none_and_the_source_is_left_alone():
 
 
 def test_the_language_pair_is_kept():
-    config = convert_fsmt(untrained("fsmt", langs=["de", "ru"])).config
+    config = from_fsmt(untrained("fsmt", langs=["de", "ru"])).config
     assert (config.source_language, config.target_language) == ("de", "ru")
 
 
@@ -539,3 +540,36 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     assert {path.name for path in output.iterdir()} == {"first", "second"}
     with pytest.raises(FileExistsError, match="out exists already"):
         write(output)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", ["sinusoidal", "sinusoidal_halves"])
+def test_a_model_of_ours_as_marian_gives_the_same_logits_and_stays_as_it_was(encoding):
+    model = VaswaniForConditionalGeneration(
+        VaswaniConfig(
+            vocab_size=50,
+            d_model=16,
+            d_ff=32,
+            num_heads=2,
+            encoder_layers=2,
+            decoder_layers=1,
+            position_encoding=encoding,
+            layer_norm_eps=0.01,
+            decoder_d_ff=20,
+        )
+    ).eval()
+    before = copy.deepcopy(model.state_dict())
+    source, target = torch.tensor([[7, 8, 9, 1], [4, 1, 0, 0]]), torch.tensor([[0, 5, 6], [0, 9, 10]])
+    expected = model(source, decoder_input_ids=target).logits
+    found = to_marian(model)(source, attention_mask=source.ne(0).long(), decoder_input_ids=target).logits
+    assert torch.allclose(found[:, :, 1:], expected[:, :, 1:], atol=1e-5)  # the padding's embedding is zero in Marian
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"d_k": 3}, {"position_encoding": "learned"}, {"attention_neighborhood": 4}, {"target_vocab_size": 40}]
+)
+def test_what_marian_cannot_express_is_named(fields):
+    sizes = {"vocab_size": 50, "d_model": 16, "d_ff": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    with pytest.raises(ValueError, match=rf"^{next(iter(fields))}.*MarianMT"):
+        to_marian(VaswaniForConditionalGeneration(VaswaniConfig(**sizes, **fields)))

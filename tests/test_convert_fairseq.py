@@ -40,8 +40,7 @@ from transformers import (
 )
 from transformers.activations import ACT2FN
 
-from vaswani_transformer.convert.fairseq import convert_fairseq, read_checkpoint
-from vaswani_transformer.convert.fairseq_tokenizer import fairseq_tokenizer
+from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
 
 
 sacremoses = pytest.importorskip("sacremoses")
@@ -173,11 +172,11 @@ def test_logits_are_the_same_in_every_format(model, form, tmp_path):
     checkpoint = read_checkpoint(save_checkpoint(tmp_path / "checkpoint_best.pt", model, form))
     assert checkpoint.languages == ("en", "de")
     assert checkpoint.vocab_sizes == (model.config.src_vocab_size, model.config.tgt_vocab_size)
-    same_logits(model, convert_fairseq(checkpoint), model.sources)
+    same_logits(model, from_fairseq(checkpoint), model.sources)
 
 
 def test_it_searches_as_fairseq_does_by_default(model, tmp_path):
-    converted = convert_fairseq(read_checkpoint(save_checkpoint(tmp_path / "checkpoint_best.pt", model, "cfg")))
+    converted = from_fairseq(read_checkpoint(save_checkpoint(tmp_path / "checkpoint_best.pt", model, "cfg")))
     assert (converted.config.source_language, converted.config.target_language) == ("en", "de")
     limit = converted.generation_config.max_new_tokens
     assert limit == 201  # EOS is not counted there
@@ -198,7 +197,7 @@ def test_it_searches_as_fairseq_does_by_default(model, tmp_path):
 
 def test_a_translation_is_no_longer_than_the_models_positions(model, tmp_path):
     path = save_checkpoint(tmp_path / "checkpoint_best.pt", model, "args", max_target_positions=30)
-    assert convert_fairseq(read_checkpoint(path)).generation_config.max_new_tokens == 30
+    assert from_fairseq(read_checkpoint(path)).generation_config.max_new_tokens == 30
 
 
 def test_activations_have_other_names_there(model, tmp_path):
@@ -207,7 +206,7 @@ def test_activations_have_other_names_there(model, tmp_path):
         path = save_checkpoint(tmp_path / f"{theirs}.pt", model, "cfg", activation_fn=theirs)
         for layer in (*source.model.encoder.layers, *source.model.decoder.layers):
             layer.activation_fn = ACT2FN[function]
-        same_logits(source, convert_fairseq(read_checkpoint(path)), model.sources)
+        same_logits(source, from_fairseq(read_checkpoint(path)), model.sources)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -215,7 +214,7 @@ def test_it_can_be_trained_on_as_before(form, tmp_path):
     rates = {"dropout": 0.3, "attention_dropout": 0.2}
     inner = {"relu_dropout" if form == "2018" else "activation_dropout": 0.15}  # the older name
     source = untrained("fsmt")
-    converted = convert_fairseq(
+    converted = from_fairseq(
         read_checkpoint(save_checkpoint(tmp_path / "checkpoint_best.pt", source, form, **rates, **inner))
     )
     assert {name: getattr(converted.config, name) for name in rates} == rates
@@ -241,7 +240,7 @@ def test_it_can_be_trained_on_as_before(form, tmp_path):
 def test_options_that_cannot_be_expressed_are_refused(changes, message, form, tmp_path):
     path = save_checkpoint(tmp_path / "checkpoint_best.pt", untrained("fsmt"), form, **changes)
     with pytest.raises(ValueError, match=message):
-        convert_fairseq(read_checkpoint(path))
+        from_fairseq(read_checkpoint(path))
 
 
 def saved_with(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
@@ -272,7 +271,7 @@ def test_weights_that_cannot_be_expressed_are_refused(changes, message, tmp_path
 
     path = saved_with(tmp_path / "checkpoint_best.pt", change)
     with pytest.raises(ValueError, match=message):
-        convert_fairseq(read_checkpoint(path))
+        from_fairseq(read_checkpoint(path))
 
 
 @pytest.mark.parametrize(

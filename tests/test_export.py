@@ -17,9 +17,8 @@ from vaswani_transformer.data.phrasebook import phrasebook
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-from vaswani_transformer.export import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
-from vaswani_transformer.export import parity  # noqa: E402
-
+from vaswani_transformer.convert import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
+from vaswani_transformer.convert import parity  # noqa: E402
 from vaswani_transformer.convert.batches import batches_of_one_length  # noqa: E402
 
 

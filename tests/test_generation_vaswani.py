@@ -10,7 +10,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from models import EOS, SOURCES, as_batch, lively
-from test_modeling_vaswani import marian_twin
 from torch import nn
 from torch.nn import functional as F
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianMTModel, TextStreamer
@@ -26,7 +25,9 @@ from transformers.generation import (
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, step_decoder_vaswani
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.convert.marian import to_marian
+from vaswani_transformer.model import step_decoder_vaswani
 from vaswani_transformer.model.generation_vaswani import best_tokens
 from vaswani_transformer.model.modeling_vaswani import VaswaniDecoderLayer, eager_attention_forward
 from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
@@ -384,7 +385,7 @@ def test_paper_decoding_is_the_default():
 
 @pytest.mark.parametrize("rule", [True, False])
 def test_beam_search_with_transformers_rules_equals_marian(talkative_model, rule):
-    marian: MarianMTModel = marian_twin(talkative_model)
+    marian: MarianMTModel = to_marian(talkative_model)
     options = {"num_beams": 4, "length_penalty": 0.3, "early_stopping": rule, "max_new_tokens": 40}
     # Marian never generates its padding token, which the model under test may.
     options |= {"bad_words_ids": [[0]], "return_dict_in_generate": True, "output_scores": True}

@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, MarianConfig, MarianMTModel
+from transformers import AutoModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
 from vaswani_transformer import PAPER_VARIANTS, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
+from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, sinusoidal_positions
 
 
@@ -196,57 +197,12 @@ def test_logits_equal_those_of_torch_on_padded_batches(config):
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
-def marian_twin(model: VaswaniForConditionalGeneration) -> MarianMTModel:
-    """A MarianMTModel with the model's weights and its layout of positions."""
-    config = model.config
-    shape = {
-        f"{stack}_{name}": value
-        for stack in ("encoder", "decoder")
-        for name, value in (("ffn_dim", config.d_ff), ("attention_heads", config.num_heads))
-    }
-    marian = MarianMTModel(
-        MarianConfig(
-            vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers,
-            activation_function="relu",
-            scale_embedding=True,
-            pad_token_id=PAD,
-            eos_token_id=1,
-            decoder_start_token_id=PAD,
-            forced_eos_token_id=None,
-            max_position_embeddings=64,
-            **shape,
-        )
-    ).eval()
-    names = {
-        "self_attn_residual.norm": "self_attn_layer_norm",
-        "encoder_attn_residual.norm": "encoder_attn_layer_norm",
-        "feed_forward_residual.norm": "final_layer_norm",
-        "feed_forward.fc": "fc",
-    }
-    weights = {}
-    for name, tensor in model.state_dict().items():
-        for ours, theirs in names.items():
-            name = name.replace(ours, theirs)
-        weights[name] = tensor
-    weights["model.shared.weight"][PAD] = 0.0  # Marian has no other way to embed its start token as zero
-    marian.load_state_dict(weights, strict=False)
-    table = sinusoidal_positions(torch.arange(64), config.d_model)
-    for stack in (marian.model.encoder, marian.model.decoder):
-        stack.embed_positions.weight.data = table
-    for module in marian.modules():
-        if isinstance(module, nn.LayerNorm):
-            module.eps = config.layer_norm_eps
-    return marian
-
-
 @torch.no_grad()
 def test_logits_equal_those_of_marian_on_padded_batches(config):
     model = VaswaniForConditionalGeneration(VaswaniConfig(**multi_head(config))).eval()
     randomize(model)
-    marian = marian_twin(model)
+    model.model.shared.weight[PAD] = 0.0  # as Marian has it
+    marian = to_marian(model)
     source, target = padded_batch()
     logits = model(source, decoder_input_ids=target).logits
     expected = marian(source, attention_mask=source.ne(PAD).long(), decoder_input_ids=target).logits

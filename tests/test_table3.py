@@ -13,7 +13,7 @@ import torch
 from conftest import REPOSITORY
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.evaluation import table3
+from vaswani_transformer.experiments import table3
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 

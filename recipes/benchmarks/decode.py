@@ -1,15 +1,14 @@
-"""Compares the speed of beam search, beam 4, on the same weights and the same sentences, side by side in one run.
+"""Compare the speed of beam search, beam 4, on the same weights and the same sentences, side by side in one run.
 
     python recipes/benchmarks/decode.py --text ../shared/data/newstest/en-de/newstest2013.en.gz \
         --references ../shared/data/newstest/en-de/newstest2013.de.gz --model runs/multi30k_en_de
 
-Two models: the base model with random weights, which are arranged such that a translation is about as long as its
-source; and the trained one of `--model`. The limit is 50 tokens more than the source has: ours for each sentence, the
-peers' for the longest of a batch. Each searches by its own rule: ours until no hypothesis can still win, normalised
-as in section 6.1, the peers until as many hypotheses as beams have finished (CTranslate2) or look worse
-(transformers), normalised by |Y|^alpha. The peers are `MarianMTModel.generate`, in input order and in batches of
-similar length, and CTranslate2, in batches of similar length; each with 32 sentences a batch and with the batch size
-that is its best on a sample.
+The models are trained ones, since random weights do not end their translations. The limit is 50 tokens more than the
+source has: ours for each sentence, the peers' for the longest of a batch. Each searches by its own rule: ours until no
+live hypothesis can still win, normalised as in section 6.1, the peers until as many hypotheses as beams are finished
+(CTranslate2) or look worse (transformers), normalised by |Y|^alpha. The peers are `MarianMTModel.generate`, in input
+order and in batches of similar length, and CTranslate2, in batches of similar length; each with 32 sentences a batch
+and with the batch size that is its best on a sample.
 
 Writes `decode.md` and `decode.json` beside this script, or into `--output`; speeds are sentences a second, the best of
 `--rounds` rounds, through all systems in turn. On a GPU the peers run in its half-precision types.
@@ -28,26 +27,23 @@ from typing import Any, Literal
 import torch
 from rich.progress import track
 from rich.table import Table
-from transformers import MarianConfig, MarianMTModel
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
+from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.evaluation import Bleu
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.acceleration_vaswani import joined_projection
-from vaswani_transformer.model.modeling_vaswani import sinusoidal_positions
 from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
 from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training.memory import keep_freed_memory
 
 
-VOCABULARY = 12000  # of the model with random weights
 BEAMS, ALPHA, OVER_SOURCE = 4, 0.6, 50
-END = 3  # ends translations of the model with random weights; no source has it
 BATCH_SIZES = (16, 32, 64, 128)
 SAMPLE = 64  # sentences on which the best batch size is found
 
@@ -59,16 +55,17 @@ Search = Callable[[list[list[int]]], list[list[int]]]
 class Arguments:
     text: str = field(metadata={"help": "Source sentences, one a line."})
     references: str | None = field(default=None, metadata={"help": "Their translations, for BLEU."})
-    model: str | None = field(default=None, metadata={"help": "Directory of a trained model."})
+    model: list[str] = field(default_factory=list, metadata={"help": "Directories of trained models, a table each."})
     output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where decode.md and decode.json go."})
     device: Literal["cpu", "cuda"] = field(default="cpu", metadata={"help": "Where to translate."})
-    base_sentences: int = field(
-        default=128, metadata={"interval": COUNT, "help": "Sentences for the base model, from all over the text."}
+    sentences: int = field(
+        default=500, metadata={"interval": COUNT, "help": "Sentences to translate, from all over the text."}
     )
-    sentences: int = field(default=500, metadata={"interval": COUNT, "help": "Sentences for the trained model."})
     rounds: int = field(default=2, metadata={"interval": COUNT, "help": "How often each system translates everything."})
 
     def __post_init__(self) -> None:
+        if not self.model:
+            raise ValueError("model: name the directory of a trained model")
         if find_spec("ctranslate2") is None:
             raise ValueError('ctranslate2 is not installed; run: pip install "vaswani_transformer[export]"')
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -116,106 +113,13 @@ def until_end(row: list[int], end: int) -> list[int]:
     return row[: row.index(end)] if end in row else row
 
 
-@torch.no_grad()
-def model_that_ends(sources: list[list[int]]) -> VaswaniForConditionalGeneration:
-    """The base model with random weights, except that a translation ends at about the length of its source.
-
-    Three dimensions of the residual stream are kept free of all else: one carries the position, as its sinusoid; one
-    the length of the source, as the mean of its positions, by a head of encoder-decoder attention that looks
-    everywhere alike; one a constant. The row of `END` is their combination, fitted to the length still to come.
-    """
-    model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=37000)).eval()
-    shared, d_model = model.model.shared.weight, model.config.d_model
-    position, length, one = kept = [d_model // 2, d_model // 2 + 2, d_model - 1]
-    shared -= shared.mean(1, keepdim=True)
-    shared[:, kept] = 0
-    for name, module in model.model.named_modules():
-        if name.endswith(("out_proj", "fc2")):  # nothing goes into these dimensions, nor into the mean
-            weight: Any = module.weight
-            weight[kept] = 0
-            weight -= weight.mean(0, keepdim=True)
-            weight[kept] = 0
-    cross: Any = model.model.decoder.layers[0].encoder_attn
-    cross.q_proj.weight[: cross.d_k] = 0
-    cross.v_proj.weight[0], cross.out_proj.weight[:, 0] = 0, 0
-    cross.v_proj.weight[0, position], cross.out_proj.weight[length, 0] = 1, 4
-    source = padded(sources, "cpu")
-    real = source.ne(0)
-    target = torch.randint(4, 37000, (len(sources), source.shape[1] + 20))
-    target[:, 0] = 0
-
-    def outputs() -> tuple[torch.Tensor, torch.Tensor]:
-        states = model.model(source, decoder_input_ids=target)
-        return states.encoder_last_hidden_state[real], states.last_hidden_state.flatten(0, 1)  # [tokens, d_model]
-
-    for _ in range(3):  # each normalisation shrinks what is kept; its gain is set so that the constant stays 1
-        for stack, states in zip((model.model.encoder, model.model.decoder), outputs(), strict=True):
-            norms: list[Any] = [module for module in stack.modules() if isinstance(module, torch.nn.LayerNorm)]
-            for norm in norms:
-                norm.weight[kept] *= states[:, one].mean().clamp(min=1e-6) ** (-1 / len(norms))
-    beyond = torch.arange(target.shape[1]) - real.sum(1, keepdim=True) + 1  # [sentences, target]
-    fitted = torch.linalg.lstsq(outputs()[1][:, kept].double(), beyond.double().flatten().unsqueeze(-1)).solution
-    last: Any = model.model.decoder.layers[-1].feed_forward_residual.norm
-    others = torch.ones(d_model).index_fill(0, torch.tensor(kept), 0).bool()
-    last.weight[others] *= 6  # probabilities as peaked as a trained model's
-    likelihood = (outputs()[1][::50] @ shared.T).logsumexp(-1).mean()
-    shared[END] = 0
-    shared[END, kept] = 3 * fitted.squeeze(-1).float()  # behind the source's length, each token ends it more likely
-    shared[END, one] += likelihood
-    return model
-
-
-def as_marian(model: VaswaniForConditionalGeneration) -> MarianMTModel:
-    """The same model as transformers' own class for it, weight by weight."""
-    config = model.config
-    marian = MarianMTModel(
-        MarianConfig(
-            vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            encoder_attention_heads=config.num_heads,
-            decoder_attention_heads=config.num_heads,
-            activation_function="relu",
-            scale_embedding=True,
-            pad_token_id=config.pad_token_id,
-            eos_token_id=config.eos_token_id,
-            decoder_start_token_id=config.decoder_start_token_id,
-            forced_eos_token_id=None,
-            max_position_embeddings=1024,
-        )
-    ).eval()
-    names = {
-        "self_attn_residual.norm": "self_attn_layer_norm",
-        "encoder_attn_residual.norm": "encoder_attn_layer_norm",
-        "feed_forward_residual.norm": "final_layer_norm",
-        "feed_forward.fc": "fc",
-    }
-    weights = {}
-    for name, weight in model.state_dict().items():
-        for ours, theirs in names.items():
-            name = name.replace(ours, theirs)
-        weights[name] = weight
-    unmatched = marian.load_state_dict(weights, strict=False)
-    assert not unmatched.unexpected_keys
-    assert all("embed_positions" in key or "bias" in key for key in unmatched.missing_keys), unmatched.missing_keys
-    for module in marian.modules():
-        if isinstance(module, torch.nn.LayerNorm):
-            module.eps = config.layer_norm_eps
-    table = sinusoidal_positions(torch.arange(1024), config.d_model, config.position_encoding)
-    for stack in (marian.model.encoder, marian.model.decoder):
-        stack.embed_positions.weight.data = table.clone()
-        stack.embed_tokens.weight.data[config.pad_token_id] = 0  # Marian has no other way to start from zero
-    return marian
-
-
 def peers(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, end: int, device: str, folder: Path
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, device: str, folder: Path
 ) -> Iterator[System]:
     """The systems to compare, each with the weights of `model`."""
     import ctranslate2
+
+    end = model.config.eos_token_id
 
     def ours(precision: torch.dtype, early_stopping: bool | str = "never") -> Search:
         copy = VaswaniForConditionalGeneration(model.config).eval()
@@ -223,19 +127,17 @@ def peers(
         copy.to(device, precision)
 
         def search(sources: list[list[int]]) -> list[list[int]]:
-            settings = {"eos_token_id": end, "early_stopping": early_stopping}
-            rows = copy.generate(padded(sources, device), **settings)[:, 1:].tolist()
+            rows = copy.generate(padded(sources, device), early_stopping=early_stopping)[:, 1:].tolist()
             return [until_end(row, end)[: len(source) + OVER_SOURCE] for row, source in zip(rows, sources, strict=True)]
 
         return search
 
     def theirs(precision: torch.dtype) -> Search:
-        marian = as_marian(model).to(device, precision)
+        marian = to_marian(model).to(device, precision)
 
         def search(sources: list[list[int]]) -> list[list[int]]:
             ids = padded(sources, device)
             settings = {"num_beams": BEAMS, "length_penalty": ALPHA, "max_new_tokens": ids.shape[1] + OVER_SOURCE}
-            settings["eos_token_id"] = end
             rows = marian.generate(ids, attention_mask=ids.ne(0).long(), **settings)[:, 1:].tolist()
             return [until_end(row, end) for row in rows]
 
@@ -254,7 +156,6 @@ def peers(
                 beam_size=BEAMS,
                 length_penalty=ALPHA,
                 max_decoding_length=max(map(len, sources)) + OVER_SOURCE,
-                end_token=vocabulary[end],
             )
             return [[numbers[token] for token in result.hypotheses[0]] for result in results]
 
@@ -376,13 +277,12 @@ def compare(
     model: VaswaniForConditionalGeneration,
     tokenizer: VaswaniTokenizer,
     sources: list[list[int]],
-    end: int,
     args: Arguments,
     references: list[str] | None = None,
 ) -> dict[str, Any]:
     """One table: every system on the same sentences."""
     with tempfile.TemporaryDirectory() as folder:
-        systems = list(peers(model, tokenizer, end, args.device, Path(folder)))
+        systems = list(peers(model, tokenizer, args.device, Path(folder)))
         systems = with_best_batch(systems, sources)
         for _ in range(args.rounds):
             for system in track(systems, description=title):
@@ -467,21 +367,16 @@ def main() -> None:
     torch.manual_seed(0)
     try:
         lines, references = read_texts(args)
-        saved = None if args.model is None else open_model(args.model, model_type="vaswani")
-        tokenizer = VaswaniTokenizer.train(iter(lines), VOCABULARY, show_progress=False)
+        models = [open_model(name, model_type="vaswani") for name in args.model]
         output = make_directory("output", args.output)
     except (ValueError, OSError) as error:
         sys.exit(f"decode.py: {one_line(error)}")
+    references = references and spread(references, args.sentences)
     results = []
-    sources = tokenizer(spread(lines, args.base_sentences)).input_ids
-    model = model_that_ends(sources[:64])
-    results.append(compare("base model, random weights", model, tokenizer, sources, END, args))
-    write(results, describe_run(), output)
-    if saved is not None:
+    for name, saved in zip(args.model, models, strict=True):
         model, tokenizer = saved.load(), saved.tokenizer
-        references = references and spread(references, args.sentences)
         sources = tokenizer(spread(lines, args.sentences)).input_ids
-        results.append(compare("trained model", model, tokenizer, sources, model.config.eos_token_id, args, references))
+        results.append(compare(name, model, tokenizer, sources, args, references))
         write(results, describe_run(), output)
 
 

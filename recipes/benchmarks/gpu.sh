@@ -54,7 +54,7 @@ multi30k() {
 
 # Beam search beside MarianMTModel and CTranslate2; aims: 8 times MarianMTModel in input order, and CTranslate2 in float16.
 decode() {
-    python3 recipes/benchmarks/decode.py --device cuda --base_sentences 3000 --sentences 3000 \
+    python3 recipes/benchmarks/decode.py --device cuda --sentences 3000 \
         --text "$data"/newstest2013.en.gz --references "$data"/newstest2013.de.gz --model runs/multi30k_gpu --output "$out"
 }
 

@@ -1,16 +1,18 @@
-"""Weights under fairseq's names, which MarianMT and FSMT use too, as a model of this package."""
+"""Weights under fairseq's names, which MarianMT and FSMT of transformers use too."""
 
 import re
 from typing import Any
 
 import torch
+from transformers import GenerationConfig, PreTrainedModel
 
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
 
 
 Weights = dict[str, torch.Tensor]
 
+# Theirs and ours, in every layer; all other names are equal.
 _RENAMED = (
     (".self_attn_layer_norm.", ".self_attn_residual.norm."),
     (".encoder_attn_layer_norm.", ".encoder_attn_residual.norm."),
@@ -20,6 +22,8 @@ _RENAMED = (
     (".embed_positions.weight", ".embed_positions.table.weight"),
 )
 _OUTPUT = "decoder.output_projection."
+# Of tables in float16, or of angles computed in float32; other positions differ by about 1.
+_ROUNDING = 1e-2
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
 
 
@@ -55,6 +59,13 @@ def _renamed(name: str) -> str:
     for theirs, ours in _RENAMED:
         name = name.replace(theirs, ours)
     return f"model.{name}"
+
+
+def layers_renamed(name: str) -> str:
+    """Our name of a weight, with the parts of a layer called as fairseq calls them."""
+    for theirs, ours in _RENAMED:
+        name = name.replace(ours, theirs)
+    return name
 
 
 def _sizes(weights: Weights) -> dict[str, Any]:
@@ -96,3 +107,74 @@ def _require_fit(expected: Weights, state: Weights, names: dict[str, str]) -> No
 
 def _some(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def weights_of(model: PreTrainedModel, layout: str, first: int) -> Weights:
+    """The weights by fairseq's names, without the tables of positions.
+
+    Args:
+        model: A MarianMT or FSMT model of transformers.
+        layout: Its layout of the sinusoids, a `position_encoding` of `VaswaniConfig`.
+        first: Row of the table for the first position.
+
+    Raises:
+        ValueError: The tables are not those sinusoids.
+    """
+    weights = {name.removeprefix("model."): weight for name, weight in model.state_dict().items()}
+    for stack in ("encoder", "decoder"):
+        table = weights.pop(f"{stack}.embed_positions.weight")[first:].float()  # [positions, d_model]
+        positions = torch.arange(first, first + len(table), device=table.device)
+        if not torch.allclose(table, sinusoidal_positions(positions, table.shape[1], layout), rtol=0, atol=_ROUNDING):
+            raise ValueError(f"embed_positions: the {stack}'s are not the sinusoids of {model.config.model_type}")
+    return weights
+
+
+def model_from_transformers(
+    model: PreTrainedModel, weights: Weights, **positions: Any
+) -> VaswaniForConditionalGeneration:
+    """A model of this package with the weights, search and type of a MarianMT or FSMT model.
+
+    Args:
+        model: The source; it is not changed.
+        weights: Its weights by fairseq's names.
+        positions: Fields of the configuration that describe the positions.
+
+    Raises:
+        ValueError: The source has something that the architecture cannot express.
+    """
+    config = model.config
+    if config.encoder_attention_heads != config.decoder_attention_heads:
+        raise ValueError(
+            f"encoder_attention_heads: {config.encoder_attention_heads} of the encoder and "
+            f"{config.decoder_attention_heads} of the decoder; only one number for both can be expressed"
+        )
+    if not config.scale_embedding:
+        raise ValueError("scale_embedding: is false, but embeddings are always multiplied by sqrt(d_model), as in 3.4")
+    converted = model_from_weights(
+        weights,
+        num_heads=config.encoder_attention_heads,
+        activation=config.activation_function,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout,
+        layer_norm_eps=1e-5,  # PyTorch's default
+        zero_padding_embedding=False,
+        **_tokens(model),
+        **positions,
+    )
+    converted.generation_config = _search(model)
+    return converted.to(model.dtype)
+
+
+def _tokens(model: PreTrainedModel) -> dict[str, Any]:
+    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    return {name: getattr(model.config, name) for name in names}
+
+
+def _search(model: PreTrainedModel) -> GenerationConfig:
+    """How the source decodes. A configuration made by itself, since transformers would not load all fields of one that
+    was derived from a model's."""
+    settings = model.generation_config.to_diff_dict()
+    for name in ("_from_model_config", "transformers_version"):
+        settings.pop(name, None)
+    return GenerationConfig(**{**_tokens(model), **settings, "length_penalty_type": "transformers"})

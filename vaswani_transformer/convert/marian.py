@@ -1,0 +1,91 @@
+"""MarianMT (OPUS-MT) of transformers, as a model of this package, and the reverse."""
+
+import torch
+from torch import nn
+from transformers import MarianConfig, MarianMTModel
+
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from .weights import layers_renamed, model_from_transformers, weights_of
+
+
+# What MarianMT has no other value of.
+_EXPRESSIBLE = {
+    "attention_neighborhood": None,
+    "tie_word_embeddings": True,
+    "target_vocab_size": None,
+    "logits_bias": False,
+    "position_offset": 0,
+}
+
+
+def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
+    """The model that gives the same logits, and whose `generate` searches as its own does.
+
+    It has the source's type, and is on the CPU; the source is not changed. What the source's generation configuration
+    leaves open is as transformers has it, with its length penalty `|Y|^alpha`.
+
+    Raises:
+        ValueError: The source has something that the architecture cannot express.
+    """
+    weights = weights_of(model, "sinusoidal_marian", first=0)
+    weights.pop("shared.weight", None)
+    weights["decoder.output_projection.weight"] = weights.pop("lm_head.weight")
+    bias = weights.pop("final_logits_bias").squeeze(0)  # [vocabulary]
+    if bias.any():
+        weights["decoder.output_projection.bias"] = bias
+    return model_from_transformers(model, weights, position_encoding="sinusoidal_marian")
+
+
+def to_marian(model: VaswaniForConditionalGeneration, positions: int = 1024) -> MarianMTModel:
+    """The MarianMT model with the same logits, except that of the padding, whose embedding is zero.
+
+    It serves comparisons in memory. `save_pretrained` of MarianMT keeps neither its LayerNorm epsilon nor its layout of
+    positions, which are those of the source.
+
+    Args:
+        model: The source; it is not changed.
+        positions: Maximum length of a sequence.
+
+    Raises:
+        ValueError: MarianMT cannot express the model.
+    """
+    config = model.config
+    if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
+        raise ValueError(f"d_k, d_v: must be d_model / num_heads for MarianMT, are {config.d_k} and {config.d_v}")
+    if config.position_encoding == "learned":
+        raise ValueError("position_encoding: must be sinusoidal for MarianMT, is 'learned'")
+    for field, value in _EXPRESSIBLE.items():
+        if getattr(config, field) != value:
+            raise ValueError(f"{field}: must be {value!r} for MarianMT, is {getattr(config, field)!r}")
+    marian = MarianMTModel(
+        MarianConfig(
+            vocab_size=config.vocab_size,
+            d_model=config.d_model,
+            encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers,
+            encoder_ffn_dim=config.d_ff,
+            decoder_ffn_dim=config.decoder_d_ff,
+            encoder_attention_heads=config.num_heads,
+            decoder_attention_heads=config.num_heads,
+            activation_function=config.activation,
+            scale_embedding=True,
+            pad_token_id=config.pad_token_id,
+            eos_token_id=config.eos_token_id,
+            decoder_start_token_id=config.decoder_start_token_id,
+            forced_eos_token_id=None,
+            max_position_embeddings=positions,
+        )
+    ).eval()
+    weights = {layers_renamed(name): weight.clone() for name, weight in model.state_dict().items()}
+    weights["model.shared.weight"][config.pad_token_id] = 0.0  # MarianMT has no other way to start from zero
+    table = sinusoidal_positions(torch.arange(positions), config.d_model, config.position_encoding)
+    for stack in ("encoder", "decoder"):
+        weights[f"model.{stack}.embed_tokens.weight"] = weights["model.shared.weight"]
+        weights[f"model.{stack}.embed_positions.weight"] = table
+    weights["lm_head.weight"] = weights["model.shared.weight"]
+    weights["final_logits_bias"] = torch.zeros_like(marian.final_logits_bias)
+    marian.load_state_dict(weights, strict=True)
+    for module in marian.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = config.layer_norm_eps
+    return marian
