@@ -31,10 +31,10 @@ from transformers import (
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
-from vaswani_transformer.convert.directory import new_directory
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
 from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian
+from vaswani_transformer.files import atomic_directory
 from vaswani_transformer.saved_model import open_model, require_finite
 
 
@@ -80,7 +80,7 @@ def main() -> None:
         if importlib.util.find_spec(package) is None:
             sys.exit(f'convert.py: {package} is not installed; run: pip install "vaswani_transformer[convert]"')
     try:
-        with new_directory(args.output) as directory:
+        with atomic_directory(args.output) as directory:
             model, tokenizer = converted(args)
             model.save_pretrained(directory)
             tokenizer.save_pretrained(directory)

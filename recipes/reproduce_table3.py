@@ -46,7 +46,7 @@ from vaswani_transformer.experiments.table3 import (
     verdict,
     write_report,
 )
-from vaswani_transformer.files import locked, read_json, write_whole
+from vaswani_transformer.files import atomic_write, locked, read_json
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.training.run_directory import RECORD_NAME
@@ -138,8 +138,8 @@ def main() -> None:
             require_same(directory, manifest)
             prepare_corpus(data_args.prepared, data_args)
             # After the corpora, since it is with the settings that these need changing that one cannot go on.
-            write_whole(directory / "training.yaml", yaml.safe_dump(settings, allow_unicode=True))
-            write_whole(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+            atomic_write(directory / "training.yaml", yaml.safe_dump(settings, allow_unicode=True))
+            atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
             try:
                 failed = train_all(args, data_args.prepared, lock)
             finally:

@@ -59,7 +59,7 @@ from vaswani_transformer.experiments import (
     sustained_rate,
     training_cost,
 )
-from vaswani_transformer.files import read_json, require_directory, write_whole
+from vaswani_transformer.files import atomic_write, read_json, require_directory
 from vaswani_transformer.hub import describe_run, prepare_repository, published, push_run, write_model_card
 from vaswani_transformer.training import (
     Interruption,
@@ -503,7 +503,7 @@ def write_results(
         plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
     write_model_card(directory / "README.md", results)
     # Last, since it is what tells a finished run from one that is to be gone on with.
-    write_whole(directory / "all_results.json", json.dumps(results, indent=2, ensure_ascii=False, default=str) + "\n")
+    atomic_write(directory / "all_results.json", json.dumps(results, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
 def show_results(results: dict[str, Any]) -> None:

@@ -25,13 +25,13 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
+from vaswani_transformer.files import Manifest
 from vaswani_transformer.training import (
     TimeLimit,
     TrainingProgress,
     VaswaniTrainingArguments,
     leave_process_group,
 )
-from vaswani_transformer.training.checkpoints import Manifest
 from vaswani_transformer.training.run_directory import locked
 
 
@@ -165,7 +165,7 @@ def masks_without_states(
     if torch.distributed.get_rank() == 0:
         found = folder / "whole" / checkpoint.name
         shutil.copytree(found, checkpoint, ignore=shutil.ignore_patterns("rng_state_*"))
-        Manifest.of(checkpoint, RESUME_FROM).save(checkpoint)
+        Manifest.of(checkpoint, step=RESUME_FROM).save(checkpoint)
     torch.distributed.barrier()
     masks = MaskRecorder()
     make_trainer(model, tokenizer, folder / "foreign", callbacks=[masks]).train(resume_from_checkpoint=str(checkpoint))

@@ -16,7 +16,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.training import checkpoints
-from vaswani_transformer.training.checkpoints import find_damage, newest_complete_checkpoint
+from vaswani_transformer.training.checkpoints import checkpoint_damage, newest_complete_checkpoint
 
 
 LAST = 6  # steps of the training, which saves every second one
@@ -145,7 +145,7 @@ def test_a_damaged_checkpoint_is_refused_when_it_is_named(copied: Path, train: A
 def test_a_checkpoint_under_another_name_is_damaged(copied: Path) -> None:
     shutil.rmtree(copied / "checkpoint-4")
     (copied / "checkpoint-2").rename(copied / "checkpoint-4")
-    assert find_damage(copied / "checkpoint-4") == "manifest.json is of step 2"
+    assert checkpoint_damage(copied / "checkpoint-4") == "manifest.json is of step 2"
 
 
 def test_without_an_optimizer_nothing_is_resumed(tmp_path: Path, train: Any, warnings: Any) -> None:
@@ -162,7 +162,7 @@ def test_resuming_before_a_damaged_checkpoint_ends_in_the_same_weights(
     flip_a_byte(copied / "checkpoint-6" / file)
     resumed = train(copied, True, callbacks=[CheckpointAveraging(2)])
     assert_equal(resumed.model, finished[1])
-    assert find_damage(copied / "checkpoint-6") is None, "it was replaced"
+    assert checkpoint_damage(copied / "checkpoint-6") is None, "it was replaced"
 
 
 class Disk:
@@ -189,7 +189,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(
             train(tmp_path, callbacks=[CheckpointAveraging(2)], save_total_limit=2)
     assert disk.seen == (["_incomplete", "checkpoint-2"], str(tmp_path / "checkpoint-2"))
     assert names(tmp_path) == ["checkpoint-2"]
-    assert find_damage(tmp_path / "checkpoint-2") is None
+    assert checkpoint_damage(tmp_path / "checkpoint-2") is None
     resumed = train(tmp_path, True, callbacks=[CheckpointAveraging(2)], save_total_limit=2)
     assert_equal(resumed.model, finished[1])
     assert names(tmp_path) == ["checkpoint-4", "checkpoint-6"]

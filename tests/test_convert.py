@@ -29,7 +29,6 @@ from transformers import (
 )
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.convert.directory import new_directory
 from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian, to_marian
 from vaswani_transformer.convert.weights import model_from_weights
@@ -514,32 +513,6 @@ def test_code_in_the_weights_of_transformers_is_not_run(recipe, tmp_path):
         recipe("--from", "marian", "--model", source, "--output", tmp_path / "out")
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "out").exists()
-
-
-def write(output: Path, interruption: bool = False) -> None:
-    with new_directory(output) as directory:
-        (directory / "first").touch()
-        if interruption:
-            raise KeyboardInterrupt
-        (directory / "second").touch()
-
-
-def test_a_directory_appears_whole_or_not_at_all(tmp_path, monkeypatch):
-    output = tmp_path / "out"
-    (tmp_path / "out.partial").mkdir()  # of one that was killed
-    (tmp_path / "out.partial" / "old").touch()
-    with pytest.raises(KeyboardInterrupt):
-        write(output, interruption=True)
-    assert not list(tmp_path.iterdir())
-    with monkeypatch.context() as patch:
-        patch.delattr(Path, "replace")
-        with pytest.raises(AttributeError):
-            write(output)
-    assert not list(tmp_path.iterdir())
-    write(output)
-    assert {path.name for path in output.iterdir()} == {"first", "second"}
-    with pytest.raises(FileExistsError, match="out exists already"):
-        write(output)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -232,11 +233,11 @@ def test_an_interrupted_export_leaves_what_was_there(moment, trained, exported, 
     if moment == "writing":
         monkeypatch.setattr(type(trained.generation_config), "save_pretrained", interrupted)
     else:
-        replace = Path.replace
+        replace = os.replace
         monkeypatch.setattr(
-            Path,
+            os,
             "replace",
-            lambda path, target: interrupted() if path.suffix == ".partial" else replace(path, target),
+            lambda path, target: interrupted() if Path(path).suffix == ".tmp" else replace(path, target),
         )
     for name in ("out", "new"):
         with pytest.raises(KeyboardInterrupt):

@@ -20,7 +20,7 @@ from helpers import start_python, start_ranks
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training import Watchdog, faults_in_one_line
-from vaswani_transformer.training.checkpoints import find_damage, list_checkpoints
+from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
@@ -106,7 +106,9 @@ class Training:
     def require_intact(self) -> int:
         """Check every checkpoint; the step of the newest."""
         checkpoints = self.checkpoints()
-        assert {step: find_damage(directory) for step, directory in checkpoints.items()} == dict.fromkeys(checkpoints)
+        assert {step: checkpoint_damage(directory) for step, directory in checkpoints.items()} == dict.fromkeys(
+            checkpoints
+        )
         return max(checkpoints)
 
     def require_resumable(self, **options: object) -> None:
@@ -312,7 +314,7 @@ def test_prepared_data_cut_short_while_training(
     training.require_intact()
     training.start(prepared=data, resume=True)
     message = training.message(1)
-    assert f"prepared: {file} has changed since it was written; delete {file.parent} to prepare it anew" in message
+    assert f"prepared: {file} has 0 bytes instead of" in message
     shutil.rmtree(file.parent)
     training.require_resumable(prepared=data)
 

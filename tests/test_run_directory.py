@@ -189,4 +189,4 @@ def test_without_locks_a_warning_says_so(
     monkeypatch.setattr(fcntl, "flock", flock)
     with locked(tmp_path):
         pass
-    assert "cannot be locked, so start no second training in it: Function not implemented" in caplog.text
+    assert "cannot be locked, so start no second command that writes there: Function not implemented" in caplog.text

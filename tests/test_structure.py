@@ -28,7 +28,7 @@ ALLOWED = {
     "training": {"arguments", "data", "evaluation", "files"},
     "experiments": {"data", "evaluation", "files", "training"},
     "hub": set(),
-    "convert": {"evaluation", "model"},
+    "convert": {"evaluation", "files", "model"},
 }
 
 # Of its own part, what a file of `model/` may import: it is the order in which to read them.

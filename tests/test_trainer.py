@@ -37,8 +37,8 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     average_checkpoints,
 )
+from vaswani_transformer.files import Manifest
 from vaswani_transformer.training import TimeLimit, VaswaniTrainer, VaswaniTrainingArguments, keep_freed_memory
-from vaswani_transformer.training.checkpoints import Manifest
 
 
 TESTS = Path(__file__).parent
@@ -312,7 +312,7 @@ def test_counting_begins_with_a_checkpoint_that_has_no_count(
     state = json.loads(file.read_text(encoding="utf-8"))
     del state["stateful_callbacks"]["TrainingTotals"]
     file.write_text(json.dumps(state), encoding="utf-8")
-    Manifest.of(file.parent, 3).save(file.parent)
+    Manifest.of(file.parent, step=3).save(file.parent)
     resumed = make_trainer(make_model(), tokenizer, tmp_path, **settings)
     resumed.train(resume_from_checkpoint=str(file.parent))
     (batch,) = chain(*resumed.batches.values())

@@ -1,37 +1,325 @@
-"""Files that are replaced atomically, their digests, and comparison with what was recorded."""
+"""File primitives: atomic writes, digests, manifests and locks. No other module renames, hashes or locks files."""
 
+import glob
+import hashlib
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from transformers.utils import logging
 
-SEAL_NAME = "digests.json"
+
+logger = logging.get_logger(__name__)
+
+MANIFEST_NAME = "manifest.json"
+_FORMAT = 1
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-def write_whole(path: str | Path, text: str) -> None:
-    """Write a text file atomically, in place of an earlier one, durable even if the power fails."""
+def atomic_write(path: str | Path, content: str | Iterable[bytes], temporary_folder: Path | None = None) -> None:
+    """Write a file atomically and durably, replacing an earlier one.
+
+    Args:
+        path: The file.
+        content: Text, or chunks of bytes.
+        temporary_folder: Where the file is written before it is renamed, on the same file system; by default beside it.
+    """
     path = Path(path)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    chunks = [content.encode()] if isinstance(content, str) else content
+    temporary = _temporary(path, temporary_folder)
+    try:
+        with open(temporary, "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     sync(path.parent)
 
 
-def make_directory(option: str, path: str | Path) -> Path:
-    """Make a directory unless it exists, and make sure that files can be written into it.
+@contextmanager
+def atomic_directory(path: str | Path, option: str = "output", replace: bool = False) -> Iterator[Path]:
+    """Yield a directory to write into, which becomes `path` at the end and is deleted after an error.
 
     Args:
-        option: What the user gave it as; the message starts with it.
+        path: The directory to make. If another process makes it meanwhile, that one stays, unless `replace` is set.
+        option: The user's name for `path`, with which messages begin.
+        replace: Whether to replace an earlier directory.
+
+    Raises:
+        FileExistsError: `path` exists, and `replace` is not set.
+    """
+    path = Path(path)
+    if path.exists() and not replace:
+        raise FileExistsError(f"{option}: {path} exists already; name another directory, or remove it")
+    _remove_leftovers(path)
+    temporary = _temporary(path)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if replace or not path.exists():
+            publish(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def publish(staged: Path, path: Path) -> None:
+    """Move a complete file or directory to its place, durably, replacing an earlier one.
+
+    For a file the replacement is atomic. An earlier directory is first moved aside, and back if an error occurs.
+    """
+    if not staged.is_dir():
+        sync(staged)
+        os.replace(staged, path)
+    else:
+        for each in (*staged.rglob("*"), staged):
+            sync(each)
+        replaced = staged.with_name(f"{staged.name}.replaced")
+        try:
+            if path.exists():
+                os.replace(path, replaced)
+            os.replace(staged, path)
+        finally:
+            if replaced.exists() and not path.exists():
+                os.replace(replaced, path)
+            shutil.rmtree(replaced, ignore_errors=True)
+    sync(path.parent)
+
+
+def atomic_remove(directory: Path, temporary_folder: Path) -> None:
+    """Delete a directory, if there is one, so that no part of it remains at its place.
+
+    Args:
+        directory: The directory.
+        temporary_folder: Where its remains are moved first, on the same file system; made unless it exists.
+    """
+    if directory.exists():
+        remains = temporary_folder / f"{directory.name}-removed"
+        temporary_folder.mkdir(exist_ok=True)
+        shutil.rmtree(remains, ignore_errors=True)
+        os.replace(directory, remains)
+        shutil.rmtree(remains, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until the content of a file, or the entries of a directory, are on the disk."""
+    if path.is_dir() and os.name != "posix":
+        return  # elsewhere a directory cannot be opened
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _temporary(path: Path, folder: Path | None = None) -> Path:
+    """A name that no other live process of this machine uses."""
+    return (folder or path.parent) / f"{path.name}.{os.getpid()}.tmp"
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Delete the temporary directories of processes that were killed."""
+    for leftover in path.parent.glob(f"{glob.escape(path.name)}.*.tmp*"):
+        process = leftover.name.removeprefix(f"{path.name}.").partition(".")[0]
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            shutil.rmtree(leftover, ignore_errors=True)
+        except (ValueError, OverflowError, PermissionError):
+            continue  # not a process, or another user's
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def content_digest(content: Json) -> str:
+    """SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class FileSeal:
+    """Size in bytes and SHA-256 of a file."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files of a complete directory, as `manifest.json` in it records them.
+
+    Attributes:
+        files: By path relative to the directory.
+        notes: Other entries, such as the step of a checkpoint.
+    """
+
+    files: dict[str, FileSeal]
+    notes: dict[str, Json] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, directory: Path, **notes: Json) -> "Manifest":
+        """Read every file of a directory."""
+        files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
+        seals = {
+            path.relative_to(directory).as_posix(): FileSeal(path.stat().st_size, file_digest(path)) for path in files
+        }
+        return cls(seals, notes)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Manifest":
+        """Read the manifest of a directory.
+
+        Raises:
+            OSError: There is none, or it cannot be read.
+            ValueError: It is damaged, or of another format.
+        """
+        try:
+            content = json.loads((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
+            if content.pop("sha256") != content_digest(content):
+                raise ValueError
+            if (form := content.pop("format")) != _FORMAT:
+                raise ValueError(f"{MANIFEST_NAME} has format {form}, not {_FORMAT}")
+            files = {name: FileSeal(**seal) for name, seal in content.pop("files").items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(str(error) if "format" in str(error) else f"{MANIFEST_NAME} is damaged") from error
+        return cls(files, content)
+
+    def save(self, directory: Path) -> None:
+        content: dict[str, Json] = {
+            **self.notes,
+            "files": {name: asdict(seal) for name, seal in self.files.items()},
+            "format": _FORMAT,
+        }
+        text = json.dumps({**content, "sha256": content_digest(content)}, indent=2) + "\n"
+        atomic_write(directory / MANIFEST_NAME, text)
+
+
+def find_damage(directory: str | Path, pattern: str = "*") -> str | None:
+    """What is wrong with a directory that has a manifest; None if every file is as it was written.
+
+    Args:
+        directory: The directory.
+        pattern: Only files whose name matches are read, for example `model*`.
+    """
+    directory = Path(directory)
+    try:
+        files = Manifest.load(directory).files
+        seals = {directory / name: seal for name, seal in files.items() if Path(name).match(pattern)}
+        for path, seal in seals.items():
+            if not path.is_file():
+                return f"{path.name} is missing"
+            if path.stat().st_size != seal.size:
+                return f"{path.name} has {path.stat().st_size} bytes instead of {seal.size}"
+        changed = (path.name for path, seal in seals.items() if file_digest(path) != seal.sha256)
+        return next((f"{name} has changed since it was written" for name in changed), None)
+    except FileNotFoundError:
+        return f"{MANIFEST_NAME} is missing" if directory.is_dir() else "is missing"
+    except (ValueError, OSError) as error:
+        return str(error)
+
+
+def require_same_manifest(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
+    """Compare what a directory records of its origin with what a command would put there.
+
+    Only entries that both have are compared. One that describes a file, with its "file" and "sha256", is compared by
+    its digest and shown by its name.
+
+    Args:
+        before: Values by name, as recorded.
+        now: Values by name.
+        what: Start of the message, up to the list of differences.
+        advice: End of the message.
+
+    Raises:
+        ValueError: An entry differs: "{what} width (1.0 then, 0.5 now); {advice}".
+    """
+    different = [
+        f"{name} ({_shown(before[name])} then, {_shown(value)} now)"
+        for name, value in now.items()
+        if name in before and _content(before[name]) != _content(value)
+    ]
+    if different:
+        raise ValueError(f"{what} {', '.join(different)}; {advice}")
+
+
+def _content(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_content(each) for each in value]
+    return value["sha256"] if isinstance(value, dict) and "sha256" in value else value
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, list):
+        return " ".join(_shown(each) for each in value)
+    return str(value.get("file", value.get("name", value)) if isinstance(value, dict) else value)
+
+
+@contextmanager
+def locked(directory: Path, option: str = "output_dir") -> Iterator[int]:
+    """Lock a directory, so that no two commands write the same files.
+
+    Child processes that inherit the descriptor inherit the lock, which holds until the last of them has ended.
+
+    Args:
+        directory: Must exist; it may be removed while it is locked.
+        option: The user's name for it, with which messages begin.
+
+    Yields:
+        The descriptor that holds the lock.
+
+    Raises:
+        ValueError: Another process holds it, or has just removed it.
+    """
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        is_free = try_lock(descriptor, option)
+        if not is_free or not directory.exists() or not os.path.samestat(os.fstat(descriptor), directory.stat()):
+            raise ValueError(f"{option}: another process is at work in {directory}; wait for it, or end it")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int, option: str, shared: bool = False) -> bool:
+    """Lock an open file or directory until it is closed, without waiting.
+
+    Args:
+        descriptor: Of the file or directory.
+        option: The user's name for it, with which the warning begins.
+        shared: Whether others may hold a shared lock too.
+
+    Returns:
+        False if another process holds the lock. Where the file system has no locks, True, after a warning.
+    """
+    import fcntl  # POSIX only
+
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        logger.warning(f"{option}: cannot be locked, so start no second command that writes there: {error.strerror}")
+    return True
+
+
+def make_directory(option: str, path: str | Path) -> Path:
+    """Make a directory unless it exists, and check that files can be written into it.
+
+    Args:
+        option: The user's name for it, with which messages begin.
         path: The directory.
 
     Raises:
@@ -47,90 +335,6 @@ def make_directory(option: str, path: str | Path) -> Path:
     return path
 
 
-@contextmanager
-def locked(directory: Path, option: str = "output_dir") -> Iterator[int]:
-    """Hold a directory, so that no two processes write the same files.
-
-    Processes that inherit the descriptor inherit the lock: it holds until the last of them has ended, too.
-
-    Args:
-        directory: Exists; it may be removed while it is held.
-        option: What the user gave it as; the message starts with it.
-
-    Yields:
-        The descriptor that holds the lock.
-
-    Raises:
-        ValueError: Another process holds it, or has just removed it.
-    """
-    import fcntl  # elsewhere than on POSIX there is none
-
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_free = directory.exists() and os.path.samestat(os.fstat(descriptor), directory.stat())
-        except BlockingIOError:
-            is_free = False
-        if not is_free:
-            raise ValueError(f"{option}: another process is at work in {directory}; wait for it, or end it")
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file's content, or a directory's entries, are on the disk."""
-    if path.is_dir() and os.name != "posix":
-        return  # elsewhere a directory cannot be opened
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
-    digest = sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def seal_directory(directory: Path) -> None:
-    """Write the digests of a directory's files into it, for `check_seal`."""
-    digests = {path.name: file_digest(path) for path in sorted(directory.iterdir())}
-    write_whole(directory / SEAL_NAME, json.dumps(digests, indent=2) + "\n")
-
-
-def check_seal(directory: Path) -> None:
-    """Compare the files of a directory with the digests that `seal_directory` wrote.
-
-    Raises:
-        ValueError: A file is missing or has changed. The message begins with its path.
-    """
-    seal = directory / SEAL_NAME
-    digests = read_json(seal)
-    if not isinstance(digests, dict):
-        raise ValueError(f"{seal} is missing or damaged")
-    for name, digest in digests.items():
-        path = directory / name
-        if not path.is_file():
-            raise ValueError(f"{path} is missing")
-        if file_digest(path) != digest:
-            raise ValueError(f"{path} has changed since it was written")
-
-
-def read_json(path: str | Path) -> dict[str, Any] | None:
-    """What a file holds; None if there is none, or only the beginning of one."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
-        return None
-
-
 def require_directory(option: str, path: Path) -> None:
     """Raise a NotADirectoryError that names the option if a path, or one that leads to it, is something else."""
     for part in (path, *path.parents):
@@ -140,25 +344,24 @@ def require_directory(option: str, path: Path) -> None:
             return
 
 
-def differences(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
-    """The entries that both mappings have and that differ, each as "name (X then, Y now)".
-
-    An entry that describes a file, with its "file" and "sha256", is compared by its digest and shown by its name.
-    """
-    return [
-        f"{name} ({_shown(before[name])} then, {_shown(value)} now)"
-        for name, value in now.items()
-        if name in before and _content(before[name]) != _content(value)
-    ]
+def read_json(path: str | Path) -> dict[str, Any] | None:
+    """The content of a JSON file; None if there is no such file, or it was cut short."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        return None
 
 
-def _content(value: Json) -> Json:
-    if isinstance(value, list):
-        return [_content(each) for each in value]
-    return value["sha256"] if isinstance(value, dict) and "sha256" in value else value
+# TEMPORARY: earlier names, while `data` is moved to those above.
+write_whole = atomic_write
 
 
-def _shown(value: Json) -> str:
-    if isinstance(value, list):
-        return " ".join(_shown(each) for each in value)
-    return str(value.get("file", value.get("name", value)) if isinstance(value, dict) else value)
+def seal_directory(directory: Path) -> None:
+    """Write a manifest into a directory: `Manifest.of(directory).save(directory)`."""
+    Manifest.of(directory).save(directory)
+
+
+def check_seal(directory: Path) -> None:
+    """Raise a ValueError if `find_damage` finds any."""
+    if (damage := find_damage(directory)) is not None:
+        raise ValueError(f"{directory}/{damage}")

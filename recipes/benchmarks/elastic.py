@@ -28,7 +28,7 @@ from vaswani_transformer import (
 )
 from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus, sentences
-from vaswani_transformer.files import write_whole
+from vaswani_transformer.files import atomic_write
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.training import keep_freed_memory
 
@@ -129,7 +129,7 @@ def main() -> None:
     keep_freed_memory()
     torch.set_num_threads(1)
     report = as_markdown(args, measure(args))
-    write_whole(Path(args.output, "elastic.md"), report)
+    atomic_write(Path(args.output, "elastic.md"), report)
     print(report)
 
 

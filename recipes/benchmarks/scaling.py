@@ -21,7 +21,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, 
 from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.data import TokenBudgetBatchSampler, encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.division import TARGET_COST
-from vaswani_transformer.files import write_whole
+from vaswani_transformer.files import atomic_write
 from vaswani_transformer.training.flops import training_flops
 
 
@@ -270,8 +270,8 @@ def main() -> None:
         corpus = Path(source).resolve().parent.name
         balances += [balance(corpus, lengths, tokens, ranks) for tokens, ranks in BUDGETS_AND_RANKS]
     output = Path(args.output)
-    write_whole(output / "scaling.json", json.dumps([asdict(row) for row in balances], indent=2) + "\n")
-    write_whole(output / "scaling.md", report(balances))
+    atomic_write(output / "scaling.json", json.dumps([asdict(row) for row in balances], indent=2) + "\n")
+    atomic_write(output / "scaling.md", report(balances))
     print(report(balances))
 
 

@@ -1,7 +1,6 @@
 """Directories for CTranslate2, and translating with them as section 6.1 says."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from ..files import atomic_directory
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.generation_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
@@ -54,7 +54,7 @@ def export_ctranslate2(
 ) -> Path:
     """Write a directory that CTranslate2 loads: weights, vocabulary, tokenizer, and the settings of the search.
 
-    It appears whole or not at all, also when the export is interrupted.
+    The directory is atomic: an interrupted export leaves what was there.
 
     Args:
         model: The model; it is not changed.
@@ -75,22 +75,10 @@ def export_ctranslate2(
     spec = _specification(model, tokenizer)
     spec.validate()
     spec.optimize(quantization)
-    partial, replaced = (output.with_name(output.name + suffix) for suffix in (".partial", ".replaced"))
-    for leftover in (partial, replaced):  # of an export that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        spec.save(str(partial))
-        tokenizer.save_pretrained(partial)
-        model.generation_config.save_pretrained(partial)
-        if output.exists():
-            output.replace(replaced)
-        partial.replace(output)
-    finally:
-        if replaced.exists() and not output.exists():
-            replaced.replace(output)
-        for leftover in (partial, replaced):
-            shutil.rmtree(leftover, ignore_errors=True)
+    with atomic_directory(output, replace=True) as directory:
+        spec.save(str(directory))
+        tokenizer.save_pretrained(directory)
+        model.generation_config.save_pretrained(directory)
     return output
 
 

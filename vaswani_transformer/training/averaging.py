@@ -15,8 +15,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
+from ..files import MANIFEST_NAME
 from .callbacks import have_passed
-from .checkpoints import MANIFEST_NAME, find_damage, list_checkpoints
+from .checkpoints import checkpoint_damage, list_checkpoints
 from .collective import on_main_process
 from .interruption import interruption_steps
 
@@ -187,7 +188,7 @@ class CheckpointAveraging(TrainerCallback):
             if len(usable) == self.last:
                 break
             directory = found.get(step, Path(output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}"))
-            damage = find_damage(directory, "model*") if sealed else None if directory.exists() else "is missing"
+            damage = checkpoint_damage(directory, "model*") if sealed else None if directory.exists() else "is missing"
             if damage is None:
                 usable[step] = directory
             else:

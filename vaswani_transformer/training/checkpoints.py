@@ -4,13 +4,10 @@ OUTPUT_DIR/_incomplete/checkpoint-N/    while it is written; the remains of an i
 OUTPUT_DIR/checkpoint-N/                complete, with `manifest.json`: size and SHA-256 of every file
 """
 
-import json
 import platform
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -20,78 +17,13 @@ from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from ..files import file_digest, sync, write_whole
+from ..files import MANIFEST_NAME, Manifest, atomic_remove, find_damage, publish
 from .collective import all_ranks_or_none, file_errors_as_os_error, first_of_any_rank, on_main_process
 
 
 logger = logging.get_logger(__name__)
 
-MANIFEST_NAME = "manifest.json"
 STAGING_NAME = "_incomplete"  # the trainer's pushes to the Hub leave out what begins with an underscore
-_FORMAT = 1
-
-
-@dataclass(frozen=True)
-class FileSeal:
-    """Size in bytes and SHA-256 of a file."""
-
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The files of a complete checkpoint.
-
-    Attributes:
-        step: The optimizer step after which it was written.
-        files: By path relative to the checkpoint.
-        format: Version of this format.
-    """
-
-    step: int
-    files: dict[str, FileSeal]
-    format: int = _FORMAT
-
-    @classmethod
-    def of(cls, directory: Path, step: int) -> "Manifest":
-        """Read and sync every file of a directory."""
-        files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
-        for path in files:
-            sync(path)
-        seals = {
-            path.relative_to(directory).as_posix(): FileSeal(path.stat().st_size, file_digest(path)) for path in files
-        }
-        return cls(step, seals)
-
-    @classmethod
-    def load(cls, directory: Path) -> "Manifest":
-        """Read the manifest of a checkpoint.
-
-        Raises:
-            OSError: There is none, or it cannot be read.
-            ValueError: It is damaged, or of another format.
-        """
-        try:
-            content = json.loads((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
-            digest = content.pop("sha256")
-            if digest != _digest(content):
-                raise ValueError
-            if content["format"] != _FORMAT:
-                raise ValueError(f"{MANIFEST_NAME} has format {content['format']}, not {_FORMAT}")
-            files = {name: FileSeal(**seal) for name, seal in content["files"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(str(error) if "format" in str(error) else f"{MANIFEST_NAME} is damaged") from error
-        return cls(content["step"], files)
-
-    def save(self, directory: Path) -> None:
-        content = asdict(self)
-        text = json.dumps({**content, "sha256": _digest(content)}, indent=2) + "\n"
-        write_whole(directory / MANIFEST_NAME, text)
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def list_checkpoints(output_dir: str | Path) -> dict[int, Path]:
@@ -106,30 +38,12 @@ def _step_of(directory: Path) -> int | None:
     return None if match is None else int(match[1])
 
 
-def find_damage(directory: str | Path, pattern: str = "*") -> str | None:
-    """What is wrong with a checkpoint; None if every file is as it was written.
-
-    Args:
-        directory: `checkpoint-N`.
-        pattern: Only files of such names are read, for example `model*`.
-    """
-    directory = Path(directory)
-    try:
-        manifest = Manifest.load(directory)
-        if _step_of(directory) not in (None, manifest.step):
-            return f"{MANIFEST_NAME} is of step {manifest.step}"
-        seals = {directory / name: seal for name, seal in manifest.files.items() if Path(name).match(pattern)}
-        for path, seal in seals.items():
-            if not path.is_file():
-                return f"{path.name} is missing"
-            if path.stat().st_size != seal.size:
-                return f"{path.name} has {path.stat().st_size} bytes instead of {seal.size}"
-        changed = (path.name for path, seal in seals.items() if file_digest(path) != seal.sha256)
-        return next((f"{name} has changed since it was written" for name in changed), None)
-    except FileNotFoundError:
-        return f"{MANIFEST_NAME} is missing" if directory.is_dir() else "is missing"
-    except (ValueError, OSError) as error:
-        return str(error)
+def checkpoint_damage(directory: Path, pattern: str = "*") -> str | None:
+    """What `files.find_damage` finds, or that the manifest belongs to another step; None for an intact checkpoint."""
+    damage = find_damage(directory, pattern)
+    if damage is None and _step_of(directory) not in (None, step := Manifest.load(directory).notes.get("step")):
+        return f"{MANIFEST_NAME} is of step {step}"
+    return damage
 
 
 def find_reason_not_to_resume(directory: str | Path) -> str | None:
@@ -139,7 +53,7 @@ def find_reason_not_to_resume(directory: str | Path) -> str | None:
     """
     reason = None
     if PartialState().is_local_main_process:
-        reason = find_damage(directory)
+        reason = checkpoint_damage(Path(directory))
         if reason is None:
             files = Manifest.load(Path(directory)).files
             needed = (name for name in (TRAINER_STATE_NAME, SCHEDULER_NAME) if name not in files)
@@ -161,25 +75,10 @@ def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
     return None
 
 
-def publish(staged: Path, directory: Path, step: int) -> None:
-    """Seal a staged checkpoint and rename it to its place, where a damaged one of that step is replaced."""
-    Manifest.of(staged, step).save(staged)
-    for folder in (path for path in staged.rglob("*") if path.is_dir()):
-        sync(folder)
-    remove_checkpoints([directory])
-    staged.rename(directory)
-    sync(directory.parent)
-
-
 def remove_checkpoints(directories: Iterable[Path]) -> None:
     """Delete checkpoints, each of which disappears at once."""
     for directory in directories:
-        if directory.exists():
-            remains = directory.parent / STAGING_NAME / f"{directory.name}-removed"
-            remains.parent.mkdir(exist_ok=True)
-            shutil.rmtree(remains, ignore_errors=True)
-            directory.rename(remains)
-            shutil.rmtree(remains, ignore_errors=True)
+        atomic_remove(directory, directory.parent / STAGING_NAME)
 
 
 def remove_incomplete(output_dir: str | Path) -> None:
@@ -206,15 +105,13 @@ def surplus_checkpoints(output_dir: Path, limit: int | None, step: int, needed: 
     return deletable[: max(0, len(found) - limit)]
 
 
-def move_files(source: Path, target: Path) -> None:
+def publish_files(staged: Path, directory: Path) -> None:
     """Move files into a directory, where each replaces one of its name atomically; weights come last."""
-    files = [path for path in source.rglob("*") if path.is_file()]
+    files = [path for path in staged.rglob("*") if path.is_file()]
     for path in sorted(files, key=lambda path: (path.suffix == ".safetensors", path)):
-        sync(path)
-        destination = target / path.relative_to(source)
+        destination = directory / path.relative_to(staged)
         destination.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(destination)
-    sync(target)
+        publish(path, destination)
 
 
 @runtime_checkable
@@ -271,7 +168,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         if is_staged:
             with file_errors_as_os_error(f"{directory}: the model could not be written"):
                 super().save_model(str(staged), _internal_call=True)
-                move_files(staged, directory)
+                publish_files(staged, directory)
             shutil.rmtree(staged.parent, ignore_errors=True)
         else:
             super().save_model(str(directory), _internal_call=True)
@@ -308,7 +205,8 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         if state.best_model_checkpoint == str(staged):
             state.best_model_checkpoint = str(directory)
             state.save_to_json(str(staged / TRAINER_STATE_NAME))
-        publish(staged, directory, state.global_step)
+        Manifest.of(staged, step=state.global_step).save(staged)
+        publish(staged, directory)  # in place of a damaged checkpoint of that step
         needed = [_step_of(Path(state.best_model_checkpoint))] if state.best_model_checkpoint else []
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, NeedsCheckpoints):

@@ -10,7 +10,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .checkpoints import MANIFEST_NAME, find_damage, list_checkpoints
+from ..files import MANIFEST_NAME
+from .checkpoints import checkpoint_damage, list_checkpoints
 
 
 class DivergenceError(RuntimeError):
@@ -130,5 +131,5 @@ def _newest_complete(output_dir: str, step: int) -> str | None:
     found = [directory for each, directory in list_checkpoints(output_dir).items() if each < step]
     # A trainer other than ours writes no manifests.
     sealed = any((directory / MANIFEST_NAME).exists() for directory in found)
-    complete = [str(directory) for directory in found if not sealed or find_damage(directory, "*.json") is None]
+    complete = [str(directory) for directory in found if not sealed or checkpoint_damage(directory, "*.json") is None]
     return complete[-1] if complete else None

@@ -4,7 +4,6 @@ OUTPUT_DIR/_run.json   what the weights depend on, for comparison when the train
 OUTPUT_DIR/_lock       held by every rank until it ends
 """
 
-import fcntl
 import json
 import os
 import platform
@@ -24,7 +23,7 @@ from transformers.utils import logging
 
 from ..data import PreparationArguments, TrainingData
 from ..data.preparation import identify
-from ..files import Json, differences, make_directory, write_whole
+from ..files import Json, atomic_write, content_digest, make_directory, require_same_manifest, try_lock
 from .checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
 from .collective import first_of_any_rank, on_main_process
 from .trainer import VaswaniTrainingArguments
@@ -120,7 +119,7 @@ class TrainingRecord:
 
     def save(self, directory: Path) -> None:
         content = {"settings": self.settings, "data": self.data}
-        write_whole(directory / RECORD_NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        atomic_write(directory / RECORD_NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def describe_settings(
@@ -177,7 +176,7 @@ def _vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         content = json.loads(tokenizer.backend_tokenizer.to_str())
         for state in ("padding", "truncation"):  # of the last batch
             content.pop(state, None)
-    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return content_digest(content)[:16]
 
 
 Describe: TypeAlias = Callable[["TrainingRecord | None"], dict[str, Json]]
@@ -268,11 +267,12 @@ def _require_nothing_to_lose(directory: Path) -> None:
 
 
 def _require_equal(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
-    if different := differences(before, now):
-        raise ValueError(
-            f"output_dir: {directory} holds another training; it differs in {', '.join(different)}; repeat the options "
-            f"that began it to go on with it, or choose another directory"
-        )
+    require_same_manifest(
+        before,
+        now,
+        f"output_dir: {directory} holds another training; it differs in",
+        "repeat the options that began it to go on with it, or choose another directory",
+    )
 
 
 def check_data(directory: Path, data: TrainingData) -> None:
@@ -316,7 +316,7 @@ def locked(directory: Path, patience: float = 0.0, sight: float = _PATIENCE) -> 
     try:
         token = on_main_process(lambda: _take(descriptor, directory, patience))
         if not PartialState().is_main_process:
-            _flock(descriptor, fcntl.LOCK_SH)
+            try_lock(descriptor, "output_dir", shared=True)
         unseen = None if _sees(path, token, sight) else f"rank {PartialState().process_index} on {platform.node()}"
         if (rank := first_of_any_rank(unseen)) is not None:
             raise ValueError(f"output_dir: {rank} does not see {directory} of rank 0; give one that all machines share")
@@ -328,7 +328,7 @@ def locked(directory: Path, patience: float = 0.0, sight: float = _PATIENCE) -> 
 def _take(descriptor: int, directory: Path, patience: float) -> str:
     """Lock the directory for this training, and leave a token in the file, which is returned."""
     deadline = time.monotonic() + patience
-    while not _flock(descriptor, fcntl.LOCK_EX):
+    while not try_lock(descriptor, "output_dir"):
         if patience:
             logger.warning_once(f"{directory}: waiting {patience:g} seconds for an earlier training to end")
         if time.monotonic() >= deadline:
@@ -338,20 +338,9 @@ def _take(descriptor: int, directory: Path, patience: float) -> str:
     os.pwrite(descriptor, token.encode(), 0)
     os.fsync(descriptor)
     # Not one operation: another training may come in between, and then this one gives up.
-    if not _flock(descriptor, fcntl.LOCK_SH):
+    if not try_lock(descriptor, "output_dir", shared=True):
         raise DirectoryInUseError(f"output_dir: another training has begun in {directory}")
     return token
-
-
-def _flock(descriptor: int, kind: int) -> bool:
-    """Whether the lock was free; True with a warning where the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        logger.warning(f"output_dir: cannot be locked, so start no second training in it: {error.strerror}")
-    return True
 
 
 def _sees(path: Path, token: str, seconds: float) -> bool:
