@@ -20,15 +20,13 @@ os.environ.update(
 # Where the tests run in the background it is ignored, which the programs that they start would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-import importlib.util  # noqa: E402 - behind the environment
-import shutil  # noqa: E402
-import sys  # noqa: E402
+import shutil  # noqa: E402 - behind the environment
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
-from types import ModuleType  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from helpers import REPOSITORY  # noqa: E402
 from models import talkative  # noqa: E402
 from transformers import AutoModelForSeq2SeqLM  # noqa: E402
 
@@ -36,18 +34,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, 
 from vaswani_transformer.data.phrasebook import phrasebook  # noqa: E402
 
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
-
-
-def recipe_module(path: str) -> ModuleType:
-    """A recipe, such as "benchmarks/decode.py", loaded afresh, under a name that no library has."""
-    file = REPOSITORY / "recipes" / path
-    spec = importlib.util.spec_from_file_location(f"{file.stem}_recipe", file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for their types
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session", autouse=True)

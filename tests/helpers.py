@@ -1,5 +1,6 @@
-"""Starts the programs that tests watch from outside."""
+"""What several test files share: where the recipes are, how they are called, programs that are watched from outside."""
 
+import importlib.util
 import os
 import socket
 import subprocess
@@ -7,9 +8,53 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 from zygote import Program, can_fork
+
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+# Settings of a training by train_wmt.py that takes a few seconds.
+TINY = {
+    "source_language": "en",
+    "target_language": "de",
+    "vocab_size": 320,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "d_model": 16,
+    "d_ff": 32,
+    "num_heads": 2,
+    "source_tokens": 400,
+    "target_tokens": 400,
+    "max_steps": 4,
+    "warmup_steps": 2,
+    "save_steps": 2,
+    "average_last": 2,
+    "logging_steps": 1,
+    "eval_strategy": "steps",
+    "eval_steps": 2,
+    "report_to": "none",
+    "disable_tqdm": False,
+}
+
+
+def recipe_module(path: str) -> ModuleType:
+    """A recipe, such as "benchmarks/decode.py", loaded afresh, under a name that no library has."""
+    file = REPOSITORY / "recipes" / path
+    spec = importlib.util.spec_from_file_location(f"{file.stem}_recipe", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their types
+    spec.loader.exec_module(module)
+    return module
+
+
+def call_recipe(path: str, *arguments: object) -> None:
+    """Call a recipe's `main` in this process with this command line; errors of a user end in SystemExit."""
+    module = recipe_module(path)
+    with patch.object(sys, "argv", [module.__file__, *map(str, arguments)]):
+        module.main()
 
 
 def run_python(
@@ -101,3 +146,13 @@ def _finish(process: subprocess.Popen, stdin: str | None, timeout: float) -> sub
         process.communicate()
         raise
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+class Code:
+    """Makes a file where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)

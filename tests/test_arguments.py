@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import REPOSITORY, recipe_module
+from helpers import REPOSITORY, recipe_module
 
 from vaswani_transformer.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, check_values
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, recipe_module
+from helpers import REPOSITORY, recipe_module
 
 from vaswani_transformer.data.phrasebook import phrasebook
 

@@ -5,7 +5,7 @@ import os
 import unicodedata
 
 import pytest
-from conftest import REPOSITORY, recipe_module
+from helpers import REPOSITORY, recipe_module
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 from rich.table import Table

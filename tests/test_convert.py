@@ -3,24 +3,31 @@
 import copy
 import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-import transformers
-from conftest import recipe_module
-from packaging.version import Version
-from torch.nn import functional as F
+from foreign_models import (
+    TEXTS,
+    batch,
+    fsmt_tokenizer,
+    marian_tokenizer,
+    require_sound_generate,
+    same_logits,
+    same_search,
+    same_shift,
+    teach,
+    trained_weights,
+    untrained,
+)
+from helpers import Code, call_recipe
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    FSMTConfig,
     FSMTForConditionalGeneration,
     FSMTTokenizer,
     GenerationConfig,
-    MarianConfig,
     MarianMTModel,
     MarianTokenizer,
     PreTrainedModel,
@@ -32,29 +39,9 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian, to_marian
 from vaswani_transformer.convert.weights import model_from_weights
-from vaswani_transformer.data.phrasebook import phrasebook
 
 
-sentencepiece = pytest.importorskip("sentencepiece")
-pytest.importorskip("sacremoses")
-
-
-PAIRS = phrasebook("validation")[:200]
-TEXTS = [english for english, _ in PAIRS[:8]]
 CONVERT: dict[str, Callable] = {"marian": from_marian, "fsmt": from_fsmt}
-SIZES = {
-    "d_model": 24,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 40,
-    "decoder_ffn_dim": 40,
-}
-OWN = {
-    "marian": {"vocab_size": 57, "pad_token_id": 56, "decoder_start_token_id": 56, "scale_embedding": True},
-    "fsmt": {"src_vocab_size": 57, "tgt_vocab_size": 49},
-}
 # Each with its changes, and what its matrices share: target and softmax one, all three one.
 MODELS = {
     "marian as OPUS-MT": ("marian", {"activation_function": "swish"}, (True, True)),
@@ -94,63 +81,6 @@ SEARCHES = {
 }
 
 
-def untrained(kind: str, **changes) -> PreTrainedModel:
-    """A model in which every weight is its own, so that no mix-up goes unseen."""
-    changes = {**SIZES, **OWN[kind], **changes}
-    classes = {
-        "marian": (MarianConfig, MarianMTModel),
-        "fsmt": (FSMTConfig, FSMTForConditionalGeneration),
-    }
-    config_class, model_class = classes[kind]
-    model = model_class(config_class(**changes))
-    with torch.no_grad():
-        for weight in trained_weights(model):
-            weight.add_(0.2 * torch.randn_like(weight))
-        if kind == "marian":
-            model.final_logits_bias.copy_(0.5 * torch.randn_like(model.final_logits_bias))
-        else:  # it gives padding no position, also where it has said it itself, which a trained model does not
-            model.generation_config.bad_words_ids = [[1]]
-    return model.eval()
-
-
-def trained_weights(model: PreTrainedModel) -> list[torch.nn.Parameter]:
-    """Without positions, and without a matrix of Marian's that nothing reads where embeddings are not tied."""
-    unused = ("embed_positions", "model.shared.weight")
-    named = model.named_parameters(remove_duplicate=False)
-    return list({weight: None for name, weight in named if not any(part in name for part in unused)})
-
-
-def batch(model: PreTrainedModel) -> torch.Tensor:
-    """Sources of every length up to 10, EOS and padding behind them: `[9, 10]`."""
-    sources = torch.full((9, 10), model.config.pad_token_id)
-    for row, source in enumerate(sources):
-        source[: row + 1] = torch.randint(3, 48, (row + 1,))
-        source[row + 1] = model.config.eos_token_id
-    return sources
-
-
-def inputs_of(model: PreTrainedModel, sources: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Inputs for `forward`; the target repeats the source."""
-    start = torch.full_like(sources[:, :1], model.config.decoder_start_token_id)
-    mask = sources.ne(model.config.pad_token_id).long()
-    return {
-        "input_ids": sources,
-        "attention_mask": mask,
-        "decoder_input_ids": torch.cat((start, sources[:, :-1]), dim=1),
-        "use_cache": False,  # FSMT masks the future only then
-    }
-
-
-def teach(model: PreTrainedModel, sources: torch.Tensor, steps: int = 35) -> None:
-    """Let the model learn to repeat its sources, so that what it says ends; by default not so well that all is told."""
-    optimizer = torch.optim.Adam(trained_weights(model), lr=5e-3)
-    for _ in range(steps):
-        logits = model(**inputs_of(model, sources)).logits
-        F.cross_entropy(logits.flatten(0, 1), sources.flatten(), ignore_index=model.config.pad_token_id).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
 @pytest.fixture(scope="module", params=MODELS)
 def taught(request) -> tuple[PreTrainedModel, VaswaniForConditionalGeneration, torch.Tensor]:
     """A source model, the converted one, and sentences."""
@@ -162,38 +92,6 @@ def taught(request) -> tuple[PreTrainedModel, VaswaniForConditionalGeneration, t
     sources = batch(model)
     teach(model, sources)
     return model, CONVERT[kind](model), sources
-
-
-def same_logits(source: PreTrainedModel, converted: PreTrainedModel, sources: torch.Tensor) -> None:
-    real = sources.ne(source.config.pad_token_id)
-    with torch.no_grad():
-        expected, logits = (model(**inputs_of(source, sources)).logits[real] for model in (source, converted))
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
-
-
-def require_sound_generate(source: PreTrainedModel) -> None:
-    """Older transformers searches otherwise than the forward pass of these two says: FSMT's cache is not right, and of
-    Marian's vocabularies it takes the source's."""
-    separate = not getattr(source.config, "share_encoder_decoder_embeddings", False)
-    if separate and Version(transformers.__version__) < Version("5.23"):
-        pytest.skip("this transformers does not search with FSMT and with Marian's separate vocabularies as it should")
-
-
-def same_search(source: PreTrainedModel, converted: PreTrainedModel, sources: torch.Tensor, **settings) -> list[int]:
-    """Compare hypotheses and scores; gives the lengths of the hypotheses, in generated tokens."""
-    require_sound_generate(source)
-    mask = sources.ne(source.config.pad_token_id).long()
-    if settings.get("num_beams") != 1:
-        settings = {"output_scores": True, **settings}
-    found = [
-        model.generate(sources, attention_mask=mask, return_dict_in_generate=True, **settings)
-        for model in (source, converted)
-    ]
-    assert found[1].sequences.tolist() == found[0].sequences.tolist()
-    if settings.get("output_scores"):
-        torch.testing.assert_close(found[1].sequences_scores, found[0].sequences_scores, atol=1e-5, rtol=0)
-    generated = found[0].sequences[:, 1:]
-    return generated.ne(source.config.pad_token_id).sum(-1).tolist()
 
 
 def test_logits_are_the_same_also_after_saving(taught, tmp_path):
@@ -278,13 +176,6 @@ def test_it_can_be_trained_on_as_before(kind):
     same_shift(source, converted)
 
 
-def same_shift(source: PreTrainedModel, converted: PreTrainedModel) -> None:
-    """That the decoder starts from the same token in training."""
-    labels = batch(source)[-1:]
-    shifted = [model.prepare_decoder_input_ids_from_labels(labels).tolist() for model in (source, converted)]
-    assert shifted[1] == shifted[0]
-
-
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
@@ -336,50 +227,6 @@ def test_weights_that_make_no_model_are_refused(change, message):
         model_from_weights(weights, num_heads=4)
 
 
-def marian_tokenizer(folder: Path, separate_vocabs: bool) -> MarianTokenizer:
-    """Two sentencepiece models of the embedded corpus, and one vocabulary of all their pieces, or one of each."""
-    folder.mkdir()
-    pieces = []
-    for side, name in enumerate(("source", "target")):
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([pair[side] for pair in PAIRS]),
-            model_prefix=str(folder / name),
-            vocab_size=(120, 130)[side],
-            minloglevel=2,
-        )
-        path = (folder / f"{name}.model").rename(folder / f"{name}.spm")
-        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
-        pieces.append([model.id_to_piece(number) for number in range(3, len(model))])
-    if not separate_vocabs:
-        pieces = [pieces[0] + pieces[1]] * 2
-    for vocabulary, name in zip(pieces, ("vocab", "target_vocab"), strict=True):
-        tokens = dict.fromkeys(["</s>", "<unk>", "<pad>", *vocabulary])
-        ids = {token: number for number, token in enumerate(tokens)}
-        (folder / f"{name}.json").write_text(json.dumps(ids), encoding="utf-8")
-    files = [str(folder / name) for name in ("source.spm", "target.spm", "vocab.json", "target_vocab.json")]
-    return MarianTokenizer(*files, source_lang="en", target_lang="de", separate_vocabs=separate_vocabs)
-
-
-def fsmt_tokenizer(folder: Path, separate_vocabs: bool = True) -> FSMTTokenizer:
-    """Single characters, a few pairs, and another order of them for the target, if it has its own."""
-    folder.mkdir()
-    characters = sorted(
-        {character for pair in PAIRS for sentence in pair for character in sentence if character != " "}
-    )
-    merges = [("e", "n"), ("t", "h"), ("th", "e</w>"), ("c", "h"), ("s", "t</w>"), ("en", "</w>")]
-    tokens = [*characters, *(f"{character}</w>" for character in characters), *("".join(merge) for merge in merges)]
-    for name, order in (("src", tokens), ("tgt", tokens[::-1] if separate_vocabs else tokens)):
-        ids = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *dict.fromkeys(order)])}
-        (folder / f"vocab-{name}.json").write_text(json.dumps(ids), encoding="utf-8")
-    (folder / "merges.txt").write_text("".join(f"{left} {right}\n" for left, right in merges), encoding="utf-8")
-    files = {
-        "src_vocab_file": "vocab-src.json",
-        "tgt_vocab_file": "vocab-tgt.json",
-        "merges_file": "merges.txt",
-    }
-    return FSMTTokenizer(langs=["en", "de"], **{name: str(folder / file) for name, file in files.items()})
-
-
 TOKENIZERS = {"marian": marian_tokenizer, "fsmt": fsmt_tokenizer}
 
 
@@ -412,25 +259,9 @@ def translations(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
     return tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
 
 
-def load_recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """The recipe, to be called with its command line."""
-    module = recipe_module("convert.py")
-
-    def run(*arguments: object) -> None:
-        monkeypatch.setattr(sys, "argv", [module.__file__, *map(str, arguments)])
-        module.main()
-
-    return run
-
-
-@pytest.fixture
-def recipe(monkeypatch):
-    return load_recipe(monkeypatch)
-
-
-def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(recipe, saved_source, tmp_path, capsys):
+def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(saved_source, tmp_path, capsys):
     kind, output = kind_of(saved_source), tmp_path / "new" / "out"
-    recipe("--from", kind, "--model", saved_source, "--output", output)
+    call_recipe("convert.py", "--from", kind, "--model", saved_source, "--output", output)
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     source_class, tokenizer_class = {
         "marian": (MarianMTModel, MarianTokenizer),
@@ -468,7 +299,7 @@ def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(recipe,
         (("--from", "marian", "--model", "m", "--output", "o", "--dictionaries", "d"), "dictionaries: only fairseq's"),
     ],
 )
-def test_the_recipe_says_what_is_wrong_and_leaves_nothing(recipe, arguments, message, tmp_path):
+def test_the_recipe_says_what_is_wrong_and_leaves_nothing(arguments, message, tmp_path):
     paths = {name: tmp_path / name for name in ("marian", "incomplete", "old", "new")}
     model, tokenizer = untrained("marian"), marian_tokenizer(tmp_path / "vocabulary", separate_vocabs=False)
     for name in ("marian", "incomplete"):
@@ -480,29 +311,19 @@ def test_the_recipe_says_what_is_wrong_and_leaves_nothing(recipe, arguments, mes
     paths["old"].mkdir()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(SystemExit, match=message.format(**paths)):
-        recipe(*(argument.format(**paths) for argument in arguments))
+        call_recipe("convert.py", *(argument.format(**paths) for argument in arguments))
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("package", ["sentencepiece", "sacremoses"])
-def test_without_a_tokenizers_package_it_is_said_what_to_install(recipe, package, monkeypatch, tmp_path):
+def test_without_a_tokenizers_package_it_is_said_what_to_install(package, monkeypatch, tmp_path):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(SystemExit, match=rf'{package} is not installed; .*"vaswani_transformer\[convert\]"'):
-        recipe("--from", "marian", "--model", "nowhere", "--output", tmp_path / "out")
+        call_recipe("convert.py", "--from", "marian", "--model", "nowhere", "--output", tmp_path / "out")
 
 
-class Code:
-    """Makes a file where it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (self.path,)
-
-
-def test_code_in_the_weights_of_transformers_is_not_run(recipe, tmp_path):
+def test_code_in_the_weights_of_transformers_is_not_run(tmp_path):
     source = tmp_path / "source"
     model = untrained("marian")
     model.save_pretrained(source)
@@ -510,7 +331,7 @@ def test_code_in_the_weights_of_transformers_is_not_run(recipe, tmp_path):
     (source / "model.safetensors").unlink()
     torch.save({**model.state_dict(), "final_logits_bias": Code(tmp_path / "ran")}, source / "pytorch_model.bin")
     with pytest.raises(SystemExit, match="Weights only load failed"):
-        recipe("--from", "marian", "--model", source, "--output", tmp_path / "out")
+        call_recipe("convert.py", "--from", "marian", "--model", source, "--output", tmp_path / "out")
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "out").exists()
 

@@ -15,13 +15,12 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import sacremoses
 import torch
-from test_convert import (
+from foreign_models import (
     PAIRS,
     TEXTS,
-    Code,
     batch,
-    load_recipe,
     require_sound_generate,
     same_logits,
     same_search,
@@ -29,6 +28,7 @@ from test_convert import (
     teach,
     untrained,
 )
+from helpers import Code, call_recipe
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -42,8 +42,6 @@ from transformers.activations import ACT2FN
 
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
 
-
-sacremoses = pytest.importorskip("sacremoses")
 
 LEARNED = 32  # rows of a learned table of positions; none is at the first two, the second one being padding's
 
@@ -350,11 +348,6 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(code, name, place, zipped, 
     assert (tmp_path / "ran").exists()  # it would have
 
 
-@pytest.fixture
-def recipe(monkeypatch):
-    return load_recipe(monkeypatch)
-
-
 def words_of(text: str, language: str) -> list[str]:
     return sacremoses.MosesTokenizer(lang=language).tokenize(text, aggressive_dash_splits=True, escape=True)
 
@@ -453,7 +446,7 @@ def test_files_of_a_vocabulary_that_are_wrong_are_named(files, message, tmp_path
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_the_recipe_makes_a_directory_that_translates_as_fsmt_does(recipe, dictionaries, apart, tmp_path, capsys):
+def test_the_recipe_makes_a_directory_that_translates_as_fsmt_does(dictionaries, apart, tmp_path, capsys):
     source_size, target_size = sizes(dictionaries)
     source = untrained("fsmt", src_vocab_size=source_size, tgt_vocab_size=target_size)
     tokenizer = fairseq_tokenizer(dictionaries, ("en", "de"), (source_size, target_size))
@@ -466,7 +459,7 @@ def test_the_recipe_makes_a_directory_that_translates_as_fsmt_does(recipe, dicti
     else:
         for path in dictionaries.iterdir():
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    recipe(*arguments)
+    call_recipe("convert.py", *arguments)
     loaded = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert type(loaded) is FSMTTokenizer
     assert loaded.model_max_length == 512
@@ -482,10 +475,10 @@ def test_the_recipe_makes_a_directory_that_translates_as_fsmt_does(recipe, dicti
     assert "5 beams" in capsys.readouterr().out
 
 
-def test_the_recipe_says_what_is_wrong_with_a_checkpoint_and_leaves_nothing(recipe, tmp_path):
+def test_the_recipe_says_what_is_wrong_with_a_checkpoint_and_leaves_nothing(tmp_path):
     trap = saved_with(tmp_path / "trap.pt", lambda saved: {**saved, "extra_state": System(tmp_path / "ran")})
     good = saved_with(tmp_path / "good.pt", dict)
     for model, message in ((trap, "trap.pt: holds posix.system"), (good, "dictionaries: "), ("nowhere.pt", "nowhere")):
         with pytest.raises(SystemExit, match=message):
-            recipe("--from", "fairseq", "--model", model, "--output", tmp_path / "out")
+            call_recipe("convert.py", "--from", "fairseq", "--model", model, "--output", tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"trap.pt", "good.pt"}

@@ -1,7 +1,7 @@
 """What `recipes/benchmarks/decode.py` compares is the same: the sentences and their ends."""
 
 import pytest
-from conftest import recipe_module
+from helpers import recipe_module
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import recipe_module
+from helpers import recipe_module
 
 
 def test_report_has_the_ratio_to_each_kind_of_training(

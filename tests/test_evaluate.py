@@ -12,8 +12,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from conftest import REPOSITORY
-from helpers import run_python, run_ranks, start_ranks
+from helpers import REPOSITORY, run_python, run_ranks, start_ranks
 from matplotlib.axes import Axes
 from sacrebleu.dataset import DATASETS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
 from distributed_step import make_trainer
-from helpers import start_python, start_ranks
+from helpers import REPOSITORY, start_python, start_ranks
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook

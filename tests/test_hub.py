@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from conftest import REPOSITORY
+from helpers import REPOSITORY
 from huggingface_hub import EvalResult, ModelCard, metadata_load
 from huggingface_hub.repocard_data import model_index_to_eval_results
 

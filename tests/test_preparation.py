@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from corpus_folder import Folder
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_corpora import Folder
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer

@@ -10,9 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from conftest import REPOSITORY
-from helpers import run_python, run_ranks, start_python
-from test_train_wmt import TINY
+from helpers import REPOSITORY, TINY, run_python, run_ranks, start_python
 
 from vaswani_transformer.data.phrasebook import phrasebook
 

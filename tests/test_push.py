@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import REPOSITORY
+from helpers import REPOSITORY
 from hub_server import HubServer, Repository
 from huggingface_hub import ModelCard
 

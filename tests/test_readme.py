@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
-from helpers import run_python
+from foreign_models import marian_tokenizer, untrained
+from helpers import REPOSITORY, run_python
 from hub_server import HubServer, Repository
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -136,11 +136,10 @@ def test_python_snippet_runs(snippet, workspace, hub):
 
 def save_marian(directory: Path) -> None:
     """An untrained model in the place of OPUS-MT's."""
-    test_convert = pytest.importorskip("test_convert")
-    tokenizer = test_convert.marian_tokenizer(directory, separate_vocabs=False)
+    tokenizer = marian_tokenizer(directory, separate_vocabs=False)
     pad = tokenizer.pad_token_id
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": pad, "decoder_start_token_id": pad}
-    test_convert.untrained("marian", **sizes).save_pretrained(directory)
+    untrained("marian", **sizes).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import REPOSITORY, recipe_module
+from helpers import REPOSITORY, recipe_module
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 

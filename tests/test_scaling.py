@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY, recipe_module
+from helpers import REPOSITORY, recipe_module
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 

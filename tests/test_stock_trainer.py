@@ -4,8 +4,7 @@ import json
 
 import pytest
 import yaml
-from conftest import REPOSITORY
-from helpers import run_python
+from helpers import REPOSITORY, run_python
 
 from vaswani_transformer.data.phrasebook import phrasebook
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from corpus_folder import PAIRS, ROWS, Folder
 from datasets import Dataset, DatasetInfo, IterableDataset
 from pyarrow import parquet
-from test_corpora import PAIRS, ROWS, Folder
 
 from vaswani_transformer.data import corpora
 from vaswani_transformer.data.phrasebook import phrasebook

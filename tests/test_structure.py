@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
+from helpers import REPOSITORY
 
 
 PACKAGE = REPOSITORY / "vaswani_transformer"
+TESTS = REPOSITORY / "tests"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 HUB_FILES = sorted(PACKAGE.glob("model/*_vaswani.py"))
 NAMES = [str(path.relative_to(PACKAGE)) for path in MODULES]
@@ -114,6 +115,11 @@ def test_nothing_is_loaded_without_saying_whether_its_code_is_trusted():
                 given = {keyword.arg for keyword in node.keywords}  # None where the caller's keywords are passed on
                 assert given & {"trust_remote_code", None}, f"{path}:{node.lineno}"
     assert calls > 3
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.glob("*.py")), ids=lambda path: path.name)
+def test_what_tests_share_stands_in_helpers(path):
+    assert not any(name.startswith(("test_", "conftest")) for name in imports(path))
 
 
 def test_nobody_imports_recipes():

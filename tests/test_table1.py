@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from conftest import recipe_module
+from helpers import recipe_module
 
 
 @pytest.fixture(scope="module")

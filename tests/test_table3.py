@@ -10,7 +10,7 @@ import statistics
 import pandas
 import pytest
 import torch
-from conftest import REPOSITORY
+from helpers import REPOSITORY
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.experiments import table3

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import REPOSITORY, recipe_module
 from datasets import Dataset
-from helpers import run_python, run_ranks
+from helpers import REPOSITORY, TINY, recipe_module, run_python, run_ranks
 from huggingface_hub import ModelCard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
@@ -24,27 +23,6 @@ from vaswani_transformer.training.run_directory import locked
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
 CONFIGS = sorted((REPOSITORY / "recipes" / "configs").glob("*.yaml"))
-TINY = {
-    "source_language": "en",
-    "target_language": "de",
-    "vocab_size": 320,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "d_model": 16,
-    "d_ff": 32,
-    "num_heads": 2,
-    "source_tokens": 400,
-    "target_tokens": 400,
-    "max_steps": 4,
-    "warmup_steps": 2,
-    "save_steps": 2,
-    "average_last": 2,
-    "logging_steps": 1,
-    "eval_strategy": "steps",
-    "eval_steps": 2,
-    "report_to": "none",
-    "disable_tqdm": False,
-}
 
 # Runs the script that is its first argument, and leaves the names of the threads that outlive it.
 WATCHED = """

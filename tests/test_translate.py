@@ -19,8 +19,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import REPOSITORY, recipe_module
-from helpers import run_ranks, start_python
+from helpers import REPOSITORY, recipe_module, run_ranks, start_python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.phrasebook import phrasebook
