@@ -17,7 +17,7 @@ RECIPES = {
     "train_wmt.py": [],
     "reproduce_table3.py": [],
     "translate.py": ["--model=m"],
-    "evaluate.py": ["--model=m", "--source=s", "--reference=r"],
+    "score.py": ["--model=m", "--source=s", "--reference=r"],
     "export.py": ["--model=m", "--output=o"],
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
     "benchmarks/decode.py": ["--text=t", "--model=m"],

@@ -98,8 +98,8 @@ def test_evaluation_of_hostile_lines_in_a_hostile_file(recipe, capsys, monkeypat
     for path in names:
         path.write_text(lines, encoding="utf-8")
     options = [f"--{option}={path}" for option, path in zip(("source", "reference", "hypotheses"), names, strict=True)]
-    monkeypatch.setattr("sys.argv", ["evaluate.py", *options, "--output_dir", str(tmp_path / "out")])
-    recipe("evaluate.py").main()
+    monkeypatch.setattr("sys.argv", ["score.py", *options, "--output_dir", str(tmp_path / "out")])
+    recipe("score.py").main()
     out = capsys.readouterr().out
     assert out.count("[bold]hypotheses[") == 1
     assert (tmp_path / "out" / "results.json").is_file()

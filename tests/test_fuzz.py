@@ -198,8 +198,8 @@ def test_configurations(train_wmt, tmp_path_factory, data):
 
 
 @pytest.fixture(scope="module")
-def evaluate():
-    return recipe_module("evaluate.py")
+def score():
+    return recipe_module("score.py")
 
 
 UNPACK = {"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress}
@@ -214,7 +214,7 @@ TEXT = "".join(f"{line}\n" for line in [*LINES, "Ünï\u2028cödé \u0085 東京
     is_inside=st.booleans(),
     option=st.sampled_from(["reference", "hypotheses"]),
 )
-def test_corpora(evaluate, tmp_path_factory, suffix, edits, is_inside, option):
+def test_corpora(score, tmp_path_factory, suffix, edits, is_inside, option):
     folder = tmp_path_factory.mktemp("fuzz")
     files = {name: folder / f"{name}.txt{suffix if name == option else ''}" for name in ("reference", "hypotheses")}
     for name, file in files.items():
@@ -223,7 +223,7 @@ def test_corpora(evaluate, tmp_path_factory, suffix, edits, is_inside, option):
     files[option].write_bytes(content)
     out = folder / "out"
     message = run_recipe(
-        evaluate, "evaluate.py", *(f"--{name}={file}" for name, file in files.items()), f"--output_dir={out}"
+        score, "score.py", *(f"--{name}={file}" for name, file in files.items()), f"--output_dir={out}"
     )
     try:
         text = UNPACK[suffix](content).decode("utf-8")

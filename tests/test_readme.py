@@ -75,7 +75,7 @@ CHANGES = {
     ),
     "translate.py": ({}, "news.de"),
     "export.py": ({}, "runs/demo_ct2/model.bin"),
-    "evaluate.py": ({}, "runs/scores/results.json"),
+    "score.py": ({}, "runs/scores/results.json"),
     "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),
 }
 

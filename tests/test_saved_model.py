@@ -258,8 +258,8 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
     [
         ["translate.py", "--model", "{trap}"],
         ["translate.py", "--model", "{trap}", "--output", "{folder}/out.txt"],
-        ["evaluate.py", "--model", "{trap}", "--source", "{text}", "--reference", "{text}", "--output_dir", "{new}"],
-        ["evaluate.py", "--hypotheses", "{text}", "--compare", "{trap}", "--source", "{text}", "--reference", "{text}"],
+        ["score.py", "--model", "{trap}", "--source", "{text}", "--reference", "{text}", "--output_dir", "{new}"],
+        ["score.py", "--hypotheses", "{text}", "--compare", "{trap}", "--source", "{text}", "--reference", "{text}"],
         ["export.py", "--model", "{trap}", "--output", "{new}"],
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
         ["benchmarks/decode.py", "--text", "{text}", "--model", "{trap}", "--output", "{new}"],

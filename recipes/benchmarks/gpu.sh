@@ -64,7 +64,7 @@ canlaws() {
         --train "$data"/canlaws.train.{en,fr}.xz --validation "$data"/canlaws.valid.{en,fr}.gz \
         --test "$data"/canlaws.test.{en,fr}.gz --max_minutes 11
     keep canlaws_en_fr
-    python3 recipes/evaluate.py --model runs/canlaws_en_fr --source "$data"/newstest2014.en.gz \
+    python3 recipes/score.py --model runs/canlaws_en_fr --source "$data"/newstest2014.en.gz \
         --reference "$data"/newstest2014.fr.gz --source_language en --target_language fr --output_dir runs/canlaws_newstest2014
     cp runs/canlaws_newstest2014/results.json "$out/canlaws_newstest2014.json"
     sed -e "s#\.\./shared/data/canlaws_en-fr/#$data/canlaws.#g" recipes/configs/canlaws_en_fr.yaml > runs/canlaws_like.yaml

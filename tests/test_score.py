@@ -2,7 +2,6 @@
 
 import errno
 import gzip
-import importlib.util
 import json
 import random
 import signal
@@ -12,7 +11,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from helpers import REPOSITORY, run_python, run_ranks, start_ranks
+from helpers import REPOSITORY, recipe_module, run_python, run_ranks, start_ranks
 from matplotlib.axes import Axes
 from sacrebleu.dataset import DATASETS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -32,7 +31,7 @@ from vaswani_transformer.evaluation import (
 from vaswani_transformer.experiments import plot_bleu_by_source_length, plot_sweep
 
 
-RECIPE = REPOSITORY / "recipes" / "evaluate.py"
+RECIPE = REPOSITORY / "recipes" / "score.py"
 PAIRS = [*phrasebook("test")[:38], ("It's up-to-date.", "Das ist up-to-date."), ("'Oh', he said.", '"Oh", sagte er.')]
 SOURCES = [english for english, _ in PAIRS]
 REFERENCES = [german for _, german in PAIRS]
@@ -49,13 +48,8 @@ BETTER, WORSE = noisy(1, 0.1), noisy(2, 0.2)
 
 
 @pytest.fixture
-def recipe(monkeypatch):
-    """The recipe as a module, under another name than that of the library."""
-    spec = importlib.util.spec_from_file_location("evaluate_recipe", RECIPE)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+def recipe():
+    return recipe_module("score.py")
 
 
 @pytest.fixture
@@ -74,7 +68,7 @@ def run(recipe, files, monkeypatch):
     """Run the recipe's `main` in this process; the results that it wrote."""
 
     def run(*arguments: object) -> dict:
-        monkeypatch.setattr(sys, "argv", ["evaluate.py", *map(str, arguments), "--output_dir", "out"])
+        monkeypatch.setattr(sys, "argv", ["score.py", *map(str, arguments), "--output_dir", "out"])
         recipe.main()
         return json.loads((files / "out" / "results.json").read_text(encoding="utf-8"))
 
@@ -357,7 +351,7 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=range(len(BAD)))
 def test_mistakes_get_one_line_before_any_work(run, files, arguments, message):
-    with pytest.raises(SystemExit, match=rf"^evaluate\.py: .*{message}") as caught:
+    with pytest.raises(SystemExit, match=rf"^score\.py: .*{message}") as caught:
         run(*arguments)
     assert "\n" not in str(caught.value)
     assert not (files / "out").exists()
@@ -377,7 +371,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_any_work(run, reci
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     monkeypatch.setattr(recipe, "score", lambda *_: pytest.fail("the work began"))
-    with pytest.raises(SystemExit, match=r"^evaluate\.py: output_dir: cannot write into out"):
+    with pytest.raises(SystemExit, match=r"^score\.py: output_dir: cannot write into out"):
         run("--reference", "ref.de", "--hypotheses", "better.de")
 
 
@@ -398,7 +392,6 @@ def test_what_is_written_scores_what_is_reported(run, recipe, lively_model, file
 
 
 def test_two_processes_find_what_one_does(run, files, lively_model):
-    """Started as a command, for the recipe has the name of a library that the package imports."""
     arguments = ["--model", str(lively_model), "--source", "short.en", "--reference", "short.de", "--num_beams", "1"]
     (expected,) = run(*arguments)["systems"]
     ranks = run_ranks([RECIPE, *arguments, "--output_dir", "two"], 2)
@@ -424,7 +417,7 @@ def test_a_process_that_stops_ends_the_other(files, lively_model, victim):
             rank.kill()
             rank.communicate()
     assert ranks[1 - victim].returncode == 1
-    assert f"evaluate.py: rank {victim} has not answered for 3 seconds" in errors
+    assert f"score.py: rank {victim} has not answered for 3 seconds" in errors
     assert "; repeat the command" in errors
     assert "Traceback" not in errors
     assert not (files / "out" / "results.json").exists()

@@ -2,14 +2,14 @@
 
 A model, on files or on a test set by sacreBLEU's name; translations that are there already:
 
-    python recipes/evaluate.py --model runs/demo --source newstest2014.en.gz --reference newstest2014.de.gz
-    python recipes/evaluate.py --model runs/demo --test_set wmt14/full
-    python recipes/evaluate.py --hypotheses runs/news.de --source news.en --reference news.de
+    python recipes/score.py --model runs/demo --source newstest2014.en.gz --reference newstest2014.de.gz
+    python recipes/score.py --model runs/demo --test_set wmt14/full
+    python recipes/score.py --hypotheses runs/news.de --source news.en --reference news.de
 
 Beams and alphas on the development set; two systems, models or files, with paired bootstrap:
 
-    python recipes/evaluate.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
-    accelerate launch recipes/evaluate.py --model runs/big --compare runs/base --test_set wmt14/full
+    python recipes/score.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
+    accelerate launch recipes/score.py --model runs/big --compare runs/base --test_set wmt14/full
 
 A process that dies or is stopped ends all after `--timeout_minutes`.
 
@@ -20,13 +20,10 @@ were tried, `sweep.png`; the translations are those of the settings with the hig
 import itertools
 import json
 import math
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,34 +33,25 @@ from accelerate.utils import parse_flag_from_env
 from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-
-if __name__ == "evaluate":
-    # This folder comes first on sys.path when any of its recipes runs, and then the package's `import evaluate` finds
-    # this file: what it means is the library of that name.
-    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
-    library = PathFinder.find_spec(__name__, elsewhere)
-    sys.modules[__name__] = module_from_spec(library)
-    library.loader.exec_module(sys.modules[__name__])
-else:
-    from vaswani_transformer.arguments import RecipeParser
-    from vaswani_transformer.console import PlainConsole, one_line, printable
-    from vaswani_transformer.data import encode_corpus, load_parallel_corpus
-    from vaswani_transformer.data.corpora import read_lines
-    from vaswani_transformer.evaluation import (
-        bleu_by_source_length,
-        newstest2014_variant,
-        paired_bootstrap,
-        perplexity,
-        sacrebleu_files,
-        score_translations,
-        translate_corpus,
-    )
-    from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
-    from vaswani_transformer.experiments import plot_bleu_by_source_length, plot_sweep
-    from vaswani_transformer.files import make_directory
-    from vaswani_transformer.hub import describe_run
-    from vaswani_transformer.saved_model import SavedModel, open_model
-    from vaswani_transformer.training import Watchdog, keep_freed_memory
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.console import PlainConsole, one_line, printable
+from vaswani_transformer.data import encode_corpus, load_parallel_corpus
+from vaswani_transformer.data.corpora import read_lines
+from vaswani_transformer.evaluation import (
+    bleu_by_source_length,
+    newstest2014_variant,
+    paired_bootstrap,
+    perplexity,
+    sacrebleu_files,
+    score_translations,
+    translate_corpus,
+)
+from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
+from vaswani_transformer.experiments import plot_bleu_by_source_length, plot_sweep
+from vaswani_transformer.files import make_directory
+from vaswani_transformer.hub import describe_run
+from vaswani_transformer.saved_model import SavedModel, open_model
+from vaswani_transformer.training import Watchdog, keep_freed_memory
 
 
 @dataclass
@@ -194,7 +182,7 @@ def main() -> None:
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     # The first process to be done waits for the last as long as that takes; the watchdog sees whether it is alive.
     state = PartialState(cpu=cpu, timeout=timedelta(days=30))
-    watchdog = Watchdog("evaluate.py", 60 * args.timeout_minutes, "repeat the command")
+    watchdog = Watchdog("score.py", 60 * args.timeout_minutes, "repeat the command")
     try:
         with watchdog:
             run(args)
@@ -276,7 +264,7 @@ def require_as_many(path: Path, lines: Sequence[Any], other: Path, others: Seque
         )
 
 
-def open_system(name: str, args: EvaluationArguments) -> "SavedModel":  # imported in one of two branches alone
+def open_system(name: str, args: EvaluationArguments) -> SavedModel:
     option = "model" if name == args.model else "compare"
     return open_model(name, option=option, trust_remote_code=args.trust_remote_code)
 
@@ -380,7 +368,7 @@ def show(results: dict[str, Any]) -> None:
         show_comparison(console, results["paired_bootstrap"])
 
 
-def show_sweep(console: "PlainConsole", results: dict[str, Any]) -> None:
+def show_sweep(console: PlainConsole, results: dict[str, Any]) -> None:
     table = Table("beams", "alpha", "sacreBLEU", "BLEU as in the paper", "chrF2", "length", "seconds", title="Search")
     best = results["systems"][0]
     for row in results["sweep"]:
@@ -400,7 +388,7 @@ def show_sweep(console: "PlainConsole", results: dict[str, Any]) -> None:
         console.print("Settings are chosen on a development set, as the paper did (6.1): newstest2013, here wmt13.")
 
 
-def show_comparison(console: "PlainConsole", comparison: dict[str, Any]) -> None:
+def show_comparison(console: PlainConsole, comparison: dict[str, Any]) -> None:
     table = Table("", "first system", "second system", "p-value", title="Paired bootstrap")
     for name, found in comparison.items():
         scores = [
