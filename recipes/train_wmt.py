@@ -73,6 +73,7 @@ from vaswani_transformer.training import (
     keep_freed_memory,
     leave_process_group,
 )
+from vaswani_transformer.training.interruption import lacks_evaluation
 from vaswani_transformer.training.run_directory import check_data, describe_settings, open_run
 
 
@@ -444,6 +445,9 @@ def finish(trainer: VaswaniTrainer, checkpoint: Path | None) -> bool:
     )
     trainer.state = state
     trainer.callback_handler.on_train_begin(args, state, trainer.control)
+    if lacks_evaluation(args, state):
+        trainer._load_from_checkpoint(str(checkpoint))
+        trainer.evaluate()
     trainer.callback_handler.on_train_end(args, state, trainer.control)
     return True
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from distributed_step import make_trainer
 from helpers import REPOSITORY, start_python, start_ranks
+from transformers import TrainerState
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -176,6 +177,22 @@ def test_a_signal_to_one_rank_ends_all_at_the_same_step(training: Training, aske
     assert {path.name for path in last.glob("rng_state_*")} == {"rng_state_0.pth", "rng_state_1.pth"}
     assert not (training.output_dir / "all_results.json").exists()
     training.require_resumable()
+
+
+def test_a_signal_while_two_ranks_evaluate(training: Training) -> None:
+    options = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 1}
+    for side in ("en", "de"):
+        lines = (training.folder / f"train.{side}").read_text(encoding="utf-8").splitlines(keepends=True)
+        (training.folder / f"validation.{side}").write_text("".join(lines[:24]), encoding="utf-8")
+    options["validation"] = ("validation.en", "validation.de")
+    training.start(2, **options)
+    training.wait_for_checkpoints()
+    training.ranks[1].send_signal(signal.SIGTERM)
+    assert training.message(143, 143) == "interrupted; continue with --resume"
+    training.require_resumable(**options)
+    state = TrainerState.load_from_json(str(training.checkpoints()[training.require_intact()] / "trainer_state.json"))
+    evaluated = [line["step"] for line in state.log_history if "eval_loss" in line]
+    assert evaluated == [*range(1, state.global_step + 1)]
 
 
 def test_a_second_signal_does_not_wait_for_the_step(training: Training) -> None:

@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 import torch
 from distributed_step import make_trainer
+from helpers import recipe_module
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
-from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTrainer
 from vaswani_transformer.training import Interrupted, Interruption
+from vaswani_transformer.training.interruption import interruption_steps
 
 
 STEPS = 8
+EVERY_FIFTH = {"eval_strategy": "steps", "eval_steps": 5}  # an epoch has as many
+EVERY_EPOCH = {"eval_strategy": "epoch", "save_strategy": "epoch"}
 SCHEDULED = {"save_strategy": "steps", "save_steps": 3, "max_steps": STEPS}
 
 
@@ -29,11 +33,12 @@ class SendSignal(TrainerCallback):
     """Sends this process a signal in an event of a step."""
 
     def __init__(self, event: str, step: int, number: signal.Signals = signal.SIGTERM) -> None:
-        self.step, self.number = step, number
+        self.step, self.number, self.count = step, number, 0
         setattr(self, event, self._send)
 
     def _send(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.step:
+            self.count += 1
             os.kill(os.getpid(), self.number)
 
 
@@ -69,6 +74,76 @@ def test_training_goes_on_as_if_it_had_not_been_interrupted(
     assert names[0] == names[1] == ["checkpoint-6", "checkpoint-8"]
     for name, weight in undisturbed.model.state_dict().items():
         assert weight.equal(resumed.model.state_dict()[name]), name
+
+
+def evaluations(trainer: VaswaniTrainer) -> list[tuple[float, ...]]:
+    """Of each logged evaluation the step, the epoch and the loss, in order."""
+    lines = [line for line in trainer.state.log_history if "eval_loss" in line]
+    return [(line["step"], line["epoch"], line["eval_loss"]) for line in lines]
+
+
+@pytest.mark.parametrize("event", ["on_step_begin", "on_prediction_step"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        EVERY_FIFTH,
+        EVERY_EPOCH,
+        {**EVERY_EPOCH, **EVERY_FIFTH},
+        {**EVERY_EPOCH, "save_strategy": "steps", "save_steps": 5},
+    ],
+)
+def test_an_evaluation_is_cut_short_and_made_up_for(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, event: str, settings: dict[str, Any]
+) -> None:
+    settings = {**settings, "num_train_epochs": 2, "per_device_eval_batch_size": 1}
+    undisturbed = make_trainer(make_model(), tokenizer, tmp_path / "whole", **settings)
+    undisturbed.train()
+    assert [step for step, *_ in evaluations(undisturbed)] == [5, 10]
+
+    predictions, folder = SendSignal(event, 4 if event == "on_step_begin" else 5), tmp_path / "parts"
+    with Interruption() as interruption:
+        trainer = make_trainer(make_model(), tokenizer, folder, callbacks=[predictions, interruption], **settings)
+        with pytest.raises(Interrupted):
+            trainer.train()
+    assert checkpoints(folder) == ["checkpoint-5"]
+    assert predictions.count <= 1
+    assert evaluations(trainer) == []
+    assert interruption_steps(trainer.state) == ([] if "save_strategy" in settings else [5])
+
+    with Interruption() as interruption:
+        resumed = make_trainer(make_model(), tokenizer, folder, callbacks=[interruption], **settings)
+        resumed.train(resume_from_checkpoint=str(folder / "checkpoint-5"))
+    assert evaluations(resumed) == evaluations(undisturbed)
+    for name, weight in undisturbed.model.state_dict().items():
+        assert weight.equal(resumed.model.state_dict()[name]), name
+
+
+def test_the_evaluation_of_the_last_step_is_made_up_for(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    settings = {"eval_strategy": "epoch", "num_train_epochs": 1, "max_steps": 5}
+    undisturbed = make_trainer(make_model(), tokenizer, tmp_path / "whole", **settings)
+    undisturbed.train()
+    with Interruption() as interruption:
+        callbacks = [SendSignal("on_prediction_step", 5), interruption]
+        trainer = make_trainer(make_model(), tokenizer, tmp_path / "parts", callbacks=callbacks, **settings)
+        with pytest.raises(Interrupted):
+            trainer.train()
+    resumed = make_trainer(make_model(), tokenizer, tmp_path / "parts", **settings)
+    resumed.args.max_minutes = None
+    assert recipe_module("train_wmt.py").finish(resumed, tmp_path / "parts" / "checkpoint-5")
+    assert evaluations(resumed) == evaluations(undisturbed) != []
+
+
+def test_an_evaluation_that_is_made_up_for_may_be_cut_short(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    settings = {"eval_strategy": "steps", "eval_steps": 3, "per_device_eval_batch_size": 1}
+    for resume in (None, str(tmp_path / "checkpoint-3")):
+        with Interruption() as interruption:
+            callbacks = [SendSignal("on_prediction_step", 3), interruption]
+            trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=callbacks, **settings)
+            with pytest.raises(Interrupted, match="continue with --resume"):
+                trainer.train(resume_from_checkpoint=resume)
+        assert trainer.state.global_step == 3
+        assert evaluations(trainer) == []
+        assert checkpoints(tmp_path) == ["checkpoint-3"]
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,18 @@ class Interrupted(KeyboardInterrupt):
         self.status = 128 + number
 
 
+class EvaluationInterrupted(Interrupted):
+    """A signal has ended an evaluation while training, on all ranks; the trainer has yet to save its step."""
+
+
 class Interruption(TrainerCallback):
     """Turns SIGTERM and SIGINT into `Interrupted`, inside its context and as a callback of a trainer.
 
     While the trainer trains, a signal on any rank makes all ranks finish the same step and save a checkpoint, whatever
     `save_strategy` says; then `train()` raises. Outside, for example while data are prepared, it raises at once. A
     second signal, more than three seconds later, ends the process on the spot. A checkpoint that only an interruption
-    asked for is not averaged, so that interrupted trainings end with the weights of undisturbed ones.
+    asked for is not averaged, so that interrupted trainings end with the weights of undisturbed ones. An evaluation is
+    cut short, or left out, and made up for when training is resumed.
 
         with Interruption() as interruption:
             trainer.add_callback(interruption)
@@ -66,6 +71,8 @@ class Interruption(TrainerCallback):
         self._training = False
         self._resumable = False  # there is a checkpoint
         self._stopping = False
+        self._began = self._saved = 0  # steps: that training began at, and that of the newest checkpoint
+        self._epoch_ends = False  # so `on_epoch_end` follows; it may evaluate or save, and a resumed training skips it
         self._flag: torch.Tensor | None = None
 
     def __enter__(self) -> "Interruption":
@@ -117,8 +124,10 @@ class Interruption(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._training, self._stopping, self._flag = True, False, None
-        self._resumable = state.global_step > 0
+        self._training, self._stopping, self._epoch_ends, self._flag = True, False, False, None
+        self._began, self._saved, self._resumable = state.global_step, state.global_step, state.global_step > 0
+        if self._resumable:  # other checkpoints are of after an evaluation, whose log line they have
+            args.eval_on_start = lacks_evaluation(args, state)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -128,19 +137,39 @@ class Interruption(TrainerCallback):
             raise Interrupted(self._number, self._resumable)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._epoch_ends = control.should_training_stop or float(state.epoch or 0).is_integer()
+        if self._epoch_ends:
+            return
         asked, before = self._ask(args), self._flag
         self._flag = asked
         # A GPU's answer is read a step later, when the host need not wait for it.
         if bool(asked if asked.device.type == "cpu" else before):
-            self._stop(state, control)
+            self._stop(args, state, control)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._epoch_ends = False
+        if bool(self._ask(args)):
+            self._stop(args, state, control)
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if not self._training or not bool(self._ask(args)):
+            return
+        if state.global_step == self._began:  # nothing to save
+            raise Interrupted(self._number or signal.SIGTERM, self._resumable)
+        self._stop(args, state, control)
+        raise EvaluationInterrupted(self._number or signal.SIGTERM, self._resumable)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._training and bool(self._ask(args)):
-            self._stop(state, control)
+        if self._training and not self._epoch_ends and bool(self._ask(args)):
+            self._stop(args, state, control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._resumable = True
-        if self._stopping or bool(self._ask(args)):
+        self._resumable, self._saved = True, state.global_step
+        if self._stopping or (not self._epoch_ends and bool(self._ask(args))):
             PartialState().wait_for_everyone()
             raise Interrupted(self._number or signal.SIGTERM, self._resumable)
 
@@ -151,18 +180,29 @@ class Interruption(TrainerCallback):
             torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
         return flag
 
-    def _stop(self, state: TrainerState, control: TrainerControl) -> None:
-        if not control.should_save:
-            steps = [*interruption_steps(state), state.global_step]
-            state.stateful_callbacks[_STATE] = {"args": {}, "attributes": {"steps": steps}}
+    def _stop(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
+        of_epoch = self._epoch_ends and args.save_strategy == "epoch"
+        is_scheduled = control.should_save or of_epoch or self._saved == state.global_step
+        steps = interruption_steps(state) + ([] if is_scheduled else [state.global_step])
+        unevaluated = state.global_step if control.should_evaluate else None
+        state.stateful_callbacks[_STATE] = {"args": {}, "attributes": {"steps": steps, "unevaluated": unevaluated}}
         self._stopping = control.should_save = control.should_training_stop = True
         control.should_evaluate = False  # it may take longer than the grace period
 
 
 def interruption_steps(state: TrainerState) -> list[int]:
     """Steps whose checkpoints only interruptions asked for, in this training and in those that it resumed."""
+    return _attributes(state).get("steps", [])
+
+
+def lacks_evaluation(args: TrainingArguments, state: TrainerState) -> bool:
+    """Whether an interruption has left out, or cut short, the evaluation of this very step."""
+    return args.eval_strategy != "no" and _attributes(state).get("unevaluated") == state.global_step
+
+
+def _attributes(state: TrainerState) -> dict[str, Any]:
     saved = (state.stateful_callbacks or {}).get(_STATE)
-    return saved["attributes"]["steps"] if isinstance(saved, dict) else []
+    return saved["attributes"] if isinstance(saved, dict) else {}
 
 
 def ignore_signals(worker: int) -> None:

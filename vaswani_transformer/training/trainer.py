@@ -30,7 +30,7 @@ from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
 from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, gradients_of
 from .flops import training_flops
-from .interruption import ignore_signals
+from .interruption import EvaluationInterrupted, ignore_signals
 from .loss import LabelSmoothedLoss
 from .processes import join_process_group
 from .randomness import SeedByRank
@@ -246,6 +246,16 @@ class VaswaniTrainer(CheckpointingTrainer):
         # Even a loader that does not shuffle draws a seed, from the generator that the next dropout masks come from.
         with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
             return super().evaluate(*args, **kwargs)
+
+    def _evaluate(self, trial: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
+        logged = len(self.state.log_history)
+        try:
+            return super()._evaluate(trial, *args, **kwargs)
+        except EvaluationInterrupted:
+            del self.state.log_history[logged:]  # of the first of several datasets, evaluated anew when resumed
+            self._save_checkpoint(self.model, trial)
+            self.callback_handler.on_save(self.args, self.state, self.control)
+            raise
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         if self.virtual_ranks is None:
