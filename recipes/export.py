@@ -10,17 +10,17 @@ The output directory then holds the engine's model, the vocabulary, the tokenize
 `--text`, `parity.json`. It needs `pip install "vaswani_transformer[export]"`.
 """
 
-import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from rich.table import Table
 
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.convert.parity import Difference, ParityReport, parity_report
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.saved_model import open_model
 
@@ -51,7 +51,6 @@ def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
     try:
         from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
-        from vaswani_transformer.convert.parity import parity_report
 
         sentences, references = read(args)  # ahead of the export, for a mistake in them would be known only then
         saved = open_model(args.model, model_type="vaswani")
@@ -60,8 +59,7 @@ def main() -> None:
         report = None
         if sentences is not None:
             report = parity_report(model, tokenizer, CTranslate2Translator(output), sentences, references)
-            text = json.dumps(report, indent=2, ensure_ascii=False)
-            (output / "parity.json").write_text(text + "\n", encoding="utf-8")
+            report.save(output / "parity.json")
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"export.py: {one_line(error)}")
     show(args, output, report)
@@ -82,7 +80,7 @@ def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
     return sentences, references
 
 
-def show(args: ExportArguments, output: Path, report: dict[str, Any] | None) -> None:
+def show(args: ExportArguments, output: Path, report: ParityReport | None) -> None:
     """What was written, and how it compares, for people."""
     table = Table("", "", title=f"{args.model} for CTranslate2", show_header=False)
     table.add_row("directory", str(output))
@@ -90,23 +88,22 @@ def show(args: ExportArguments, output: Path, report: dict[str, Any] | None) -> 
     size = sum(path.stat().st_size for path in output.iterdir())
     table.add_row("size on disk", f"{size / 1e6:.1f} MB")
     if report is not None:
-        table.add_row(
-            "same hypotheses", f"{report['identical']} of {report['lines']} ({report['identical_share']:.2%})"
-        )
-        for kind, count in report["kinds"].items():
+        table.add_row("same hypotheses", f"{report.identical} of {report.lines} ({report.identical_share:.2%})")
+        for kind, count in report.kinds.items():
             table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))
-        for name, bleu in report.get("bleu", {}).items():
+        for name, bleu in (report.bleu or {}).items():
             table.add_row(f"sacreBLEU, {name}", f"{bleu['score']:.2f}")
     PlainConsole().print(table)
-    if report is not None and report["differences"]:
-        show_differences(report["differences"][:5])
+    if report is not None and report.differences:
+        show_differences(report.differences[:5])
 
 
-def show_differences(differences: list[dict[str, Any]]) -> None:
+def show_differences(differences: list[Difference]) -> None:
     table = Table("line", "kind", "ours", "exported", title="The first differences (the rest is in parity.json)")
     for difference in differences:
-        hypotheses = [f"{difference[name]} ({difference[name + '_score']:.4f})" for name in ("ours", "exported")]
-        table.add_row(str(difference["line"]), difference["kind"].replace("_", " "), *hypotheses)
+        ours = f"{difference.ours} ({difference.ours_score:.4f})"
+        exported = f"{difference.exported} ({difference.exported_score:.4f})"
+        table.add_row(str(difference.line), difference.kind.replace("_", " "), ours, exported)
     PlainConsole().print(table)
 
 

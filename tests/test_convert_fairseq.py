@@ -225,7 +225,7 @@ def test_it_can_be_trained_on_as_before(form, tmp_path):
     ("changes", "message"),
     [
         ({"encoder_attention_heads": 2}, "^encoder_attention_heads: 2 of the encoder and 4 of the decoder"),
-        ({"decoder_attention_heads": None}, "^encoder_attention_heads, .* does not tell them"),
+        ({"decoder_attention_heads": None}, "^encoder_attention_heads, .* are not in the checkpoint"),
         ({"encoder_normalize_before": True}, r"^encoder_normalize_before: .*pre-norm"),
         ({"decoder_normalize_before": True}, r"^decoder_normalize_before: .*pre-norm"),
         ({"layernorm_embedding": True}, "^layernorm_embedding: "),
@@ -295,7 +295,7 @@ def test_a_damaged_file_is_refused_by_name(model, tmp_path):
     whole = path.read_bytes()
     for content in (b"", b"no checkpoint\n", whole[: len(whole) // 2], whole[: len(whole) // 2] + b"?" * 100):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: is no file of torch.save, or is damaged"):
+        with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: is not a file of torch.save, or is damaged"):
             read_checkpoint(path)
     with pytest.raises(OSError, match="nowhere"):
         read_checkpoint(tmp_path / "nowhere.pt")
@@ -303,7 +303,7 @@ def test_a_damaged_file_is_refused_by_name(model, tmp_path):
 
 def test_languages_that_are_not_told_are_asked_for(model, tmp_path):
     path = save_checkpoint(tmp_path / "checkpoint_best.pt", model, "args", target_lang=None)
-    with pytest.raises(ValueError, match=r"^source_lang, target_lang: the checkpoint does not"):
+    with pytest.raises(ValueError, match=r"^source_lang, target_lang: are not in the checkpoint"):
         _ = read_checkpoint(path).languages
 
 
@@ -428,7 +428,7 @@ def test_a_dictionary_without_capitals_was_made_of_lower_case(dictionaries, tmp_
         ({"dict.en.txt": None, "bpecodes": None}, r"has no dict\.en\.txt, no bpecodes or code; name"),
         ({"dict.en.txt": "a 1\nb c\n"}, r"dict\.en\.txt, line 2: must be `token count`, is 'b c'"),
         ({"dict.en.txt": "a 1\n\n"}, r"dict\.en\.txt, line 2: must be `token count`"),
-        ({"dict.de.txt": "a@@ 1\nb 1\na@@ 2\n"}, r"dict\.de\.txt, line 3: 'a@@' is there already"),
+        ({"dict.de.txt": "a@@ 1\nb 1\na@@ 2\n"}, r"dict\.de\.txt, line 3: 'a@@' is a repetition"),
         ({"dict.de.txt": "a 1\nb 1\n"}, r"dict\.de\.txt: with special tokens there are 6 entries, but the model has 7"),
         ({"bpecodes": "a b\nb c\n"}, "bpecodes: must be codes of subword-nmt"),
         ({"bpecodes": "#version: 0.1\na b\n"}, "bpecodes: must be codes of subword-nmt"),

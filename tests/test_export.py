@@ -247,7 +247,7 @@ def test_an_interrupted_export_leaves_what_was_there(moment, trained, exported, 
 
 
 def test_a_directory_without_a_model_is_named(tmp_path):
-    with pytest.raises(ValueError, match=f"{tmp_path} holds no model"):
+    with pytest.raises(ValueError, match=f"{tmp_path} is not a model"):
         engine.CTranslate2Translator(tmp_path)
 
 
@@ -269,10 +269,10 @@ def test_parity_of_the_same_weights_is_complete(trained, tokenizer, exported):
     report = parity.parity_report(
         trained, tokenizer, engine.CTranslate2Translator(exported), [*SOURCES[:16], " "], [*references, ""]
     )
-    assert (report["lines"], report["identical"], report["identical_share"]) == (16, 16, 1.0)
-    assert report["differences"] == []
-    assert report["bleu"]["ours"] == report["bleu"]["exported"]
-    assert report["bleu"]["ours"]["score"] == pytest.approx(100.0)
+    assert (report.lines, report.identical, report.identical_share) == (16, 16, 1.0)
+    assert report.differences == []
+    assert report.bleu["ours"] == report.bleu["exported"]
+    assert report.bleu["ours"]["score"] == pytest.approx(100.0)
 
 
 def test_parity_of_other_weights_shows_every_difference(trained, tokenizer, exported):
@@ -280,19 +280,19 @@ def test_parity_of_other_weights_shows_every_difference(trained, tokenizer, expo
     with torch.no_grad():
         tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
     report = parity.parity_report(tampered, tokenizer, engine.CTranslate2Translator(exported), SOURCES[:16])
-    assert report["identical"] + len(report["differences"]) == 16
-    assert len(report["differences"]) > 8
-    assert sum(report["kinds"].values()) == len(report["differences"])
-    assert report["kinds"]["ours_scores_higher"] > 8  # under the model that searched for them
-    for difference in report["differences"]:
-        number = difference["line"] - 1
-        assert difference["exported"] == PAIRS[number][1]
-        assert difference["source"] == SOURCES[number]
-        labels = torch.tensor([tokenizer(difference["exported"])["input_ids"]])
+    assert report.identical + len(report.differences) == 16
+    assert len(report.differences) > 8
+    assert sum(report.kinds.values()) == len(report.differences)
+    assert report.kinds["ours_scores_higher"] > 8  # under the model that searched for them
+    for difference in report.differences:
+        number = difference.line - 1
+        assert difference.exported == PAIRS[number][1]
+        assert difference.source == SOURCES[number]
+        labels = torch.tensor([tokenizer(difference.exported)["input_ids"]])
         with torch.no_grad():
-            loss = tampered(torch.tensor([tokenizer(difference["source"])["input_ids"]]), labels=labels).loss
+            loss = tampered(torch.tensor([tokenizer(difference.source)["input_ids"]]), labels=labels).loss
         penalty = ((5 + labels.shape[1]) / 6) ** 0.6
-        assert difference["exported_score"] == pytest.approx(-float(loss) * labels.shape[1] / penalty, abs=1e-3)
+        assert difference.exported_score == pytest.approx(-float(loss) * labels.shape[1] / penalty, abs=1e-3)
 
 
 def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
@@ -313,7 +313,7 @@ def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
     def kinds(ours: list[int], exported: list[int], by_its_rule: list[int] | None = None) -> list[str]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parity, "search", lambda model, sources, **rule: [by_its_rule if rule else ours])
-            found = parity.parity_report(model, tokenizer, Fixed(*exported), SOURCES[:1])["kinds"]
+            found = parity.parity_report(model, tokenizer, Fixed(*exported), SOURCES[:1]).kinds
         return [kind for kind, count in found.items() if count]
 
     shorter = [*best[:-3], *best[-2:]]

@@ -1,4 +1,4 @@
-"""Directories for CTranslate2, and translating with them as section 6.1 says."""
+"""Export to CTranslate2, and translation with the exported model by the search rules of section 6.1."""
 
 import json
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ except ImportError as error:
 
 QUANTIZATIONS = model_spec.ACCEPTED_MODEL_TYPES
 
-# Its own sinusoids are in the layout of the authors' code only, so a table is exported, longer than any sentence.
+# CTranslate2 computes sinusoids in the layout of the authors' code only, so a table of this length is exported.
 _SINUSOIDS = 4096
 
-# Search settings that `CTranslate2Translator` follows, and ids, which the exported vocabulary has in other form.
+# Fields of generation_config that `CTranslate2Translator` implements, and ids, which the exported vocabulary replaces.
 _SETTINGS = {
     "num_beams",
     "length_penalty",
@@ -52,9 +52,7 @@ def export_ctranslate2(
     quantization: str | None = None,
     force: bool = False,
 ) -> Path:
-    """Write a directory that CTranslate2 loads: weights, vocabulary, tokenizer, and the settings of the search.
-
-    The directory is atomic: an interrupted export leaves what was there.
+    """Write a directory that CTranslate2 loads: weights, vocabulary, tokenizer and generation_config, atomically.
 
     Args:
         model: The model; it is not changed.
@@ -64,8 +62,8 @@ def export_ctranslate2(
         force: Replace an earlier export.
 
     Raises:
-        ValueError: CTranslate2 has no such quantization, or cannot express the model or its search.
-        FileExistsError: `output` exists, and `force` is not given or it is no export.
+        ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
+        FileExistsError: `output` exists, and `force` is false or it is not an export.
     """
     output = Path(output)
     if quantization is not None and quantization not in QUANTIZATIONS:
@@ -126,7 +124,7 @@ def _require_replaceable(output: Path, force: bool) -> None:
 def _specification(
     model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
 ) -> transformer_spec.TransformerSpec:
-    """The model in CTranslate2's terms."""
+    """CTranslate2's specification of the model, with its weights."""
     config = model.config
     shape = {"pre_norm": False, "activation": common_spec.Activation.RELU, "head_dim": config.d_k}
     spec = transformer_spec.TransformerSpec(
@@ -151,7 +149,7 @@ def _specification(
 
 
 def _vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
-    """The names of all rows of the embedding matrix, also of those that no token uses."""
+    """A token for each row of the embedding matrix, unused rows included."""
     if len(tokenizer) > size:
         raise ValueError(
             f"vocab_size: the model has {size} entries, but the tokenizer {len(tokenizer)}; give the model's own"
@@ -161,7 +159,7 @@ def _vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
 
 
 def _fill_stack(spec: Any, stack: Any) -> None:
-    """Positions and layers of the encoder or the decoder."""
+    """Fill in the positions and layers of the encoder or the decoder."""
     spec.position_encodings.encodings = _positions(stack)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         _fill_attention(layer_spec.self_attention, layer.self_attn, layer.self_attn_residual.norm)
@@ -173,7 +171,7 @@ def _fill_stack(spec: Any, stack: Any) -> None:
 
 
 def _positions(stack: Any) -> torch.Tensor:
-    """What is added to the embeddings (3.5): `[positions, d_model]`."""
+    """Positional encodings (3.5): `[positions, d_model]`."""
     config = stack.config
     if config.position_encoding == "learned":
         return _copy(stack.embed_positions.table.weight)
@@ -181,7 +179,7 @@ def _positions(stack: Any) -> torch.Tensor:
 
 
 def _fill_attention(spec: Any, attention: Any, norm: nn.LayerNorm) -> None:
-    """Projections of one input are one matrix there: Q, K, V of self-attention; K, V of what looks at the encoder."""
+    """Fuse the projections that share an input: Q, K, V in self-attention; K, V in encoder-decoder attention."""
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
     fused = [projections[:1], projections[1:]] if attention.is_cross else [projections]
     for linear_spec, linears in zip(spec.linear, [*fused, [attention.out_proj]], strict=True):
@@ -200,31 +198,31 @@ def _fill_norm(spec: Any, norm: nn.LayerNorm) -> None:
 
 
 def _copy(weight: torch.Tensor) -> torch.Tensor:
-    """Quantization works in place."""
+    """A float32 copy on the CPU, since quantization works in place."""
     return weight.detach().to("cpu", torch.float32, copy=True)
 
 
 class CTranslate2Translator:
-    """Translates with an exported directory, decoding as section 6.1 says.
+    """Translates with an exported model by the search rules of section 6.1.
 
-    CTranslate2's own search divides by `|Y|^alpha`, and stops when enough hypotheses have finished. This one lets it
-    finish more, and takes the best by the model's own rule.
+    CTranslate2 normalises scores by `|Y|^alpha` and stops a sentence once enough hypotheses are finished. Here it
+    finishes more of them, and the best by the length penalty of the model's generation_config is returned.
 
     Args:
         directory: The exported directory.
-        patience: CTranslate2 stops a sentence when `patience * num_beams` hypotheses have finished. More than 2 found
-            nothing better in newstest2013; what differs then are endings that were not among the `num_beams` best
-            continuations of their step, which CTranslate2 does not count.
+        patience: A sentence stops when `patience * num_beams` hypotheses are finished. On newstest2013, values above 2
+            found no better hypothesis. The remaining differences are EOS candidates outside the `num_beams` best of
+            their step, which CTranslate2 does not count.
         options: For `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads` and others.
 
     Raises:
-        ValueError: The directory holds no exported model.
+        ValueError: The directory is not an exported model.
     """
 
     def __init__(self, directory: str | Path, patience: float = 2.0, **options: Any) -> None:
         directory = Path(directory)
         if not (directory / "model.bin").is_file():
-            raise ValueError(f"{directory} holds no model for CTranslate2; make it with recipes/export.py")
+            raise ValueError(f"{directory} is not a model for CTranslate2; export one with recipes/export.py")
         self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
         self.settings = GenerationConfig.from_pretrained(directory)
         self.engine = ctranslate2.Translator(str(directory), **options)
@@ -233,7 +231,7 @@ class CTranslate2Translator:
         self.max_positions = engine_config["max_positions"]
 
     def translate(self, sentences: Sequence[str], tokens_per_batch: int = 4096) -> list[str]:
-        """The translations, in the order of the sentences; those of blank ones are empty.
+        """Translations in the order of the sentences; blank sentences give empty ones.
 
         Args:
             sentences: Source sentences, used as they are.
@@ -258,7 +256,7 @@ class CTranslate2Translator:
         Args:
             sources: Token ids of each source, with EOS.
             tokens_per_batch: Source tokens of a batch.
-            by_own_rule: Stop when as many hypotheses as beams have finished, without patience.
+            by_own_rule: Stop when `num_beams` hypotheses are finished, without patience.
 
         Raises:
             ValueError: A source is longer than the position table.
@@ -279,7 +277,7 @@ class CTranslate2Translator:
         return best
 
     def _options(self, length: int, patience: float) -> dict[str, Any]:
-        """For a batch of sources of this length."""
+        """Keywords of `translate_batch` for sources of `length` tokens."""
         settings = self.settings
         finished = max(1, round(settings.num_beams * patience)) if settings.num_beams > 1 else 1
         return {
@@ -296,11 +294,11 @@ class CTranslate2Translator:
 
     @property
     def _alpha(self) -> float:
-        """What CTranslate2 sorts by. With 0 it would stop at the first best hypothesis."""
+        """Exponent of CTranslate2's normalisation. With 0 it would stop at the first hypothesis that is best."""
         return self.settings.length_penalty or 1e-6
 
     def _limit(self, length: int) -> int:
-        """Tokens that a source of this length may be translated into."""
+        """Maximum length of the translation of a source of `length` tokens."""
         settings = self.settings
         if settings.max_new_tokens is not None:
             limit = settings.max_new_tokens
@@ -311,13 +309,13 @@ class CTranslate2Translator:
         return min(limit, self.max_positions)
 
     def _best(self, hypotheses: list[list[str]], scores: list[float]) -> tuple[list[int], float]:
-        """The best of the finished ones, or of all if none has."""
+        """The best finished hypothesis, or the best of all if none is finished."""
         settings = self.settings
         ranked = []
         for tokens, score in zip(hypotheses, scores, strict=True):
             ids = self.tokenizer.convert_tokens_to_ids(tokens)
             ends = [place for place, token in enumerate(ids, start=1) if token == settings.eos_token_id]
-            # Where all candidates end at once, CTranslate2 goes on behind the end of some.
+            # Where all candidates end in one step, CTranslate2 continues some of them beyond EOS.
             if not ends or ends[0] == len(ids):
                 total = score * len(ids) ** self._alpha  # log-probability
                 penalty = length_penalty(len(ids), settings.length_penalty, settings.length_penalty_type)

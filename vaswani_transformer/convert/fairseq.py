@@ -27,7 +27,7 @@ _FIRST_POSITION = _PAD + 1
 
 _ACTIVATIONS = {"gelu_accurate": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh", "relu_squared": "relu2"}
 
-# Options that no weight tells of.
+# Options that cannot be read off the weights.
 _INEXPRESSIBLE = {
     "encoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
     "decoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
@@ -40,8 +40,8 @@ _INEXPRESSIBLE = {
     "cross_self_attention": "the decoder attends to encoder and decoder at once",
 }
 
-# Of no use, but found in many: what --eval-bleu counts are numpy arrays, and until 2019 statistics were saved as they
-# were. All of it becomes an object that does nothing.
+# Objects in many checkpoints that a conversion does not need: numpy arrays of --eval-bleu, and, until 2019, meters.
+# They are read as objects of an empty class.
 _IGNORED = (
     *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
     *("numpy.ndarray", "numpy.dtype"),
@@ -61,11 +61,11 @@ _NOT_WEIGHTS = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float
 
 @dataclass
 class FairseqCheckpoint:
-    """What a checkpoint says of its model.
+    """A checkpoint: options and weights.
 
     Args:
-        settings: Options of training, by fairseq's names with underscores.
-        weights: Weights, by the names that fairseq has had since 2019.
+        settings: Training options, under fairseq's names with underscores.
+        weights: Weights, under the names that fairseq has used since 2019.
     """
 
     settings: dict[str, Any]
@@ -76,33 +76,33 @@ class FairseqCheckpoint:
         """Codes of source and target, such as ("en", "de").
 
         Raises:
-            ValueError: The checkpoint does not tell them.
+            ValueError: The checkpoint does not contain them.
         """
         source, target = (self.settings.get(f"{side}_lang") for side in ("source", "target"))
         if not (source and target):
-            raise ValueError("source_lang, target_lang: the checkpoint does not tell them; is it one of translation?")
+            raise ValueError("source_lang, target_lang: are not in the checkpoint; is it a translation model?")
         return source, target
 
     @property
     def vocab_sizes(self) -> tuple[int, int]:
-        """Entries of the source's and of the target's dictionary."""
+        """Sizes of the source and target dictionaries."""
         return len(self.weights["encoder.embed_tokens.weight"]), len(self.weights["decoder.embed_tokens.weight"])
 
 
 def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
-    """Read what fairseq has saved, such as `checkpoint_best.pt`, without running anything in it.
+    """Read a checkpoint of fairseq, such as `checkpoint_best.pt`, without running code from it.
 
-    Its options are an `argparse.Namespace`, or nested dictionaries from version 0.10 on.
+    The options are an `argparse.Namespace`, from version 0.10 on nested dictionaries.
 
     Raises:
         OSError: There is no such file.
-        ValueError: It holds other objects than these, or is no checkpoint of a translation model.
+        ValueError: It contains other objects, or is not a checkpoint of a translation model.
     """
     path = Path(path)
     saved = _load(path)
     state = saved.get("model") if isinstance(saved, dict) else None
     if not (isinstance(state, dict) and all(isinstance(weight, torch.Tensor) for weight in state.values())):
-        raise ValueError(f"{path}: is no checkpoint of fairseq, which has its weights under 'model'")
+        raise ValueError(f"{path}: is not a checkpoint of fairseq, which has its weights under 'model'")
     settings = _settings(saved)
     if not settings:
         raise ValueError(f"{path}: has no options of training, neither under 'args' nor under 'cfg'")
@@ -126,24 +126,24 @@ def _load(path: Path) -> Any:
     for name in _IGNORED:
         module, _, name = name.rpartition(".")
         stand_ins.append(type(name, (_Ignored,), {"__module__": module}))
-    zipped = zipfile.is_zipfile(path)  # as torch saves from 1.6 on; then the optimizer's state need not be read
+    zipped = zipfile.is_zipfile(path)  # the format of torch from 1.6 on, of which the optimizer state need not be read
     try:
         with torch.serialization.safe_globals([argparse.Namespace, *stand_ins]):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL (\S+)", str(error))
         if found is None:
-            raise ValueError(f"{path}: is no file of torch.save, or is damaged") from error
+            raise ValueError(f"{path}: is not a file of torch.save, or is damaged") from error
         raise ValueError(
             f"{path}: holds {found[1]}, and reading that would run code, so it is refused; where you trust the file, "
             f"load it with fairseq and save only its 'args', 'cfg' and 'model'"
         ) from error
     except (RuntimeError, EOFError) as error:
-        raise ValueError(f"{path}: is no file of torch.save, or is damaged") from error
+        raise ValueError(f"{path}: is not a file of torch.save, or is damaged") from error
 
 
 def _settings(saved: dict[str, Any]) -> dict[str, Any]:
-    """The options of model and task in one dictionary: `encoder: {layers: 6}` is `encoder_layers: 6`."""
+    """Model and task options in one dictionary: `encoder: {layers: 6}` becomes `encoder_layers: 6`."""
     if saved.get("args") is not None:
         return _options(saved["args"])
     parts = _options(saved.get("cfg"))
@@ -157,21 +157,21 @@ def _settings(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(part: Any) -> dict[str, Any]:
-    """What is a dictionary, or was one in `argparse`."""
+    """A dictionary or an `argparse.Namespace` as a dictionary; anything else as an empty one."""
     if isinstance(part, argparse.Namespace):
         part = vars(part)
     return dict(part) if isinstance(part, dict) else {}
 
 
 def _weights(state: dict[str, torch.Tensor]) -> Weights:
-    """The weights by the names that fairseq has had since 2019, without what is none."""
+    """Weights under the names that fairseq has used since 2019, without entries that are not weights."""
     weights: Weights = {}
     for name, weight in state.items():
         if _NOT_WEIGHTS.fullmatch(name):
             continue
         for old, new in _RENAMED:
             name = old.sub(new, name)
-        if ".in_proj_" in name:  # of queries, keys and values together
+        if ".in_proj_" in name:  # fused queries, keys and values
             for projection, part in zip("qkv", weight.chunk(3), strict=True):
                 weights[name.replace(".in_proj_", f".{projection}_proj.")] = part
         elif name.endswith(".embed_positions.weight"):
@@ -186,12 +186,12 @@ def _weights(state: dict[str, torch.Tensor]) -> Weights:
 def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGeneration:
     """The model that gives the same logits as fairseq's, in float32.
 
-    It decodes with the defaults of `fairseq-generate`: 5 beams, `log P / |Y|` (`length_penalty_type="transformers"`,
-    |Y| counting EOS), at most 200 tokens and EOS, and a sentence stops when 5 hypotheses have ended. What fairseq
-    forbids besides, padding and an empty translation, a trained model does not choose.
+    Its generation_config has the defaults of `fairseq-generate`: 5 beams, scores `log P / |Y|`, where |Y| counts EOS
+    (`length_penalty_type="transformers"`), at most 200 tokens before EOS, and a sentence stops when 5 hypotheses are
+    finished. fairseq also forbids padding and empty translations, which trained models do not choose.
 
     Raises:
-        ValueError: The checkpoint has something that the architecture cannot express.
+        ValueError: The architecture of this package cannot express the model.
     """
     settings = checkpoint.settings
     for name, meaning in _INEXPRESSIBLE.items():
@@ -233,7 +233,7 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
 def _num_heads(settings: dict[str, Any]) -> int:
     heads = [settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder")]
     if None in heads:
-        raise ValueError("encoder_attention_heads, decoder_attention_heads: the checkpoint does not tell them")
+        raise ValueError("encoder_attention_heads, decoder_attention_heads: are not in the checkpoint")
     if heads[0] != heads[1]:
         raise ValueError(
             f"encoder_attention_heads: {heads[0]} of the encoder and {heads[1]} of the decoder; "
@@ -243,7 +243,7 @@ def _num_heads(settings: dict[str, Any]) -> int:
 
 
 def _positions(weights: Weights) -> dict[str, Any]:
-    """Both stacks have sinusoids, or learned tables of one length."""
+    """Fields of the configuration for sinusoids, or for learned tables of one length."""
     tables = [weights.get(f"{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
     lengths = [None if table is None else len(table) for table in tables]
     if lengths[0] != lengths[1]:
@@ -259,7 +259,7 @@ def _positions(weights: Weights) -> dict[str, Any]:
 def fairseq_tokenizer(
     directory: str | Path, languages: tuple[str, str], vocab_sizes: tuple[int, int], model_max_length: int = 1024
 ) -> FSMTTokenizer:
-    """Moses' tokenization, and the byte pairs of fastBPE or subword-nmt, as fairseq's translation models were trained.
+    """The tokenizer of a fairseq model: Moses tokens, split by byte pairs of fastBPE or subword-nmt.
 
     Args:
         directory: Where `dict.SRC.txt`, `dict.TGT.txt`, and `bpecodes` or `code` are.
@@ -290,7 +290,7 @@ def fairseq_tokenizer(
         files["merges_file"].write_text("".join(f"{merge}\n" for merge in read_codes(codes)), encoding="utf-8")
         return FSMTTokenizer(
             langs=list(languages),
-            # Text whose capitals are all unknown was lower-cased before training.
+            # A dictionary without capitals was learned from lower-cased text.
             do_lower_case=not any(token.lower() != token for token in vocabularies[0]),
             model_max_length=model_max_length,
             **{name: str(path) for name, path in files.items()},
@@ -300,10 +300,10 @@ def fairseq_tokenizer(
 def read_dictionary(path: Path) -> dict[str, int]:
     """Ids of the tokens of a fairseq dictionary, whose lines are `token count`.
 
-    There `@@` marks a token that the next one continues, here `</w>` one that ends a word.
+    fairseq marks a token that the next one continues by `@@`, FSMTTokenizer one that ends a word by `</w>`.
 
     Raises:
-        ValueError: A line has another form, or a token occurs twice.
+        ValueError: A line has another form, or repeats a token.
     """
     ids = {token: number for number, token in enumerate(_SPECIAL)}
     with path.open(encoding="utf-8") as lines:
@@ -313,18 +313,18 @@ def read_dictionary(path: Path) -> dict[str, int]:
                 raise ValueError(f"{path}, line {number}: must be `token count`, is {line.rstrip()!r}")
             name = token.removesuffix("@@") if token.endswith("@@") else f"{token}</w>"
             if name in ids:
-                raise ValueError(f"{path}, line {number}: {token!r} is there already")
+                raise ValueError(f"{path}, line {number}: {token!r} is a repetition")
             ids[name] = len(ids)
     return ids
 
 
 def read_codes(path: Path) -> list[str]:
-    """The pairs that byte-pair encoding merges, first ones first, `left right` each.
+    """The merges of byte-pair encoding in their order, `left right` each.
 
-    fastBPE has a count behind each pair, subword-nmt the format's version ahead of them.
+    Files of fastBPE have a count after each pair, files of subword-nmt the format's version in the first line.
 
     Raises:
-        ValueError: The file is neither, or of subword-nmt's version 0.1, which marks the end of a word otherwise.
+        ValueError: The file is neither, or has subword-nmt's format 0.1, which marks the end of a word differently.
     """
     lines = [line.split(" ") for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     if lines and lines[0] == ["#version:", "0.2"]:
@@ -334,6 +334,6 @@ def read_codes(path: Path) -> list[str]:
     if not pairs or any(len(pair) != columns for pair in pairs):
         raise ValueError(
             f"{path}: must be codes of subword-nmt, which begin with '#version: 0.2', "
-            f"or of fastBPE, which have a count behind each pair"
+            f"or of fastBPE, which have a count after each pair"
         )
     return [" ".join(pair[:2]) for pair in pairs]

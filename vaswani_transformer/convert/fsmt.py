@@ -12,7 +12,7 @@ def from_fsmt(model: FSMTForConditionalGeneration) -> VaswaniForConditionalGener
     Its vocabularies are separate, and its positions count from the padding's id + 1.
 
     Raises:
-        ValueError: The source has something that the architecture cannot express.
+        ValueError: The architecture of this package cannot express the model.
     """
     first = model.config.pad_token_id + 1
     weights = weights_of(model, "sinusoidal_halves", first)

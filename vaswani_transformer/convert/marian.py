@@ -19,13 +19,13 @@ _EXPRESSIBLE = {
 
 
 def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
-    """The model that gives the same logits, and whose `generate` searches as its own does.
+    """The model with the same logits, and the same search in `generate`.
 
-    It has the source's type, and is on the CPU; the source is not changed. What the source's generation configuration
-    leaves open is as transformers has it, with its length penalty `|Y|^alpha`.
+    It is on the CPU, in the source's dtype; the source is not changed. Fields that the source's generation_config does
+    not set have the defaults of transformers, with its length penalty `|Y|^alpha`.
 
     Raises:
-        ValueError: The source has something that the architecture cannot express.
+        ValueError: The architecture of this package cannot express the model.
     """
     weights = weights_of(model, "sinusoidal_marian", first=0)
     weights.pop("shared.weight", None)

@@ -1,13 +1,17 @@
-"""Whether an exported model translates as ours does: the same hypotheses, or what tells them apart."""
+"""Parity of an exported model with ours: the share of identical hypotheses, and the cause of each difference."""
 
+import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..evaluation import Bleu
+from ..files import atomic_write
 from ..model.generation_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .batches import batches_of_one_length
@@ -15,17 +19,70 @@ from .batches import batches_of_one_length
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
 
-# Scores no further apart are the same but for rounding.
+# Scores that differ by less are equal up to rounding.
 TIE = 1e-3
 
 
 class Engine(Protocol):
-    """Anything that searches as `CTranslate2Translator.search` does; by its own rule, as ours with
-    `early_stopping=True`."""
+    """An exported model, such as `CTranslate2Translator`."""
 
-    def search(
-        self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False
-    ) -> list[tuple[list[int], float]]: ...
+    def search(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[tuple[list[int], float]]:
+        """Token ids, EOS included, and normalised score of the best hypothesis of each source.
+
+        Args:
+            sources: Token ids of each source, EOS included.
+            by_own_rule: Stop as our search does with `early_stopping=True`.
+        """
+        ...
+
+
+@dataclass
+class Difference:
+    """A sentence of which two systems return different hypotheses.
+
+    Attributes:
+        line: Number of the sentence in the text, from 1.
+        kind: One of `KINDS`: "tie", equal scores up to rounding; "rule", both find the same hypothesis when ours stops
+            by the engine's rule; else whose hypothesis scores higher.
+        source, ours, exported: Source and hypotheses as text.
+        ours_score, exported_score: Normalised scores of both hypotheses, both computed by our model.
+    """
+
+    line: int
+    kind: str
+    source: str
+    ours: str
+    exported: str
+    ours_score: float
+    exported_score: float
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """Agreement of an exported model with ours on a text.
+
+    Attributes:
+        lines: Number of sentences compared.
+        identical: Number of identical hypotheses.
+        identical_share: Their share.
+        tie_tolerance: Largest difference of two scores that counts as a tie.
+        kinds: Number of differences of each kind.
+        differences: All of them, by line.
+        bleu: sacreBLEU of "ours" and "exported", where there are references.
+    """
+
+    lines: int
+    identical: int
+    identical_share: float
+    tie_tolerance: float
+    kinds: dict[str, int]
+    differences: list[Difference]
+    bleu: dict[str, dict[str, object]] | None = None
+
+    def save(self, path: str | Path) -> None:
+        """Write the report as JSON, without the fields that are None."""
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
+        atomic_write(path, json.dumps(fields, indent=2, ensure_ascii=False) + "\n")
 
 
 def parity_report(
@@ -34,25 +91,18 @@ def parity_report(
     engine: Engine,
     sentences: Sequence[str],
     references: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """Translate with both and compare.
+) -> ParityReport:
+    """Translate with our model and with the exported one, and compare the hypotheses.
 
     Args:
         model: Our model, in float32.
         tokenizer: Its tokenizer.
         engine: The exported model.
-        sentences: Source sentences; white space around them is removed, and blank ones are left out.
+        sentences: Source sentences; surrounding white space is removed, and blank ones are left out.
         references: Their translations, for BLEU.
 
-    Returns:
-        "lines" compared, "identical" ones, "identical_share", "tie_tolerance", "kinds" (how many differences there are
-        of each) and "differences": for each its line, counted from 1, both hypotheses with their normalised scores,
-        and its kind. Both scores are those that our model gives. The kinds are "tie"; "rule", where both find the same
-        when ours searches by the engine's rule; "ours_scores_higher" and "exported_scores_higher". With references also
-        "bleu", ours and the exported model's.
-
     Raises:
-        ValueError: There is nothing to translate, or not one reference for each sentence.
+        ValueError: All sentences are blank, or the numbers of sentences and references differ.
     """
     if references is not None and len(references) != len(sentences):
         raise ValueError(f"references: there are {len(references)} of them for {len(sentences)} sentences")
@@ -63,50 +113,48 @@ def parity_report(
     sources = tokenizer([sentences[line].strip() for line in lines])["input_ids"]
     exported = [tokens for tokens, _ in engine.search(sources)]
     ours = search(model, sources)
+    differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
     differences = [
-        {"line": line + 1, **_difference(model, tokenizer, source, mine, other)}
-        for line, source, mine, other in zip(lines, sources, ours, exported, strict=True)
-        if mine != other
+        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row]) for row in differing
     ]
-    differing = [source for source, mine, other in zip(sources, ours, exported, strict=True) if mine != other]
-    _mark_differences_of_rule(model, engine, differing, differences)
-    kinds = [difference["kind"] for difference in differences]
-    report: dict[str, Any] = {
-        "lines": len(lines),
-        "identical": len(lines) - len(differences),
-        "identical_share": 1 - len(differences) / len(lines),
-        "tie_tolerance": TIE,
-        "kinds": {kind: kinds.count(kind) for kind in KINDS},
-        "differences": differences,
-    }
-    if references is not None:
-        chosen = [references[line] for line in lines]
-        report["bleu"] = {
+    _mark_differences_of_rule(model, engine, [sources[row] for row in differing], differences)
+    kinds = [difference.kind for difference in differences]
+    return ParityReport(
+        lines=len(lines),
+        identical=len(lines) - len(differences),
+        identical_share=1 - len(differences) / len(lines),
+        tie_tolerance=TIE,
+        kinds={kind: kinds.count(kind) for kind in KINDS},
+        differences=differences,
+        bleu=None
+        if references is None
+        else {
             name: Bleu().compute(
-                predictions=tokenizer.batch_decode(hypotheses, skip_special_tokens=True), references=chosen
+                predictions=tokenizer.batch_decode(hypotheses, skip_special_tokens=True),
+                references=[references[line] for line in lines],
             )
             for name, hypotheses in (("ours", ours), ("exported", exported))
-        }
-    return report
+        },
+    )
 
 
 def _mark_differences_of_rule(
     model: VaswaniForConditionalGeneration,
     engine: Engine,
     sources: Sequence[Sequence[int]],
-    differences: list[dict[str, Any]],
+    differences: Sequence[Difference],
 ) -> None:
-    """Search the sources of differences again, by the engine's rule, which ours knows too."""
+    """Search the sources of the differences again, both by the engine's stopping rule."""
     if not differences:
         return
     exported = [tokens for tokens, _ in engine.search(sources, by_own_rule=True)]
     for difference, mine, other in zip(differences, search(model, sources, early_stopping=True), exported, strict=True):
-        if difference["kind"] != "tie" and mine == other:
-            difference["kind"] = "rule"
+        if difference.kind != "tie" and mine == other:
+            difference.kind = "rule"
 
 
 def search(
-    model: VaswaniForConditionalGeneration, sources: Sequence[Sequence[int]], **settings: Any
+    model: VaswaniForConditionalGeneration, sources: Sequence[Sequence[int]], **settings: object
 ) -> list[list[int]]:
     """Our model's best hypotheses, as token ids with EOS; `settings` are for `generate`."""
     best: list[list[int]] = [[]] * len(sources)
@@ -124,20 +172,15 @@ def search(
 def _difference(
     model: VaswaniForConditionalGeneration,
     tokenizer: PreTrainedTokenizerBase,
+    line: int,
     source: Sequence[int],
     ours: Sequence[int],
     exported: Sequence[int],
-) -> dict[str, Any]:
+) -> Difference:
     scores = [normalised_score(model, source, hypothesis) for hypothesis in (ours, exported)]
     kind = "ours_scores_higher" if scores[0] > scores[1] else "exported_scores_higher"
-    return {
-        "kind": "tie" if abs(scores[0] - scores[1]) < TIE else kind,
-        "source": tokenizer.decode(source, skip_special_tokens=True),
-        "ours": tokenizer.decode(ours, skip_special_tokens=True),
-        "exported": tokenizer.decode(exported, skip_special_tokens=True),
-        "ours_score": scores[0],
-        "exported_score": scores[1],
-    }
+    texts = tokenizer.batch_decode([source, ours, exported], skip_special_tokens=True)
+    return Difference(line, "tie" if abs(scores[0] - scores[1]) < TIE else kind, *texts, *scores)
 
 
 @torch.no_grad()

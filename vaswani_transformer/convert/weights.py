@@ -22,22 +22,21 @@ _RENAMED = (
     (".embed_positions.weight", ".embed_positions.table.weight"),
 )
 _OUTPUT = "decoder.output_projection."
-# Of tables in float16, or of angles computed in float32; other positions differ by about 1.
+# Tolerance for tables in float16 and angles computed in float32; other encodings differ by about 1.
 _ROUNDING = 1e-2
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
 
 
 def model_from_weights(weights: Weights, **fields: Any) -> VaswaniForConditionalGeneration:
-    """A model that computes with copies of these weights, in float32 and evaluation mode.
+    """A model with copies of these weights, in float32 and evaluation mode.
 
-    Sizes are read off the weights. Which of the embeddings and the softmax share a matrix, too, so that what a flag
-    says or omits does not matter.
+    Sizes, and which embeddings are tied to each other and to the softmax, are read off the weights.
 
     Args:
         weights: fairseq's names; `decoder.output_projection.weight` `[vocabulary, d_model]` and, where the softmax has
             one, `decoder.output_projection.bias` `[vocabulary]`; `embed_positions.weight` `[positions, d_model]` of
             both stacks only where positions are learned.
-        fields: Fields of the configuration that no weight tells.
+        fields: Fields of the configuration that cannot be read off the weights.
 
     Raises:
         ValueError: A weight is missing, of another shape, or unknown; or the fields do not fit.
@@ -69,7 +68,7 @@ def layers_renamed(name: str) -> str:
 
 
 def _sizes(weights: Weights) -> dict[str, Any]:
-    """The fields of the configuration that the weights tell."""
+    """Fields of the configuration read off the weights."""
 
     def weight(name: str) -> torch.Tensor:
         if name not in weights:
@@ -94,7 +93,7 @@ def _sizes(weights: Weights) -> dict[str, Any]:
 
 
 def _require_fit(expected: Weights, state: Weights, names: dict[str, str]) -> None:
-    """That `state` has just the weights of a model, in their shapes; `names` are those that the source calls them."""
+    """Require exactly the weights of a model, in their shapes; `names` are the source's, for messages."""
     if unknown := [names[name] for name in state if name not in expected]:
         raise ValueError(f"weights: {_some(unknown)} cannot be expressed; only the paper's post-norm layers can")
     if missing := [name for name in expected if name not in state]:
@@ -140,7 +139,7 @@ def model_from_transformers(
         positions: Fields of the configuration that describe the positions.
 
     Raises:
-        ValueError: The source has something that the architecture cannot express.
+        ValueError: The architecture of this package cannot express the model.
     """
     config = model.config
     if config.encoder_attention_heads != config.decoder_attention_heads:
@@ -172,8 +171,8 @@ def _tokens(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def _search(model: PreTrainedModel) -> GenerationConfig:
-    """How the source decodes. A configuration made by itself, since transformers would not load all fields of one that
-    was derived from a model's."""
+    """The source's generation_config, built anew: from one derived from a model's, transformers does not load all
+    fields."""
     settings = model.generation_config.to_diff_dict()
     for name in ("_from_model_config", "transformers_version"):
         settings.pop(name, None)
