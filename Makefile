@@ -5,6 +5,9 @@ SOURCES := vaswani_transformer recipes tests setup.py
 # Older transformers that the package supports; `make test` runs on the newest.
 MATRIX := 5.15.0 5.17.0
 TESTS := tests
+# One worker for each core. A worker that has run out of tests takes over half of another's; neighbours stay together,
+# and with them the fixtures of their module.
+PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config_vaswani modeling_vaswani pipeline_vaswani push))
 
 .PHONY: demo test test-matrix test-core test-transformers trials fuzz check format
@@ -14,7 +17,7 @@ demo: .venv/installed  ## train on the embedded corpus, score, translate
 	$(BIN)/python recipes/train_wmt.py --config recipes/configs/demo.yaml
 
 test: .venv/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-matrix: $(MATRIX:%=.venv/transformers-%)  ## all tests on older transformers
 	for version in $(MATRIX); do \

@@ -44,6 +44,7 @@ setup(
         "tracking": TRACKING,
         "dev": [
             "pytest>=8.0",
+            "pytest-xdist>=3.6",
             "hypothesis>=6.100",
             "parameterized>=0.9",  # by the tests of transformers
             "ruff>=0.12",

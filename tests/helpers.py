@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from zygote import Program, can_fork
+from zygote import ZYGOTE, Program, Zygote
 
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -64,6 +64,7 @@ def run_python(
     folder: Path | None = None,
     stdin: str | None = None,
     timeout: float = 300,
+    zygote: Zygote = ZYGOTE,
 ) -> subprocess.CompletedProcess:
     """Run `python *arguments` to its end; stdout and stderr are captured as text.
 
@@ -76,8 +77,9 @@ def run_python(
         folder: Working directory; by default that of the tests.
         stdin: Text for standard input; by default it is empty.
         timeout: Seconds until `subprocess.TimeoutExpired`.
+        zygote: What scripts and modules are forked from.
     """
-    with _start(arguments, environment, folder, stdin=subprocess.PIPE) as process:
+    with _start(arguments, environment, folder, zygote, stdin=subprocess.PIPE) as process:
         return _finish(process, stdin or "", timeout)
 
 
@@ -127,13 +129,17 @@ def start_ranks(
 
 
 def _start(
-    arguments: Sequence[str | Path], environment: dict[str, str] | None, folder: Path | None, **streams: int
+    arguments: Sequence[str | Path],
+    environment: dict[str, str] | None,
+    folder: Path | None,
+    zygote: Zygote = ZYGOTE,
+    **streams: int,
 ) -> subprocess.Popen:
     words = [str(word) for word in arguments]
     options: dict[str, Any] = {"env": environment, "cwd": folder, "encoding": "utf-8", **streams}
     options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    if can_fork(words, environment):
-        return Program(words, **options)
+    if zygote.can_fork(words, environment):
+        return Program(words, zygote, **options)
     return subprocess.Popen([sys.executable, *words], **options)
 
 

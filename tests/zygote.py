@@ -5,11 +5,10 @@ that asks such a process for a fork instead. The fork becomes a child of the cal
 signals and exit status that a process started with exec would have.
 
 Differences from a real process: the libraries are imported already, hashes are seeded as in the zygote, and
-`/proc/PID/cmdline` is the zygote's. A program that is about these needs a fresh interpreter (see `can_fork`).
+`/proc/PID/cmdline` is the zygote's. A program that is about these needs a fresh interpreter (see `Zygote.can_fork`).
 """
 
 import atexit
-import contextlib
 import ctypes
 import gc
 import importlib
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 
-PRELOADED = (
+LIBRARIES = (
     "accelerate.commands.launch",
     "ctranslate2",
     "evaluate",
@@ -43,32 +42,20 @@ PRELOADED = (
     "transformers.models.auto.modeling_auto",
     "transformers.pipelines",
     "transformers.integrations",
-    "vaswani_transformer.data.preparation",
-    "vaswani_transformer.evaluation",
-    "vaswani_transformer.hub",
-    "vaswani_transformer.training",
 )
+PACKAGE = tuple(f"vaswani_transformer.{part}" for part in ("data", "evaluation", "experiments", "hub", "training"))
 # Arrow's allocator has a thread of its own, which ends in a fork.
 HARMLESS_THREADS = {"jemalloc_bg_thd"}
 # Variables that nothing reads while it is imported, and which may therefore differ from the zygote's.
 LATE_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "PYTEST_CURRENT_TEST", "TOKENIZERS_PARALLELISM", "COLUMNS", "_"}
-LATE_VARIABLES |= {"KMP_INIT_AT_FORK"}  # which libraries set themselves, at their first use
+LATE_VARIABLES |= {"KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"}  # which libraries set themselves, at their first use
+LATE_VARIABLES |= {"HF_TOKEN"}
 LATE_VARIABLES |= {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "NCCL_ASYNC_ERROR_HANDLING"}
 LATE_VARIABLES |= {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"}
 LATE_PREFIXES = ("ACCELERATE_", "TORCHELASTIC_", "TORCH_NCCL_")
 # A test may have changed its own later.
 ENVIRONMENT = dict(os.environ)
 PR_SET_CHILD_SUBREAPER = 36
-
-
-def can_fork(arguments: Sequence[str], environment: Mapping[str, str] | None) -> bool:
-    """Whether `python *arguments` may be a fork: not code (`-c`), and no variable that is read by an import differs."""
-    if sys.platform != "linux" or ENVIRONMENT.get("OMP_NUM_THREADS") != "1":  # with more, imports start threads
-        return False
-    if arguments[0].startswith("-") and arguments[0] != "-m":
-        return False
-    changed = {*(os.environ if environment is None else environment).items()} ^ {*ENVIRONMENT.items()}
-    return all(name in LATE_VARIABLES or name.startswith(LATE_PREFIXES) for name, _ in changed)
 
 
 @dataclass(frozen=True)
@@ -82,10 +69,27 @@ class Request:
 
 
 class Zygote:
-    """The resident process, started when it is first needed, and ended with this process."""
+    """The resident process, started when it is first needed, and ended with this process.
 
-    def __init__(self) -> None:
+    Args:
+        environment: Its environment variables.
+        modules: What it imports.
+    """
+
+    def __init__(self, environment: Mapping[str, str], modules: Sequence[str] = (*LIBRARIES, *PACKAGE)) -> None:
+        self._environment = dict(environment)
+        self._modules = modules
         self._process: subprocess.Popen | None = None
+
+    def can_fork(self, arguments: Sequence[str], environment: Mapping[str, str] | None) -> bool:
+        """Whether `python *arguments` may be a fork: not code (`-c`), and no variable differs that an import reads."""
+        # With more threads than one, imports start some.
+        if sys.platform != "linux" or self._environment.get("OMP_NUM_THREADS") != "1":
+            return False
+        if arguments[0].startswith("-") and arguments[0] != "-m":
+            return False
+        changed = {*(os.environ if environment is None else environment).items()} ^ {*self._environment.items()}
+        return all(name in LATE_VARIABLES or name.startswith(LATE_PREFIXES) for name, _ in changed)
 
     def fork(self, request: Request, streams: Sequence[int]) -> int:
         """Process id of a fork that does what is requested; it is a child of this process."""
@@ -108,33 +112,40 @@ class Zygote:
         if self._process is None:
             self._folder = tempfile.mkdtemp(prefix="zygote-")
             path = f"{self._folder}/socket"
-            command = [sys.executable, __file__, path]
+            command = [sys.executable, __file__, path, *self._modules]
             pipe = subprocess.PIPE
-            self._process = subprocess.Popen(command, env=ENVIRONMENT, stdin=pipe, stdout=pipe)
+            self._process = subprocess.Popen(command, env=self._environment, stdin=pipe, stdout=pipe)
             atexit.register(self.close)
             if self._process.stdout.readline() != b"ready\n":
                 raise RuntimeError("the zygote has not started; see its messages above")
         return f"{self._folder}/socket"
 
     def close(self) -> None:
+        """End the process, if it has been started."""
+        if self._process is None:
+            return
+        atexit.unregister(self.close)
         self._process.communicate()  # the end of its standard input ends it
         Path(self._folder, "socket").unlink(missing_ok=True)
         Path(self._folder).rmdir()
+        self._process = None
 
 
-ZYGOTE = Zygote()
+ZYGOTE = Zygote(ENVIRONMENT)
 
 
 class Program(subprocess.Popen):
-    """`subprocess.Popen(["python", *arguments])`, but forked from the zygote.
+    """`subprocess.Popen(["python", *arguments])`, but forked from a zygote.
 
     Args:
         arguments: A script, or `-m` and a module, and its arguments.
+        zygote: What it is forked from.
         options: Those of `subprocess.Popen` for streams, text, `env` and `cwd`.
     """
 
-    def __init__(self, arguments: Sequence[str], **options: Any) -> None:
+    def __init__(self, arguments: Sequence[str], zygote: Zygote = ZYGOTE, **options: Any) -> None:
         self._arguments = list(arguments)
+        self._zygote = zygote
         super().__init__([sys.executable, *arguments], **options)
 
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest: Any) -> None:
@@ -145,7 +156,7 @@ class Program(subprocess.Popen):
         folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
         request = Request(self._arguments, environment, folder, 0 if new_session else os.getpgid(0))
         try:
-            self.pid = ZYGOTE.fork(request, streams)
+            self.pid = self._zygote.fork(request, streams)
             self._child_created = True
         finally:
             self._close_pipe_fds(*pipes)
@@ -158,10 +169,9 @@ def _adopt_orphans(adopt: bool) -> None:
 # The zygote's side.
 
 
-def _preload() -> None:
-    for name in PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+def _preload(modules: Sequence[str]) -> None:
+    for name in modules:
+        importlib.import_module(name)
     tasks = Path("/proc/self/task")
     threads = {Path(task, "comm").read_text().strip() for task in tasks.iterdir() if task.name != str(os.getpid())}
     if not threads <= HARMLESS_THREADS:
@@ -228,6 +238,6 @@ def _run(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # typed at a terminal, it is for the tests
-    _preload()
+    _preload(sys.argv[2:])
     if (request := _serve(sys.argv[1])) is not None:
         _run(request.arguments)
