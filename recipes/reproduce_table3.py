@@ -50,6 +50,7 @@ from vaswani_transformer.files import atomic_write, locked, read_json
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.training.run_directory import RECORD_NAME
+from vaswani_transformer.training.watchdog import LAUNCHER
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
@@ -264,7 +265,7 @@ def start(job: Job, args: SweepArguments, prepared: str, variables: dict[str, st
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **variables},
+            env={**os.environ, **variables, LAUNCHER: str(os.getpid())},
             start_new_session=True,
             pass_fds=[lock],
         )

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
-from helpers import REPOSITORY
+from helpers import REPOSITORY, start_python
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.files import locked
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 
@@ -239,6 +240,26 @@ def test_an_interruption_ends_what_runs_and_the_rest_is_gone_on_with(
     monkeypatch.delenv("STAYS")
     assert sweep() is None
     assert trained(calls()) == [("base", "1")]
+
+
+def test_a_killed_sweep_takes_its_training_along(settings, tmp_path):
+    settings |= {"rows": ["base"], "max_steps": 100_000, "max_minutes": 3}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    sweep = start_python([REPOSITORY / "recipes" / "reproduce_table3.py", "--config", tmp_path / "config.yaml"])
+    job = tmp_path / "sweep" / "base" / "seed-1"
+    while sweep.poll() is None and not list(job.glob("checkpoint-*")):
+        time.sleep(0.1)
+    sweep.kill()
+    sweep.communicate()
+    assert sweep.returncode == -signal.SIGKILL
+    while True:
+        try:
+            with locked(tmp_path / "sweep"):  # which the training holds while it lives
+                break
+        except ValueError:
+            time.sleep(0.1)
+    log = (job / "train.log").read_text(encoding="utf-8")
+    assert "train_wmt.py: interrupted; continue with --resume\n" in log
 
 
 def test_two_sweeps_do_not_share_a_directory(recipe, sweep, calls, monkeypatch, tmp_path):

@@ -16,6 +16,9 @@ from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 
+# Environment variable: process id of a parent with which the process is to end, as with torchrun.
+LAUNCHER = "VASWANI_LAUNCHER"
+
 _TICK = 1.0  # seconds between two looks at the launcher and at the steps
 _STORE_SECONDS = 5.0  # how long the store may take to answer
 _LAST_CALL = 2.0  # seconds in which the other ranks may ask whether to announce, since the store may end with rank 0
@@ -49,7 +52,7 @@ class Watchdog:
         self.advice = advice
         self.orphaned = False
         self._group = _Heartbeats(timeout) if torch.distributed.is_initialized() else None
-        self._launcher = os.getppid() if was_launched() else None
+        self._launcher = _launcher()
         self._last_step: float | None = None
         self._announcing = threading.Lock()
         self._announced = False
@@ -137,9 +140,12 @@ class Watchdog:
         return None
 
 
-def was_launched() -> bool:
-    """Whether torchrun or `accelerate launch` started this process; under a plain shell no launcher is expected."""
-    return "TORCHELASTIC_RUN_ID" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
+def _launcher() -> int | None:
+    """Process id of the parent with which this process is to end; None under a plain shell, which it may outlive."""
+    if LAUNCHER in os.environ:
+        return int(os.environ[LAUNCHER])
+    launched = "TORCHELASTIC_RUN_ID" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
+    return os.getppid() if launched else None
 
 
 class _Heartbeats:
