@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from helpers import REPOSITORY, recipe_module, run_ranks, start_python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.evaluation import sharded_translation
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"
@@ -34,11 +36,8 @@ LINES += ["  spaces around  ", "Ünïcödé 漢字 🙂", LINES[0], ""]
 
 
 @pytest.fixture
-def recipe(monkeypatch):
-    monkeypatch.syspath_prepend(RECIPE.parent)
-    import translate
-
-    return translate
+def recipe():
+    return recipe_module("translate.py")
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +154,9 @@ def test_standard_input_is_translated_as_it_comes(run, oracle, capsysbinary):
     assert capsysbinary.readouterr().out == oracle(LINES[4:])
 
 
-def test_lines_are_read_no_earlier_than_needed(recipe):
+def test_lines_are_read_no_earlier_than_needed():
     endless = itertools.count()
-    shards = recipe.read_shards(map(str, endless), 3)
+    shards = sharded_translation.split_lines(map(str, endless), 3)
     assert next(shards) == ["0", "1", "2"]
     assert next(endless) == 3
 
@@ -166,7 +165,7 @@ def test_line_ends_within_a_translation_become_spaces(run, recipe, monkeypatch, 
     def translate(model, tokenizer, sentences, *args, **kwargs):
         yield list(range(len(sentences))), [["a\nb\r\nc\u2028d\x85e\x0bf\tg"] for _ in sentences]
 
-    monkeypatch.setattr(recipe, "translate_in_batches", translate)
+    monkeypatch.setattr(sharded_translation, "translate_in_batches", translate)
     run("--input", source, "--output", output)
     assert output.read_bytes() == b"a b c d e f\tg\n" * len(LINES)
 
@@ -189,7 +188,8 @@ class Killer:
                 self.tick()
             except Killed:
                 if change.__name__ == "fsync":  # what was written so far may have reached the disk in part
-                    os.ftruncate(args[0], os.fstat(args[0]).st_size // 2)
+                    with suppress(OSError):  # a directory
+                        os.ftruncate(args[0], os.fstat(args[0]).st_size // 2)
                 raise
             result = change(*args, **kwargs)
             self.tick()
@@ -217,7 +217,7 @@ def translated(recipe, monkeypatch):
         yield list(range(len(sentences))), [[sentence[::-1]] for sentence in sentences]
 
     monkeypatch.setattr(recipe, "load", lambda args: (None, None))
-    monkeypatch.setattr(recipe, "translate_in_batches", translate)
+    monkeypatch.setattr(sharded_translation, "translate_in_batches", translate)
     return lines
 
 
@@ -279,14 +279,14 @@ def test_killed_ten_times_in_a_run(interrupted, translated, output, source, seed
 
 
 def test_two_commands_cannot_write_one_output(run, error, recipe, monkeypatch, source, output, oracle):
-    translate_shard, refusals = recipe.translate, []
+    translate_shard, refusals = recipe.translate_lines, []
 
-    def with_another(*args: object) -> list[bytes]:
+    def with_another(*args: object, **kwargs: object) -> list[bytes]:
         if not refusals:  # before there is any shard
             refusals.append(error("--input", source, "--output", output, "--num_beams", "2"))
-        return translate_shard(*args)
+        return translate_shard(*args, **kwargs)
 
-    monkeypatch.setattr(recipe, "translate", with_another)
+    monkeypatch.setattr(recipe, "translate_lines", with_another)
     run("--input", source, "--output", output)
     assert "another process is at work" in refusals[0]
     assert output.read_bytes() == oracle(LINES)
@@ -553,17 +553,27 @@ def test_input_that_grows_meanwhile_is_translated_as_it_was(run, recipe, monkeyp
     assert output.read_bytes() == oracle(LINES)
 
 
+def counting(translate_lines, counts):
+    """`translate_lines`, which also notes the number of lines."""
+
+    def translate(model, tokenizer, lines, *args, **kwargs):
+        counts.append(len(lines))
+        return translate_lines(model, tokenizer, lines, *args, **kwargs)
+
+    return translate
+
+
 @pytest.mark.parametrize("to_file", [True, False], ids=["file", "stdout"])
 def test_input_that_is_overwritten_meanwhile(run, recipe, monkeypatch, source, output, oracle, to_file, capsysbinary):
     original, arguments = source.read_bytes(), ["--output", output] if to_file else []
     changed = original.replace(LINES[-2].encode(), b"Another line.")
-    load, translate, counts = recipe.load, recipe.translate, []
+    load, counts = recipe.load, []
 
     def overwriting(args):
         source.write_bytes(changed)
         return load(args)
 
-    monkeypatch.setattr(recipe, "translate", lambda *args: counts.append(len(args[2])) or translate(*args))
+    monkeypatch.setattr(recipe, "translate_lines", counting(recipe.translate_lines, counts))
     monkeypatch.setattr(recipe, "load", overwriting)
     with pytest.raises(SystemExit, match=r"input: .*in\.txt was changed while it was translated"):
         run("--input", source, *arguments)
@@ -590,18 +600,18 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_shard_that_is_damaged_meanwhile(run, recipe, monkeypatch, source, output, oracle, damage, capsys):
-    finish, translate, counts = recipe.Shards.finish, recipe.translate, []
+    finish, counts = recipe.TranslatedShards.finish, []
 
     def damaged(shards, count):
         damage(shards.path(1))
         finish(shards, count)
 
-    monkeypatch.setattr(recipe.Shards, "finish", damaged)
+    monkeypatch.setattr(recipe.TranslatedShards, "finish", damaged)
     with pytest.raises(SystemExit, match=r"shard-000001\.txt was changed or removed after it was written; repeat"):
         run("--input", source, "--output", output)
     assert not output.exists()
-    monkeypatch.setattr(recipe.Shards, "finish", finish)
-    monkeypatch.setattr(recipe, "translate", lambda *args: counts.append(len(args[2])) or translate(*args))
+    monkeypatch.setattr(recipe.TranslatedShards, "finish", finish)
+    monkeypatch.setattr(recipe, "translate_lines", counting(recipe.translate_lines, counts))
     run("--input", source, "--output", output)
     assert output.read_bytes() == oracle(LINES)
     assert counts == [4]  # that shard alone

@@ -4,7 +4,7 @@ from .averaging import CheckpointAveraging, average_checkpoints
 from .callbacks import TimeLimit, TrainingProgress, TrainingTotals
 from .checkpoints import newest_complete_checkpoint
 from .divergence import DivergenceError, DivergenceGuard
-from .faults import faults_in_one_line
+from .faults import faults_in_one_line, joined_processes
 from .interruption import Interrupted, Interruption
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
@@ -34,6 +34,7 @@ __all__ = [
     "average_checkpoints",
     "faults_in_one_line",
     "join_process_group",
+    "joined_processes",
     "keep_freed_memory",
     "leave_process_group",
     "newest_complete_checkpoint",

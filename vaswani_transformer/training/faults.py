@@ -8,9 +8,13 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import parse_flag_from_env
 
+from ..console import one_line
 from .divergence import DivergenceError
 from .interruption import Interrupted
 from .processes import leave_process_group
@@ -59,6 +63,35 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
     watchdog.stop()
     leave_process_group()
     sys.exit(status)
+
+
+@contextmanager
+def joined_processes(program: str, timeout_minutes: float, advice: str) -> Iterator[None]:
+    """Run a recipe that does not train, on the processes that a launcher started; an error ends all with one line.
+
+    Args:
+        program: Name that begins the line.
+        timeout_minutes: Minutes without a sign of life from a process after which all end.
+        advice: What to do after the loss of a process.
+
+    Raises:
+        SystemExit: After a ValueError, OSError or ImportError.
+    """
+    # Unless told of the CPU, processes without a GPU do not know of one another, and each would do everything.
+    cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    # The first process to be done waits for the last as long as that takes; the watchdog sees whether it is alive.
+    state = PartialState(cpu=cpu, timeout=timedelta(days=30))
+    watchdog = Watchdog(program, 60 * timeout_minutes, advice)
+    try:
+        with watchdog:
+            yield
+    except (ValueError, OSError, ImportError) as error:
+        watchdog.exit(one_line(error))
+    except RuntimeError as error:  # a collective operation notices a lost process before the watchdog does
+        if not is_lost_rank(error):
+            raise
+        watchdog.end(f"another process has ended or cannot be reached; {advice}")
+    state.destroy_process_group()
 
 
 def is_lost_rank(error: RuntimeError) -> bool:

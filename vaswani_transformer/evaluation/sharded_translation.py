@@ -1,0 +1,252 @@
+"""Translation of a file in shards, so that a restart repeats only unfinished ones, on any number of processes.
+
+OUTPUT.shards/manifest.json       what the shards are a translation of; `{}` when there is nothing to keep
+OUTPUT.shards/shard-000000.txt    a finished shard; shard-000000.json beside it: its number of lines and its digest
+OUTPUT.shards/input               a copy of standard input
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data.corpora import decode_lines, open_binary
+from ..files import Json, atomic_write, content_digest, file_digest, locked, read_json, require_same_manifest
+from ..model.pipeline_vaswani import translate_in_batches
+
+
+_MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
+
+
+def translate_lines(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    lines: list[str],
+    tokens_per_batch: int,
+    bar: tqdm,
+    **generate_kwargs: Any,
+) -> list[bytes]:
+    """Translate lines, stripped of white space as in training, each into one line that ends in a line feed."""
+    translations = [b""] * len(lines)
+    sentences = [line.strip() for line in lines]
+    for indices, hypotheses in translate_in_batches(model, tokenizer, sentences, tokens_per_batch, **generate_kwargs):
+        for index, texts in zip(indices, hypotheses, strict=True):
+            # One line to every tool, also to those that take U+2028 and the like for a line end.
+            translations[index] = " ".join(texts[0].splitlines()).encode() + b"\n"
+        bar.update(len(indices))
+    return translations
+
+
+def model_digest(directory: Path) -> str:
+    """Digest of the files that a model's translations depend on, whatever the directory's name."""
+    paths = chain.from_iterable(map(directory.glob, _MODEL_FILES))
+    files: dict[str, Json] = {path.name: file_digest(path) for path in paths}
+    return f"sha256 {content_digest(files)}"
+
+
+def split_lines(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Lines, `size` at a time; no more of them are in memory."""
+    while shard := list(islice(lines, size)):
+        yield shard
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A file to translate, read once ahead.
+
+    Attributes:
+        path: The file; it may be compressed.
+        name: The user's name for it.
+        lines_per_shard: Lines of a shard, except the last.
+        lines: Number of lines.
+        digests: Of each shard.
+        digest: Of all lines.
+    """
+
+    path: Path
+    name: str
+    lines_per_shard: int
+    lines: int
+    digests: list[str]
+    digest: str
+
+    @classmethod
+    def read_ahead(cls, path: Path, name: str, lines_per_shard: int) -> "SourceText":
+        """Read a file, so that a bad line is known at once.
+
+        Raises:
+            ValueError: It is not UTF-8, or not the archive that its suffix promises; the message names the line.
+        """
+        count, digests, whole = 0, [], sha256()
+        with open_binary(path) as file:
+            for lines in split_lines(decode_lines(file, Path(name)), lines_per_shard):
+                count += len(lines)
+                digests.append(_digest(lines))
+                whole.update(_encode(lines))
+        return cls(path, name, lines_per_shard, count, digests, whole.hexdigest())
+
+    def size(self, number: int) -> int:
+        """Number of lines of a shard."""
+        return min(self.lines_per_shard, self.lines - number * self.lines_per_shard)
+
+    def shards(self) -> Iterator[list[str]]:
+        """Read the file again; lines that were appended meanwhile are left out.
+
+        Raises:
+            ValueError: The file has changed.
+        """
+        with open_binary(self.path) as file:
+            shards = split_lines(islice(decode_lines(file, self.path), self.lines), self.lines_per_shard)
+            for digest in self.digests:
+                shard = next(shards, [])
+                if _digest(shard) != digest:
+                    raise ValueError(
+                        f"input: {self.name} was changed while it was translated; put the original back and repeat the "
+                        f"command, or begin anew"
+                    )
+                yield shard
+
+
+def _encode(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def _digest(lines: list[str]) -> str:
+    return sha256(_encode(lines)).hexdigest()
+
+
+class TranslatedShards:
+    """The folder `<output>.shards`, which holds finished shards until the output can be written.
+
+    Args:
+        output: The file to write. If it is a link, the file that it points to is written.
+
+    Raises:
+        ValueError: `output` is a directory, or a link to itself.
+    """
+
+    def __init__(self, output: Path) -> None:
+        try:
+            self.output = output.resolve()
+        except RuntimeError:  # before Python 3.13
+            raise ValueError(f"output: {output} is a link that leads back to itself; name another file") from None
+        if not self.output.name:
+            raise ValueError(f"output: {output} is a directory; name a file in it")
+        self.folder = self.output.with_name(self.output.name + ".shards")
+        self._manifest = self.folder / "manifest.json"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there are shards of an unfinished translation."""
+        return bool(read_json(self._manifest)) and any(self.folder.glob("shard-*.txt"))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make and lock the folder, so that no other command writes the same output.
+
+        After an error before the first shard is finished, the folder is removed.
+
+        Raises:
+            ValueError: Another command is at work in it.
+        """
+        self.folder.mkdir(exist_ok=True)
+        with locked(self.folder, "output"):
+            try:
+                yield
+            except BaseException:
+                if not self.begun:
+                    self._clear()
+                raise
+
+    def copy_input(self, chunks: Iterable[bytes]) -> Path:
+        """Write a copy of text that can be read only once into the folder."""
+        self._claim()
+        atomic_write(self.folder / "input", chunks)
+        return self.folder / "input"
+
+    def begin(self, manifest: Mapping[str, Json]) -> None:
+        """Record what is translated, or compare it with what was recorded when the shards were begun.
+
+        Raises:
+            ValueError: The shards are part of another translation.
+            FileExistsError: The folder is not of this program's making.
+        """
+        self._claim()
+        if self.begun:
+            require_same_manifest(
+                read_json(self._manifest),
+                manifest,
+                f"{self.folder} holds part of another translation, which differs in",
+                "repeat the command that began it to go on with that one, or delete the folder to begin anew",
+            )
+        else:
+            atomic_write(self._manifest, json.dumps(manifest, indent=2))
+
+    def _claim(self) -> None:
+        if self._manifest.exists():
+            return
+        if any(path.suffix != ".tmp" for path in self.folder.iterdir()):
+            raise FileExistsError(f"output: {self.folder}, needed for what is unfinished, has other files in it")
+        atomic_write(self._manifest, "{}")
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"shard-{number:06d}.txt"
+
+    def save(self, number: int, translations: list[bytes]) -> None:
+        """Write a shard, its record first, so that no shard is without one."""
+        record = {"lines": len(translations), "sha256": sha256(b"".join(translations)).hexdigest()}
+        # Not atomic: with half a record the shard counts as damaged, and is translated again.
+        self.path(number).with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
+        atomic_write(self.path(number), translations)
+
+    def read(self, number: int) -> bytes | None:
+        """The content of a shard; None if it is missing, or not as it was written."""
+        if not self.path(number).exists():
+            return None
+        content = self.path(number).read_bytes()
+        found = {"lines": content.count(b"\n"), "sha256": sha256(content).hexdigest()}
+        return content if found == read_json(self.path(number).with_suffix(".json")) else None
+
+    def missing(self, count: int) -> list[int]:
+        """Numbers of the shards to translate; damaged ones are named on standard error."""
+        numbers = [number for number in range(count) if self.read(number) is None]
+        for path in filter(Path.exists, map(self.path, numbers)):
+            print(f"{path} is damaged; it is translated again", file=sys.stderr)
+        return numbers
+
+    def finish(self, count: int) -> None:
+        """Write the output from so many shards, and remove the folder.
+
+        Raises:
+            ValueError: A shard is damaged or missing; no output was written.
+        """
+        atomic_write(self.output, self._contents(count), temporary_folder=self.folder)
+        self._clear()
+
+    def _contents(self, count: int) -> Iterator[bytes]:
+        for number in range(count):
+            content = self.read(number)
+            if content is None:
+                raise ValueError(
+                    f"output: {self.path(number)} was changed or removed after it was written; repeat the command, "
+                    f"which translates that shard again"
+                )
+            yield content
+
+    def _clear(self) -> None:
+        """Remove the folder if it is this program's, which its manifest shows, or empty."""
+        if self._manifest.exists():
+            atomic_write(self._manifest, "{}")  # after a kill, the rest of the shards must not be used
+            for pattern in ("shard-*.txt", "shard-*.json", "input", "*.tmp", self._manifest.name):
+                for path in self.folder.glob(pattern):
+                    path.unlink(missing_ok=True)
+        with suppress(OSError):  # something else lies in it
+            self.folder.rmdir()
