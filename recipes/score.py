@@ -23,18 +23,15 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from accelerate import PartialState
-from accelerate.utils import parse_flag_from_env
 from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.arguments import RecipeParser
-from vaswani_transformer.console import PlainConsole, one_line, printable
+from vaswani_transformer.console import PlainConsole, printable
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.evaluation import (
@@ -51,7 +48,7 @@ from vaswani_transformer.experiments import plot_bleu_by_source_length, plot_swe
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.saved_model import SavedModel, open_model
-from vaswani_transformer.training import Watchdog, keep_freed_memory
+from vaswani_transformer.training import joined_processes, keep_freed_memory
 
 
 @dataclass
@@ -178,17 +175,8 @@ class System:
 
 def main() -> None:
     (args,) = RecipeParser((EvaluationArguments,)).parse()
-    # Unless told of the CPU, processes without a GPU do not know of one another, and each would do everything.
-    cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    # The first process to be done waits for the last as long as that takes; the watchdog sees whether it is alive.
-    state = PartialState(cpu=cpu, timeout=timedelta(days=30))
-    watchdog = Watchdog("score.py", 60 * args.timeout_minutes, "repeat the command")
-    try:
-        with watchdog:
-            run(args)
-    except (ValueError, OSError, ImportError) as error:
-        watchdog.exit(one_line(error))
-    state.destroy_process_group()
+    with joined_processes("score.py", args.timeout_minutes, "repeat the command"):
+        run(args)
 
 
 def run(args: EvaluationArguments) -> None:
