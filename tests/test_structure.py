@@ -39,14 +39,15 @@ ALLOWED_IN_MODEL = {
     "pipeline_vaswani": set(),
     "configuration_vaswani": {"pipeline_vaswani"},
     "tokenization_vaswani": {"configuration_vaswani"},
+    "length_limits_vaswani": set(),
     "step_decoder_vaswani": {"acceleration_vaswani"},
-    "generation_vaswani": {"configuration_vaswani", "step_decoder_vaswani"},
+    "beam_search_vaswani": {"acceleration_vaswani", "length_limits_vaswani", "step_decoder_vaswani"},
+    "generation_vaswani": {"beam_search_vaswani", "length_limits_vaswani", "step_decoder_vaswani"},
     "generation_config_vaswani": {"generation_vaswani"},
     "modeling_vaswani": {
         "configuration_vaswani",
         "generation_config_vaswani",
         "generation_vaswani",
-        "step_decoder_vaswani",
         "restricted_vaswani",
     },
 }

@@ -18,7 +18,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -205,7 +205,7 @@ def product_limit(model: VaswaniForConditionalGeneration, sources: list[list[int
     rows = 0
     step = IncrementalDecoder.step
 
-    def counting(decoder: IncrementalDecoder, tokens: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
+    def counting(decoder: IncrementalDecoder, tokens: torch.Tensor, parents: torch.Tensor) -> Iterable[torch.Tensor]:
         nonlocal rows
         rows += tokens.numel()
         return step(decoder, tokens, parents)

@@ -10,8 +10,8 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from ..files import atomic_directory
+from ..model.beam_search_vaswani import length_penalty
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.generation_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import batches_of_one_length

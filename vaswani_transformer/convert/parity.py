@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..evaluation import Bleu
 from ..files import atomic_write
-from ..model.generation_vaswani import length_penalty
+from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .batches import batches_of_one_length
 

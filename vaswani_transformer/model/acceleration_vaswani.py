@@ -1,4 +1,4 @@
-"""Faster products and steps for beam search: weights packed for oneDNN on CPU, CUDA graphs on NVIDIA's GPUs."""
+"""Faster products, steps and choices for beam search: oneDNN on CPU, CUDA graphs on GPUs, a two-stage top-k."""
 
 import threading
 from collections.abc import Callable
@@ -10,76 +10,115 @@ from torch.nn import functional as F
 
 Projection = Callable[[torch.Tensor], torch.Tensor]
 
-# A capture runs a step, records it and instantiates the graph, which takes about as long as so many plain steps.
+# Capturing a graph runs a step, records it and instantiates the graph; that takes about as long as so many plain steps.
 _STEPS_WORTH_A_CAPTURE = 4
+
+# Columns of a group in the two-stage top-k.
+_GROUP = 32
 
 
 def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = None) -> Projection:
-    """One product for several linear layers of the same input, whose outputs stand side by side, and an activation.
+    """One product for several linear layers of the same input, outputs side by side, and an activation.
 
-    On CPU the weights are repacked once for oneDNN, which then multiplies few rows up to five times as fast. Layers
-    that are more than plain `nn.Linear`, such as adapters or quantised ones, are called as they are.
+    Weights on CPU are packed for oneDNN where possible, which multiplies few rows up to five times as fast. Layers
+    that are more than plain `nn.Linear`, such as adapters or quantized ones, are called as they are.
     """
-    if not all(_is_plain(linear) for linear in linears):
+    product: Projection | None
+    if all(_is_plain(linear) for linear in linears):
+        weight = _joined([linear.weight for linear in linears])  # [outputs, inputs]
+        bias = None if linears[0].bias is None else _joined([linear.bias for linear in linears])
+        has_relu = isinstance(activation, nn.ReLU)
+        product = packed_product(weight, bias, has_relu)
+        if product is None:
+            product = lambda x: F.linear(x, weight, bias)  # noqa: E731 - as the other products
+        elif has_relu:
+            return product
+    else:
         modules = list(linears)
-        return _activated(lambda x: torch.cat([module(x) for module in modules], dim=-1), activation)
-    weight = _joined([linear.weight for linear in linears])  # [outputs, inputs]
-    bias = None if linears[0].bias is None else _joined([linear.bias for linear in linears])
-    if _onednn_multiplies(weight):
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
-        if isinstance(activation, nn.ReLU):
-            return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "relu", [], "")
-        return _activated(lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""), activation)
-    return _activated(lambda x: F.linear(x, weight, bias), activation)
+        product = lambda x: torch.cat([module(x) for module in modules], dim=-1)  # noqa: E731
+    return product if activation is None else lambda x: activation(product(x))
+
+
+def packed_product(weight: torch.Tensor, bias: torch.Tensor | None, has_relu: bool = False) -> Projection | None:
+    """Product with a weight that is packed once for oneDNN, and a ReLU; None where that is not possible."""
+    operators = torch.ops.mkldnn
+    names = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")  # private, and may be absent
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
+        return None
+    if not all(hasattr(operators, name) for name in names):
+        return None
+    if weight.dtype != torch.float32 and not (weight.dtype == torch.bfloat16 and operators._is_mkldnn_bf16_supported()):
+        return None
+    packed = operators._reorder_linear_weight(weight.detach(), None)
+    activation = "relu" if has_relu else "none"
+    return lambda x: operators._linear_pointwise(x, packed, bias, activation, [], "")
 
 
 def _is_plain(linear: nn.Module) -> bool:
-    """Whether a layer is no more than its dense weights; quantisation may replace the tensors and leave the layer."""
+    """Whether a layer is no more than its dense weights; quantization may replace only the tensors."""
     dense = all(type(parameter) in (nn.Parameter, torch.Tensor) for parameter in linear.parameters())
     return dense and type(linear) is nn.Linear
-
-
-def _activated(product: Projection, activation: nn.Module | None) -> Projection:
-    return product if activation is None else lambda x: activation(product(x))
 
 
 def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
-def _onednn_multiplies(weight: torch.Tensor) -> bool:
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
-        return False
-    if weight.dtype == torch.bfloat16:
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return weight.dtype == torch.float32
+def best_tokens(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `count` most probable tokens of each row, best first.
+
+    Two-stage top-k: the k largest logits lie in the k groups with the largest maxima.
+
+    Args:
+        logits: `[rows, vocabulary]`
+        count: Number of tokens; a smaller vocabulary gives fewer.
+
+    Returns:
+        Their log-probabilities, and the tokens: `[rows, count]` each.
+    """
+    logits = logits.float()  # also the faster type to compare in, on CPU
+    rows, vocabulary = logits.shape
+    count = min(count, vocabulary)
+    if vocabulary < 4 * count * _GROUP:
+        values, tokens = logits.topk(count)
+    else:
+        grouped = vocabulary - vocabulary % _GROUP
+        groups = logits[:, :grouped].unflatten(-1, (-1, _GROUP)).amax(-1).topk(count).indices  # [rows, count]
+        columns = torch.arange(_GROUP, device=logits.device)
+        tail = torch.arange(grouped, vocabulary, device=logits.device).expand(rows, -1)
+        columns = torch.cat(((groups.unsqueeze(-1) * _GROUP + columns).flatten(1), tail), dim=1)
+        values, order = logits.gather(1, columns).topk(count)
+        tokens = columns.gather(1, order)
+    # log p = logit - log(sum of exp); that sum follows from the largest probability, which is never near 0.
+    largest = logits.softmax(-1).gather(1, tokens[:, :1])
+    return values - values[:, :1] + largest.log(), tokens
 
 
 class GraphMemory:
-    """The pool of memory, and the stream for captures, of the CUDA graphs that one stream replays.
+    """Memory pool and capture stream of the CUDA graphs that one stream replays.
 
-    Graphs of one pool use the same memory for their intermediate results. That is safe because replays on one stream
-    do not overlap, and inputs and output lie outside the pool. A pool cannot be used again after its last graph has
-    died, so an anchor, a graph that is never replayed, keeps it alive.
+    Graphs of one pool share the memory of their intermediate results. That is safe, because replays on one stream do
+    not overlap, and inputs and outputs lie outside the pool. A pool cannot be used again after its last graph is
+    deleted, so an anchor, a graph that is never replayed, keeps it alive.
 
     Args:
         device: A CUDA device.
     """
 
     def __init__(self, device: torch.device) -> None:
-        # One stream for all captures, as the libraries keep memory for each stream that they have seen.
+        # One stream for all captures, since the libraries keep memory for each stream that they have seen.
         self.stream = torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()
         self.lock = threading.Lock()
         self.anchor, _ = self.capture(lambda: torch.zeros(1, device=device))
 
     def capture(self, run: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-        """A graph of `run`, and the tensor to which each replay writes the result."""
+        """Capture `run`; returns its graph, and the tensor to which each replay writes the result."""
         graph = torch.cuda.CUDAGraph()
         current = torch.cuda.current_stream(self.stream.device)
         with self.lock, torch.cuda.stream(self.stream):
             self.stream.wait_stream(current)
-            output = torch.empty_like(run())  # the libraries allocate at first, which must not be captured
+            output = torch.empty_like(run())  # libraries allocate in a first run, which must not be captured
             # Other threads, such as those that load data, may use the device meanwhile.
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
@@ -94,7 +133,7 @@ _MEMORY: dict[torch.cuda.Stream, GraphMemory] = {}  # for the life of the proces
 
 
 def graph_memory(device: torch.device) -> GraphMemory:
-    """The memory for graphs that the current stream of `device` replays."""
+    """The `GraphMemory` of the current stream of `device`."""
     stream = torch.cuda.current_stream(device)
     if stream not in _MEMORY:
         _MEMORY[stream] = GraphMemory(device)
@@ -102,9 +141,9 @@ def graph_memory(device: torch.device) -> GraphMemory:
 
 
 class StepGraph:
-    """Replays a step as one CUDA graph, since launching its small kernels one by one takes longer than they do.
+    """Replays a step as one CUDA graph, because launching its small kernels takes longer than running them.
 
-    A graph has fixed shapes, and is captured anew for other shapes.
+    A graph has fixed shapes, and is captured again for other shapes.
     """
 
     def __init__(self) -> None:
@@ -114,7 +153,7 @@ class StepGraph:
         self.output: torch.Tensor
 
     def pays(self, shape: tuple[int, int], steps: int) -> bool:
-        """Whether there is a graph of this shape, or a new one can serve enough of the next `steps`."""
+        """Whether a graph of this shape exists, or a new one can serve enough of the next `steps`."""
         return shape == self.shape or steps >= _STEPS_WORTH_A_CAPTURE
 
     def replay(
@@ -123,13 +162,13 @@ class StepGraph:
         """The output of `run(*inputs)`, which the next replay overwrites.
 
         Args:
-            shape: Two calls of the same shape run the same kernels, and differ in the values of `inputs` alone.
+            shape: Calls of the same shape run the same kernels, and differ only in the values of `inputs`.
             run: The step.
             inputs: Tensors on the device.
         """
         if shape != self.shape:
             fixed = tuple(given.clone() for given in inputs)
-            # The former graph lives on until the new one is there.
+            # The former graph is replaced, and deleted, only after the capture.
             self.graph, self.output = graph_memory(inputs[0].device).capture(lambda: run(*fixed))
             self.shape, self.inputs = shape, fixed
         for place, given in zip(self.inputs, inputs, strict=True):

@@ -31,7 +31,6 @@ from .configuration_vaswani import VaswaniConfig
 from .generation_config_vaswani import OwnGenerationConfig
 from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
 from .restricted_vaswani import neighborhood_mask_function, restricted_attention_forward
-from .step_decoder_vaswani import IncrementalDecoder, calls_more_than_its_class
 
 
 def eager_attention_forward(
@@ -341,13 +340,6 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
 
 
-def layer_is_as_written(layer: nn.Module) -> bool:
-    """Whether no module that `IncrementalDecoder` computes from its weights is of another class."""
-    return type(layer) is VaswaniDecoderLayer and [
-        type(module) for module in (layer.self_attn, layer.encoder_attn, layer.feed_forward)
-    ] == [VaswaniAttention, VaswaniAttention, VaswaniFeedForward]
-
-
 class VaswaniPreTrainedModel(PreTrainedModel):
     """What the models share: their configuration, what they support, and the initialisation."""
 
@@ -604,25 +596,16 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
         shifted = torch.cat((start, labels[:, :-1]), dim=1)
         return shifted.masked_fill(shifted.eq(-100), self.config.pad_token_id)
 
-    def incremental_decoder(self, *args: Any, **kwargs: Any) -> IncrementalDecoder:
-        """The decoder that beam search runs; the arguments are those of `IncrementalDecoder` behind the softmax."""
-        return IncrementalDecoder(self.model.decoder, self.lm_head, *args, **kwargs)
-
-    def decodes_as_written(self) -> bool:
-        """Whether nothing changes what `IncrementalDecoder` computes in place of the modules: no hook, no `forward` or
-        attention function of somebody's own, no module in the place of another, no dropout."""
+    def has_own_classes(self) -> bool:
+        """Whether no `forward` and no module that `IncrementalDecoder` computes was replaced by another class's."""
         decoder = self.model.decoder
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(decoder.config._attn_implementation, eager_attention_forward)
-        built_in = attention is eager_attention_forward or attention.__module__.startswith("transformers.integrations.")
-        modules = [self, self.model, *decoder.modules(), *self.lm_head.modules()]
-        return (
-            built_in
-            and type(self).forward is VaswaniForConditionalGeneration.forward
-            and (type(self.model), type(decoder)) == (VaswaniModel, VaswaniDecoder)
-            and all(layer_is_as_written(layer) for layer in decoder.layers)
-            and not any(calls_more_than_its_class(module) for module in modules)
-            and not any(module.training for module in decoder.modules())
-        )
+        computed: list[Any] = [self.model, decoder]
+        layer: Any
+        for layer in decoder.layers:
+            computed += [layer, layer.self_attn, layer.encoder_attn, layer.feed_forward]
+        own = (VaswaniModel, VaswaniDecoder, VaswaniDecoderLayer, VaswaniAttention, VaswaniFeedForward)
+        is_own = type(self).forward is VaswaniForConditionalGeneration.forward
+        return is_own and all(type(module) in own for module in computed)
 
     @can_return_tuple
     def forward(

@@ -1,176 +1,162 @@
-"""The decoder of section 3, one position at a time, for all hypotheses of many sentences: what beam search runs on.
+"""What beam search needs of a model: `StepDecoder`, and its two implementations.
 
-The keys and values of a sentence lie in one tree, a node for each hypothesis and position, and a hypothesis attends to
-its own ancestors in it. So they are not copied when hypotheses are dropped or branch, the source's keys and values are
-there once for all hypotheses of a sentence, and each product has as many rows as the sentence has hypotheses.
-
-Layers and linear maps are computed from their weights, so hooks on layers and attentions are not called. Where the
-modules have to be called, `ForwardDecoder` does so.
+`IncrementalDecoder` computes the decoder of section 3 from its weights, one position at a time, and is the fast one.
+`ForwardDecoder` calls the model, where its modules have to be called: hooks, adapters that replace inputs, requested
+attentions, weights that are spread over processes.
 """
 
-import inspect
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from .acceleration_vaswani import StepGraph, joined_projection
 
 
-# Steps that there is room for at first, and by which a CUDA graph looks ahead.
+# The classes of these modules stand in modeling_vaswani.py, which imports this file.
+Attention = Any
+DecoderLayer = Any
+Decoder = Any
+
+# Steps that the tree has room for at first, and by which a CUDA graph looks ahead.
 BLOCK = 32
 
-
-def calls_more_than_its_class(module: nn.Module) -> bool:
-    """Whether a hook, or a `forward` of its own, changes what a module computes."""
-    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-    # The hooks by which transformers records attentions stay, and do nothing until they are asked for.
-    if any(getattr(hook, "__module__", None) != "transformers.utils.output_capturing" for hook in hooks):
-        return True
-    forward = vars(module).get("forward")
-    if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # mixed precision around the former one
-        forward = vars(module).get("_original_forward", forward)
-    own = type(module).forward  # which accelerate, when it takes that away, puts back without its decorators
-    return forward is not None and getattr(forward, "__func__", None) not in (own, inspect.unwrap(own))
+# Logits computed at once: on CPU as many as fit its cache, elsewhere as many as memory has room for.
+_LOGITS_ON_CPU, _LOGITS_ELSEWHERE = 5_000_000, 200_000_000
 
 
-class IncrementalAttention:
-    """Multi-head attention (3.2.2) of new positions to what the sentence already has.
+class StepDecoder(Protocol):
+    """A model as beam search sees it: the next token's logits of all live hypotheses, step by step.
 
-    Args:
-        attention: The attention of the model that is computed.
+    Logits are returned in one or more parts `[rows, vocabulary]`, which are computed as they are read, so that each
+    stays in the cache of a CPU. Joined, the parts have one row for each hypothesis, sentence by sentence. They are read
+    once, before the next call.
     """
 
-    def __init__(self, attention: Any) -> None:
-        self.attention = attention
-        self.heads, self.d_k, self.d_v = attention.num_heads, attention.d_k, attention.d_v
-        self.output = joined_projection([attention.out_proj])
+    def prefill(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:
+        """Feed the prefixes.
 
-    def split(self, projected: torch.Tensor, width: int) -> torch.Tensor:
-        """`[sentences, rows, heads * width]` as `[sentences, heads, rows, width]`."""
-        return projected.unflatten(-1, (self.heads, width)).transpose(1, 2)
+        Args:
+            tokens: `[sentences, prefix]`, the same for all hypotheses of a sentence.
 
-    def attend(
-        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Equation 1, for `query` `[sentences, heads, rows, d_k]`, over `keys` `[sentences, heads, nodes, d_k]` and
-        `values` `[sentences, heads, nodes, d_v]`; `mask` is added to the scores. Gives `[sentences, rows, d_model]`."""
-        scores = torch.matmul(query, keys.transpose(2, 3)).mul_(self.attention.scaling)
-        if mask is not None:
-            scores += mask  # [sentences, heads, rows, nodes]
-        attended = torch.matmul(F.softmax(scores, dim=-1), values)  # [sentences, heads, rows, d_v]
-        return self.output(attended.transpose(1, 2).flatten(2))
+        Returns:
+            Logits of one hypothesis a sentence.
+        """
 
+    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> Iterable[torch.Tensor]:
+        """Feed the last token of each hypothesis.
 
-class SelfAttentionTree(IncrementalAttention):
-    """Masked self-attention (3.2.3) whose keys and values lie in a tree.
+        Args:
+            tokens: `[sentences, num_beams]`
+            parents: `[sentences, num_beams]`, the hypothesis of the step before that each one extends.
 
-    Args:
-        attention: The model's self-attention.
-        encoded: `[sentences, source, d_model]`.
-        nodes: Nodes of each sentence that there is room for.
-    """
+        Returns:
+            Logits of `num_beams` hypotheses a sentence.
+        """
 
-    def __init__(self, attention: Any, encoded: torch.Tensor, nodes: int) -> None:
-        super().__init__(attention)
-        self.project = joined_projection([attention.q_proj, attention.k_proj, attention.v_proj])
-        # Zero, since a CUDA graph attends to nodes not yet written, and a weight of zero makes nothing of a NaN.
-        self.keys = encoded.new_zeros(encoded.shape[0], self.heads, nodes, self.d_k)
-        self.values = encoded.new_zeros(encoded.shape[0], self.heads, nodes, self.d_v)
+    def select(self, order: list[int]) -> bool:
+        """Continue with these sentences only, in this order; none moves to a later place.
 
-    def __call__(self, hidden: torch.Tensor, nodes: torch.Tensor, seen: slice, mask: torch.Tensor) -> torch.Tensor:
-        """Write `hidden` `[sentences, rows, d_model]` into `nodes` `[rows]`, and attend to those that are `seen`."""
-        sentences, heads = hidden.shape[0], self.heads
-        widths = (heads * self.d_k, heads * self.d_k, heads * self.d_v)
-        query, key, value = self.project(hidden).split(widths, dim=-1)
-        for tree, new in ((self.keys, self.split(key, self.d_k)), (self.values, self.split(value, self.d_v))):
-            tree[:sentences].index_copy_(2, nodes, new.to(tree.dtype))  # autocast computes in another type
-        keys, values = self.keys[:sentences, :, seen], self.values[:sentences, :, seen]
-        return self.attend(self.split(query, self.d_k), keys, values, mask)
-
-    def grow(self, sentences: int, nodes: int) -> None:
-        """Make room for so many more nodes, of the first `sentences` only."""
-        self.keys = F.pad(self.keys[:sentences], (0, 0, 0, nodes))
-        self.values = F.pad(self.values[:sentences], (0, 0, 0, nodes))
-
-    def move(self, origin: torch.Tensor, target: torch.Tensor) -> None:
-        """Put sentences into the places of others that have left; both `[moved]`."""
-        for tree in (self.keys, self.values):
-            tree[target] = tree[origin]
+        Returns:
+            Whether it was done. A decoder may decline, and is then fed all sentences as before.
+        """
 
 
-class SourceAttention(IncrementalAttention):
-    """Encoder-decoder attention (3.2.3); the keys and values of a source are computed once, for all its hypotheses.
+class ForwardDecoder:
+    """Decodes by calls of the model's `forward`.
+
+    With a cache, each step reorders it; without, each step runs over all tokens again. Sentences never leave, since
+    what an adapter adds to the inputs may belong to the whole batch.
 
     Args:
-        attention: The model's encoder-decoder attention.
-        encoded: `[sentences, source, d_model]`.
-        empty: `[sentences]`, whether a source is padding alone; attention to it gives zero.
+        model: The model.
+        model_kwargs: Arguments of its `forward`, `[sentences * num_beams, ...]` each.
+        config: The generation configuration.
+        outputs: Receives the model's output of each step, with the attentions and hidden states that `config` asks for.
     """
 
-    def __init__(self, attention: Any, encoded: torch.Tensor, empty: torch.Tensor | None) -> None:
-        super().__init__(attention)
-        self.project = joined_projection([attention.q_proj])
-        self.keys = self.split(attention.k_proj(encoded), self.d_k).contiguous()  # [sentences, heads, source, d_k]
-        self.values = self.split(attention.v_proj(encoded), self.d_v).contiguous()
-        if empty is not None:
-            self.values.masked_fill_(empty[:, None, None, None], 0.0)
-
-    def __call__(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        sentences = hidden.shape[0]
-        query = self.split(self.project(hidden), self.d_k)  # [sentences, heads, rows, d_k]
-        return self.attend(query, self.keys[:sentences], self.values[:sentences], mask)
-
-    def move(self, origin: torch.Tensor, target: torch.Tensor) -> None:
-        for source in (self.keys, self.values):
-            source[target] = source[origin]
-
-
-class IncrementalLayer:
-    """One decoder layer (3.1); see `VaswaniDecoderLayer`, whose residuals it calls."""
-
-    def __init__(self, layer: Any, encoded: torch.Tensor, empty: torch.Tensor | None, nodes: int) -> None:
-        self.layer = layer
-        self.self_attention = SelfAttentionTree(layer.self_attn, encoded, nodes)
-        self.source_attention = SourceAttention(layer.encoder_attn, encoded, empty)
-        self.inner = joined_projection([layer.feed_forward.fc1], layer.feed_forward.activation)
-        self.outer = joined_projection([layer.feed_forward.fc2])
-
-    def __call__(
+    def __init__(
         self,
-        hidden: torch.Tensor,
-        nodes: torch.Tensor,
-        seen: slice,
-        mask: torch.Tensor,
-        source_mask: torch.Tensor | None,
-    ) -> torch.Tensor:
-        layer = self.layer
-        hidden = layer.self_attn_residual(hidden, self.self_attention(hidden, nodes, seen, mask))
-        hidden = layer.encoder_attn_residual(hidden, self.source_attention(hidden, source_mask))
-        return layer.feed_forward_residual(hidden, self.outer(self.inner(hidden)))  # [sentences, rows, d_model]
+        model: PreTrainedModel,
+        model_kwargs: Mapping[str, Any],
+        config: GenerationConfig,
+        outputs: list[Seq2SeqLMOutput] | None = None,
+    ) -> None:
+        own = {"use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states"}
+        own |= {"past_key_values", "labels"}
+        self.model, self.num_beams, self.outputs = model, config.num_beams, outputs
+        self.inputs = {name: value for name, value in model_kwargs.items() if name not in own}
+        self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
+        self.cache = model_kwargs.get("past_key_values") if config.use_cache else None
+        shown = ("output_attentions", "output_hidden_states")
+        self.shown = {name: outputs is not None and getattr(config, name) for name in shown}
+
+    def prefill(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:
+        self.tokens = tokens.unsqueeze(1).expand(-1, self.num_beams, -1)  # [sentences, num_beams, length]
+        return [self._run(new=tokens.shape[1], is_first=True)[:: self.num_beams]]
+
+    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> Iterable[torch.Tensor]:
+        extended = self.tokens.gather(1, parents.unsqueeze(-1).expand_as(self.tokens))
+        self.tokens = torch.cat((extended, tokens.unsqueeze(-1)), dim=-1)
+        if self.cache is not None:
+            sentences = torch.arange(len(parents), device=parents.device).unsqueeze(-1)
+            self.cache.reorder_cache((parents + self.num_beams * sentences).flatten())
+        return [self._run(new=1, is_first=self.cache is None)]
+
+    def select(self, order: list[int]) -> bool:
+        return False
+
+    def _run(self, new: int, is_first: bool) -> torch.Tensor:
+        """Logits `[sentences * num_beams, vocabulary]` behind the last of the `new` tokens."""
+        tokens = self.tokens.flatten(0, 1)
+        if self.mask is not None:  # [sentences * num_beams, length]
+            self.mask = F.pad(self.mask, (0, tokens.shape[1] - self.mask.shape[1]), value=1)
+        # Adapters replace this method, to give the decoder more than tokens.
+        inputs = self.model.prepare_inputs_for_generation(
+            tokens,
+            next_sequence_length=None if self.cache is None else new,
+            past_key_values=self.cache,
+            is_first_iteration=is_first,
+            **self.inputs,
+        )
+        # Not the four-dimensional mask of a static cache, from which positions behind left padding cannot be told.
+        inputs["decoder_attention_mask"] = self.mask
+        inputs["use_cache"] = self.cache is not None
+        output = self.model(**inputs, **self.shown, return_dict=True, logits_to_keep=1)
+        if self.cache is not None:
+            self.cache = output.past_key_values
+        if self.outputs is not None:
+            self.outputs.append(output)
+        return output.logits[:, -1]
 
 
 class IncrementalDecoder:
-    """The decoder stack for beam search.
+    """Decodes one position at a time, for all hypotheses of many sentences.
+
+    The keys and values of a sentence lie in one tree, with a node for each hypothesis and position, and a hypothesis
+    attends to its ancestors. So they are not copied when hypotheses branch or are dropped, a source's keys and values
+    exist once for all hypotheses, and each product has as many rows as the sentence has hypotheses.
 
     Args:
         decoder: The model's decoder.
         lm_head: The projection to logits.
-        encoded: `[sentences, source, d_model]`, what the encoder made of the sources.
+        encoded: `[sentences, source, d_model]`, the encoder's output.
         source_mask: `[sentences, source]`, 1 for tokens, 0 for padding; or None.
         num_beams: Hypotheses of a sentence.
         prefix_length: Tokens that every hypothesis starts with.
         max_length: Positions of the longest possible hypothesis, its prefix included.
 
-    `sentences` of them are still searched for; the others have left, and the first ones of each tensor remain.
+    When sentences leave, the first `sentences` of each tensor remain in use.
     """
 
     def __init__(
         self,
-        decoder: Any,
+        decoder: Decoder,
         lm_head: nn.Linear,
         encoded: torch.Tensor,
         source_mask: torch.Tensor | None,
@@ -178,28 +164,25 @@ class IncrementalDecoder:
         prefix_length: int,
         max_length: int,
     ) -> None:
-        self.decoder = decoder
-        self.num_beams = num_beams
-        self.sentences = encoded.shape[0]
+        self.decoder, self.num_beams, self.sentences = decoder, num_beams, encoded.shape[0]
         self.max_length, self.prefix_length = max_length, prefix_length
         neighborhood = decoder.config.attention_neighborhood
         self.reach = None if neighborhood is None else neighborhood // 2
-        self.project = joined_projection([lm_head])
-        # Hypotheses share their prefix, so it takes one node a position; behind it each has its own.
+        self.lm_head, self.vocabulary = joined_projection([lm_head]), lm_head.out_features
+        # Hypotheses share their prefix, one node a position; behind it each hypothesis has its own nodes.
         self.nodes = prefix_length + num_beams * min(BLOCK, max_length - prefix_length)
         self.lowest = torch.finfo(encoded.dtype).min
         self.mask = encoded.new_full((self.sentences, 1, num_beams, self.nodes), self.lowest)  # 0 at ancestors
-        self.source_mask = empty = None
+        self.source_mask = is_empty = None
         if source_mask is not None and not bool(source_mask.bool().all()):
             padding = source_mask[:, None, None, :].logical_not()  # [sentences, 1, 1, source]
             self.source_mask = encoded.new_zeros(padding.shape).masked_fill_(padding, self.lowest)
-            empty = padding.all(-1).flatten()  # [sentences]
-        self.layers = [IncrementalLayer(layer, encoded, empty, self.nodes) for layer in decoder.layers]
+            is_empty = padding.all(-1).flatten()  # [sentences]
+        self.layers = [IncrementalLayer(layer, encoded, is_empty, self.nodes) for layer in decoder.layers]
         self.graph = StepGraph() if encoded.is_cuda else None
         self.length = self.end = 0  # positions, and nodes, that the tree has
 
-    def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Feed the prefixes `[sentences, prefix]`; gives the last position's output `[sentences, 1, d_model]`."""
+    def prefill(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:
         length = tokens.shape[1]
         nodes = torch.arange(length, device=tokens.device)
         causal = self.mask.new_full((length, length), self.lowest).triu_(1)
@@ -207,18 +190,9 @@ class IncrementalDecoder:
             causal += self.mask.new_full((length, length), self.lowest).tril_(-self.reach - 1)
         self.mask[..., :length] = 0
         self.length = self.end = length
-        return self._run(tokens, self._positions(nodes), nodes, slice(length), causal)[:, -1:]
+        return self._logits(self._run(tokens, self._positions(nodes), nodes, slice(length), causal)[:, -1:])
 
-    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
-        """Feed each hypothesis's last token.
-
-        Args:
-            tokens: `[sentences, num_beams]`
-            parents: `[sentences, num_beams]`, the hypothesis of the step before that each goes on from.
-
-        Returns:
-            `[sentences, num_beams, d_model]`
-        """
+    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> Iterable[torch.Tensor]:
         start, end = self.end, self.end + self.num_beams
         if end > self.nodes:
             self._grow()
@@ -234,24 +208,48 @@ class IncrementalDecoder:
         last, steps = self._rest_of_block()
         shape = (self.sentences, last)
         if self.graph is None or not self.graph.pays(shape, steps):
-            return self._run(tokens, position, nodes, slice(first, end), mask[..., first:end])
-        run = partial(self._run, seen=slice(last), mask=mask[..., :last])
-        return self.graph.replay(shape, run, (tokens, position, nodes))
+            hidden = self._run(tokens, position, nodes, slice(first, end), mask[..., first:end])
+        else:
+            run = partial(self._run, seen=slice(last), mask=mask[..., :last])
+            hidden = self.graph.replay(shape, run, (tokens, position, nodes))
+        return self._logits(hidden)
+
+    def select(self, order: list[int]) -> bool:
+        if self.graph is not None and len(order) > self.sentences // 2:
+            return False  # the new graph would cost more than the sentences
+        self.sentences = len(order)
+        moved = [(origin, target) for target, origin in enumerate(order) if origin != target]
+        if moved:
+            origins, targets = torch.tensor(moved, device=self.mask.device).unbind(-1)
+            for layer in self.layers:
+                layer.self_attention.copy(origins, targets)
+                layer.source_attention.copy(origins, targets)
+            self.mask[targets] = self.mask[origins]
+            if self.source_mask is not None:
+                self.source_mask[targets] = self.source_mask[origins]
+        return True
+
+    def _logits(self, hidden: torch.Tensor) -> Iterable[torch.Tensor]:
+        """Logits of `hidden` `[sentences, hypotheses, d_model]`, in parts that fit the cache of a CPU."""
+        rows = hidden.flatten(0, 1)
+        at_once = _LOGITS_ON_CPU if rows.device.type == "cpu" else _LOGITS_ELSEWHERE
+        for part in rows.chunk(rows.shape[0] * self.vocabulary // at_once + 1):
+            yield self.lm_head(part)
 
     def _rest_of_block(self) -> tuple[int, int]:
-        """The last node of the current block of steps, and the most steps that can follow in it, this one included."""
+        """The last node of the current block of steps, and the steps that can still follow in it, with this one."""
         block = BLOCK * self.num_beams
         last = min(self.prefix_length + -(-(self.end - self.prefix_length) // block) * block, self.nodes)
         return last, min((last - self.end) // self.num_beams + 1, self.max_length - self.length)
 
     def _first_seen(self) -> int:
-        """The first node that the next position sees: all behind the start, or those of its neighbourhood (4)."""
+        """The first node that the next position sees: the very first, or the first in its neighbourhood (4)."""
         position = 0 if self.reach is None else max(self.length - self.reach, 0)
         prefix = min(position, self.prefix_length)
         return prefix + self.num_beams * (position - prefix)
 
     def _grow(self) -> None:
-        """Double the room: most sentences end long before their limit, which would take several times the memory."""
+        """Double the room. Room for the longest possible hypothesis would take several times the memory."""
         more = self.nodes - self.prefix_length  # so that there is always room for whole blocks of steps
         for layer in self.layers:
             layer.self_attention.grow(self.sentences, more)
@@ -265,124 +263,132 @@ class IncrementalDecoder:
     def _run(
         self, tokens: torch.Tensor, positions: torch.Tensor, nodes: torch.Tensor, seen: slice, mask: torch.Tensor
     ) -> torch.Tensor:
-        hidden = self.decoder.embed(tokens) + positions  # [sentences, rows, d_model]
+        """The last layer's output `[sentences, rows, d_model]` for `tokens` `[sentences, rows]`."""
+        hidden = self.decoder.embed(tokens) + positions
         source_mask = None if self.source_mask is None else self.source_mask[: self.sentences]
         for layer in self.layers:
             hidden = layer(hidden, nodes, seen, mask, source_mask)
         return hidden
 
-    def recorded(self) -> dict[str, Any]:
-        return {}
 
-    def may_leave(self, remaining: int) -> bool:
-        """Whether it pays that all sentences but so many leave: a CUDA graph has to be captured anew then."""
-        return remaining < self.sentences if self.graph is None else remaining <= self.sentences // 2
+class IncrementalLayer:
+    """One decoder layer (3.1); see `VaswaniDecoderLayer`, whose residuals it calls."""
 
-    def keep(self, order: list[int]) -> None:
-        """Let all sentences leave but those in `order`, of which none moves to a later place than it has."""
-        moved = [(origin, target) for target, origin in enumerate(order) if origin != target]
-        self.sentences = len(order)
-        if not moved:
-            return
-        origin, target = torch.tensor(moved, device=self.mask.device).unbind(-1)
-        for layer in self.layers:
-            layer.self_attention.move(origin, target)
-            layer.source_attention.move(origin, target)
-        self.mask[target] = self.mask[origin]
-        if self.source_mask is not None:
-            self.source_mask[target] = self.source_mask[origin]
+    def __init__(self, layer: DecoderLayer, encoded: torch.Tensor, is_empty: torch.Tensor | None, nodes: int) -> None:
+        self.layer = layer
+        self.self_attention = SelfAttentionTree(layer.self_attn, encoded, nodes)
+        self.source_attention = SourceAttention(layer.encoder_attn, encoded, is_empty)
+        self.fc1 = joined_projection([layer.feed_forward.fc1], layer.feed_forward.activation)
+        self.fc2 = joined_projection([layer.feed_forward.fc2])
+
+    def __call__(
+        self,
+        hidden: torch.Tensor,
+        nodes: torch.Tensor,
+        seen: slice,
+        mask: torch.Tensor,
+        source_mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        layer = self.layer
+        hidden = layer.self_attn_residual(hidden, self.self_attention(hidden, nodes, seen, mask))
+        hidden = layer.encoder_attn_residual(hidden, self.source_attention(hidden, source_mask))
+        return layer.feed_forward_residual(hidden, self.fc2(self.fc1(hidden)))  # [sentences, rows, d_model]
 
 
-class ForwardDecoder:
-    """Decodes through the model's `forward`; see `IncrementalDecoder`.
-
-    Slower, but attentions and hidden states can be seen, and parameters that are spread over processes are gathered.
-    With `use_cache=False` it runs over all tokens again at each step, else it reorders the cache of `generate`.
+class IncrementalAttention:
+    """Multi-head attention (3.2.2) of new positions to stored keys and values.
 
     Args:
-        model: The model.
-        model_kwargs: For its `forward`, `[sentences * num_beams, ...]` each.
-        settings: The generation configuration.
+        attention: The model's attention.
+        keys: `[sentences, heads, nodes, d_k]`
+        values: `[sentences, heads, nodes, d_v]`
     """
 
-    def __init__(self, model: Any, model_kwargs: dict[str, Any], settings: GenerationConfig) -> None:
-        own = ("use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states")
-        self.model, self.num_beams = model, settings.num_beams
-        self.inputs = {
-            name: value for name, value in model_kwargs.items() if name not in (*own, "past_key_values", "labels")
-        }
-        self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
-        self.cache = model_kwargs.get("past_key_values") if settings.use_cache else None
-        shown = settings.return_dict_in_generate
-        self.attentions, self.hidden = shown and settings.output_attentions, shown and settings.output_hidden_states
-        self.outputs: list[Any] = []
+    def __init__(self, attention: Attention, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self.heads, self.d_k, self.d_v = attention.num_heads, attention.d_k, attention.d_v
+        self.scaling, self.keys, self.values = attention.scaling, keys, values
+        self.output = joined_projection([attention.out_proj])
 
-    def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
-        self.tokens = tokens.unsqueeze(1).expand(-1, self.num_beams, -1)  # [sentences, num_beams, length]
-        return self._run(tokens.shape[1])[:, :1]
+    def attend(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Equation 1, and the output projection.
 
-    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
-        continued = self.tokens.gather(1, parents.unsqueeze(-1).expand_as(self.tokens))
-        self.tokens = torch.cat((continued, tokens.unsqueeze(-1)), dim=-1)
-        if self.cache is not None:
-            sentences = torch.arange(len(parents), device=parents.device).unsqueeze(-1)
-            self.cache.reorder_cache((parents + self.num_beams * sentences).flatten())
-        return self._run(1)
+        Args:
+            query: `[sentences, rows, heads * d_k]`
+            keys: `[sentences, heads, nodes, d_k]`
+            values: `[sentences, heads, nodes, d_v]`
+            mask: Added to the scores `[sentences, heads, rows, nodes]`.
 
-    def _run(self, new: int) -> torch.Tensor:
-        """Logits `[sentences, num_beams, vocabulary]` behind the last of the `new` tokens."""
-        tokens = self.tokens.flatten(0, 1)
-        if self.mask is not None:  # [sentences * num_beams, length]
-            self.mask = F.pad(self.mask, (0, tokens.shape[1] - self.mask.shape[1]), value=1)
-        cache = self.cache if new else None  # idling leaves it alone
-        # Adapters replace this method, to give the decoder more than tokens.
-        inputs = self.model.prepare_inputs_for_generation(
-            tokens,
-            next_sequence_length=None if cache is None else new,
-            past_key_values=cache,
-            is_first_iteration=cache is None or new == tokens.shape[1],
-            **self.inputs,
+        Returns:
+            `[sentences, rows, d_model]`
+        """
+        scores = torch.matmul(split_heads(query, self.heads), keys.transpose(2, 3)).mul_(self.scaling)
+        if mask is not None:
+            scores += mask
+        attended = torch.matmul(F.softmax(scores, dim=-1), values)  # [sentences, heads, rows, d_v]
+        return self.output(attended.transpose(1, 2).flatten(2))
+
+    def copy(self, origins: torch.Tensor, targets: torch.Tensor) -> None:
+        """Copy the keys and values of some sentences over those of others; `[copied]` each."""
+        for stored in (self.keys, self.values):
+            stored[targets] = stored[origins]
+
+
+class SelfAttentionTree(IncrementalAttention):
+    """Masked self-attention (3.2.3) to a tree of keys and values.
+
+    Args:
+        attention: The model's self-attention.
+        encoded: `[sentences, source, d_model]`
+        nodes: Nodes of each sentence that there is room for.
+    """
+
+    def __init__(self, attention: Attention, encoded: torch.Tensor, nodes: int) -> None:
+        # Zeros, since a CUDA graph attends to nodes that are not yet written, and 0 * NaN is NaN.
+        sizes = (encoded.shape[0], attention.num_heads, nodes)
+        super().__init__(attention, encoded.new_zeros(*sizes, attention.d_k), encoded.new_zeros(*sizes, attention.d_v))
+        self.project = joined_projection([attention.q_proj, attention.k_proj, attention.v_proj])
+
+    def __call__(self, hidden: torch.Tensor, nodes: torch.Tensor, seen: slice, mask: torch.Tensor) -> torch.Tensor:
+        """Store `hidden` `[sentences, rows, d_model]` at `nodes` `[rows]`, and attend to the nodes that are `seen`."""
+        sentences, heads = hidden.shape[0], self.heads
+        query, *new = self.project(hidden).split((heads * self.d_k, heads * self.d_k, heads * self.d_v), dim=-1)
+        for stored, states in zip((self.keys, self.values), new, strict=True):
+            # Autocast computes in another type.
+            stored[:sentences].index_copy_(2, nodes, split_heads(states, heads).to(stored.dtype))
+        return self.attend(query, self.keys[:sentences, :, seen], self.values[:sentences, :, seen], mask)
+
+    def grow(self, sentences: int, nodes: int) -> None:
+        """Add room for so many nodes; keep the first `sentences` only."""
+        self.keys = F.pad(self.keys[:sentences], (0, 0, 0, nodes))
+        self.values = F.pad(self.values[:sentences], (0, 0, 0, nodes))
+
+
+class SourceAttention(IncrementalAttention):
+    """Encoder-decoder attention (3.2.3); a source's keys and values are computed once, for all its hypotheses.
+
+    Args:
+        attention: The model's encoder-decoder attention.
+        encoded: `[sentences, source, d_model]`
+        is_empty: `[sentences]`, whether a source is padding only; attention to it gives zero.
+    """
+
+    def __init__(self, attention: Attention, encoded: torch.Tensor, is_empty: torch.Tensor | None) -> None:
+        keys, values = (
+            split_heads(project(encoded), attention.num_heads).contiguous()
+            for project in (attention.k_proj, attention.v_proj)
         )
-        # Not the four-dimensional mask of a static cache, from which positions behind left padding cannot be told.
-        inputs["decoder_attention_mask"] = self.mask
-        inputs["use_cache"] = cache is not None
-        output = self.model(
-            **inputs,
-            return_dict=True,
-            logits_to_keep=1,
-            output_attentions=self.attentions,
-            output_hidden_states=self.hidden,
-        )
-        if cache is not None:
-            self.cache = output.past_key_values
-        if new and (self.attentions or self.hidden):
-            self.outputs.append(output)
-        return output.logits[:, -1].unflatten(0, (-1, self.num_beams))
+        if is_empty is not None:
+            values.masked_fill_(is_empty[:, None, None, None], 0.0)
+        super().__init__(attention, keys, values)
+        self.project = joined_projection([attention.q_proj])
 
-    def idle(self) -> None:
-        """Run the model for nothing, since other processes, which are not done, wait for this one to take part."""
-        self._run(0)
+    def __call__(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        sentences = hidden.shape[0]
+        return self.attend(self.project(hidden), self.keys[:sentences], self.values[:sentences], mask)
 
-    def project(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits
 
-    def may_leave(self, remaining: int) -> bool:
-        return False
-
-    def recorded(self) -> dict[str, Any]:
-        """What was asked to be seen: for each step a tuple of tensors, one for each layer."""
-
-        def of_steps(name: str) -> tuple[tuple[torch.Tensor, ...], ...]:
-            return tuple(output[name] for output in self.outputs)
-
-        encoded, seen = self.inputs["encoder_outputs"], {"past_key_values": self.cache}
-        if self.attentions:
-            seen |= {
-                "decoder_attentions": of_steps("decoder_attentions"),
-                "cross_attentions": of_steps("cross_attentions"),
-            }
-            seen["encoder_attentions"] = encoded.get("attentions")
-        if self.hidden:
-            seen["decoder_hidden_states"] = of_steps("decoder_hidden_states")
-            seen["encoder_hidden_states"] = encoded.get("hidden_states")
-        return seen
+def split_heads(projected: torch.Tensor, heads: int) -> torch.Tensor:
+    """`[sentences, rows, heads * width]` as `[sentences, heads, rows, width]`."""
+    return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
