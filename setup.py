@@ -18,7 +18,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]),
-    package_data={"vaswani_transformer": ["py.typed"]},
+    package_data={"vaswani_transformer": ["py.typed", "hub/model_card.md.jinja"]},
     install_requires=[
         "torch>=2.6",
         "transformers>=5.15,<6",
@@ -30,6 +30,9 @@ setup(
         "huggingface_hub>=1.33",
         "sacrebleu>=2.4",
         "sacremoses>=0.1",
+        "jinja2>=3.1",
+        "pandas>=2.2",
+        "tabulate>=0.9",
         "matplotlib>=3.8",
         "rich>=13.0",
         "pyyaml>=6.0",

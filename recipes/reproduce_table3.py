@@ -25,7 +25,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -37,16 +36,12 @@ from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, SEED, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import prepare_corpus
-from vaswani_transformer.experiments.table3 import (
-    PAPER_TRAININGS,
-    compare_with_paper,
-    cost_table,
-    paper_cost,
-    score_table,
-    verdict,
-    write_report,
-)
-from vaswani_transformer.files import atomic_write, locked, read_json
+from vaswani_transformer.experiments import RunRecord
+from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
+from vaswani_transformer.experiments.costs import paper_cost
+from vaswani_transformer.experiments.paper import PAPER_TRAININGS
+from vaswani_transformer.experiments.reports import cost_table, score_table, verdict, write_report
+from vaswani_transformer.files import Json, atomic_write, locked, read_json
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.training.run_directory import RECORD_NAME
@@ -123,9 +118,10 @@ class Job:
         return self.directory / "train.log"
 
     @property
-    def results(self) -> dict[str, Any] | None:
-        """What was measured, once it was."""
-        return read_json(self.directory / "all_results.json")
+    def results(self) -> RunRecord | None:
+        """What the training measured; None until it is finished."""
+        path = self.directory / "all_results.json"
+        return RunRecord.load(path) if path.exists() else None
 
 
 def main() -> None:
@@ -153,7 +149,7 @@ def main() -> None:
         sys.exit("reproduce_table3.py: " + "; ".join(f"{job.name} failed, see {job.log}" for job in failed))
 
 
-def parse() -> tuple[SweepArguments, DataArguments, dict[str, Any]]:
+def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
     """The arguments, and of those for `train_wmt.py` what differs from its own defaults."""
     parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
     args, data_args, _ = parser.parse()
@@ -186,7 +182,7 @@ def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
     return sizes
 
 
-def require_same(directory: Path, manifest: dict[str, Any]) -> None:
+def require_same(directory: Path, manifest: dict[str, Json]) -> None:
     """Raise a ValueError if a directory has another sweep in it, or something else."""
     before = read_json(directory / "sweep.json")
     if before is None:
@@ -248,7 +244,7 @@ def train_all(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
 def start(job: Job, args: SweepArguments, prepared: str, variables: dict[str, str], lock: int) -> subprocess.Popen:
     """Start a training, or go on with it, in a session of its own, which an interruption from the keyboard spares."""
     job.directory.mkdir(parents=True, exist_ok=True)
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "config": job.sweep / "training.yaml",
         "prepared": prepared,
         "output_dir": job.directory,
@@ -277,8 +273,8 @@ def outcome(job: Job, status: int) -> str:
         lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
         return f"{job.name}: failed with status {status}: {last}"
-    scores, minutes = job.results["validation"], job.results["training"]["seconds"] / 60
-    bleu, perplexity = scores["bleu"]["score"], scores["perplexity"]["perplexity"]
+    scores, minutes = job.results.validation, job.results.training.seconds / 60
+    bleu, perplexity = scores.bleu.score, scores.perplexity.perplexity
     return f"{job.name}: sacreBLEU {bleu:.2f}, perplexity {perplexity:.2f}, {minutes:.1f} minutes"
 
 
@@ -299,12 +295,8 @@ def report(directory: Path, args: SweepArguments) -> None:
     runs = {row: finished(directory, row) for row in PAPER_VARIANTS}
     if not any(runs.values()):
         return
-    found = {
-        "run": describe_run(),
-        "scale": {"width": args.width, "depth": args.depth},
-        "paper_costs": {name: paper_cost(name, VaswaniConfig.from_variant(name)) for name in PAPER_TRAININGS},
-        **compare_with_paper(runs),
-    }
+    paper_costs = {name: paper_cost(name, VaswaniConfig.from_variant(name)) for name in PAPER_TRAININGS}
+    found = compare_with_paper(runs, describe_run(), Scale(args.width, args.depth), paper_costs)
     write_report(found, directory)
     console = PlainConsole()
     brief = [[line[0], *line[4:]] for line in score_table(found)]  # the rest would not fit
@@ -316,8 +308,8 @@ def report(directory: Path, args: SweepArguments) -> None:
     console.print(verdict(found), f"Report: {directory / 'report.md'}", sep="\n")
 
 
-def finished(directory: Path, row: str) -> dict[int, dict[str, Any]]:
-    """What was measured of a row, by seed."""
+def finished(directory: Path, row: str) -> dict[int, RunRecord]:
+    """The records of a row's finished trainings, by seed."""
     seeds = [int(path.name.removeprefix("seed-")) for path in (directory / row).glob("seed-*")]
     found = {seed: Job(row, seed, directory).results for seed in seeds}
     return {seed: results for seed, results in found.items() if results is not None}

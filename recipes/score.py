@@ -18,13 +18,12 @@ were tried, `sweep.png`; the translations are those of the settings with the hig
 """
 
 import itertools
-import json
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from accelerate import PartialState
 from rich.table import Table
@@ -35,6 +34,8 @@ from vaswani_transformer.console import PlainConsole, printable
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.evaluation import (
+    PairedComparison,
+    Perplexity,
     bleu_by_source_length,
     newstest2014_variant,
     paired_bootstrap,
@@ -44,7 +45,8 @@ from vaswani_transformer.evaluation import (
     translate_corpus,
 )
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
-from vaswani_transformer.experiments import plot_bleu_by_source_length, plot_sweep
+from vaswani_transformer.experiments import ScoreRecord, plot_bleu_by_source_length, plot_sweep
+from vaswani_transformer.experiments.records import SearchScores, SystemScores, TestSetFacts
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.saved_model import SavedModel, open_model
@@ -157,20 +159,28 @@ class TestSet:
 
 
 @dataclass(frozen=True)
+class Translations:
+    """Translations of the test set, without line ends, and the search that found them: None if they are from a file."""
+
+    lines: list[str]
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class System:
     """What a system made of the test set.
 
     Attributes:
         name: Its model, or its file of translations.
-        searches: The settings of each search, and how long it took; of a file one that is empty.
-        translations: For each search those of all sentences, each without line ends.
-        perplexity: That of the first references; None if it is a file.
+        searches: The translations of each search.
+        perplexity: Of the first references; None for a file.
     """
 
     name: str
-    searches: list[dict[str, Any]]
-    translations: list[list[str]]
-    perplexity: dict[str, float] | None
+    searches: list[Translations]
+    perplexity: Perplexity | None
 
 
 def main() -> None:
@@ -193,9 +203,9 @@ def run(args: EvaluationArguments) -> None:
         print(printable(str(test_set)), flush=True)
     systems = [ready[name] if name in ready else translate(name, test_set, args) for name in args.systems]
     if state.is_main_process:
-        results, translations = score(systems, test_set, args)
-        write(Path(args.output_dir), results, translations)
-        show(results)
+        record, translations = score(systems, test_set, args)
+        write(Path(args.output_dir), record, translations)
+        show(record)
 
 
 def require_new(args: EvaluationArguments) -> None:
@@ -235,7 +245,7 @@ def read_hypotheses(name: str, test_set: TestSet) -> System:
     """A system whose translations are a file."""
     lines = read("hypotheses", Path(name))
     require_as_many(Path(name), lines, test_set.files[1][0], test_set.references)
-    return System(name, [{}], [lines], None)
+    return System(name, [Translations(lines)], None)
 
 
 def read(field_name: str, path: Path) -> list[str]:
@@ -244,7 +254,7 @@ def read(field_name: str, path: Path) -> list[str]:
     return list(read_lines(path))
 
 
-def require_as_many(path: Path, lines: Sequence[Any], other: Path, others: Sequence[Any]) -> None:
+def require_as_many(path: Path, lines: Sequence[object], other: Path, others: Sequence[object]) -> None:
     if len(lines) != len(others):
         raise ValueError(
             f"{path} has {len(lines)} lines but {other} has {len(others)}; line n of one must translate line n of the "
@@ -263,23 +273,24 @@ def translate(name: str, test_set: TestSet, args: EvaluationArguments) -> System
         keep_freed_memory()
     saved = open_system(name, args)
     tokenizer, model = saved.tokenizer, saved.load(args.dtype).to(PartialState().device)
-    found = System(name, [], [], reference_perplexity(model, tokenizer, test_set, args))
+    found = System(name, [], reference_perplexity(model, tokenizer, test_set, args))
     own = model.generation_config
     beams = args.num_beams or [own.num_beams or 1]
     alphas = args.length_penalty or [1.0 if own.length_penalty is None else own.length_penalty]
     for num_beams, alpha in itertools.product(beams, alphas):
         started = time.perf_counter()
-        settings = {"num_beams": num_beams, "length_penalty": alpha}
-        texts = translate_corpus(model, tokenizer, test_set.sources, args.tokens_per_batch, **settings)
-        found.searches.append({**settings, "seconds": time.perf_counter() - started})
-        # One line each, whatever they hold, so that the file that is written scores the same.
-        found.translations.append([" ".join(text.splitlines()) for text in texts])
+        search = {"num_beams": num_beams, "length_penalty": alpha}
+        texts = translate_corpus(model, tokenizer, test_set.sources, args.tokens_per_batch, **search)
+        seconds = time.perf_counter() - started
+        # One line each, whatever they contain, so that the file that is written scores the same.
+        lines = [" ".join(text.splitlines()) for text in texts]
+        found.searches.append(Translations(lines, num_beams, alpha, seconds))
     return found
 
 
 def reference_perplexity(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet, args: EvaluationArguments
-) -> dict[str, float]:
+) -> Perplexity:
     source, references = test_set.files
     with PartialState().main_process_first():
         corpus = load_parallel_corpus([str(source), str(references[0])], args.source_language, args.target_language)
@@ -289,101 +300,106 @@ def reference_perplexity(
 
 def score(
     systems: list[System], test_set: TestSet, args: EvaluationArguments
-) -> tuple[dict[str, Any], dict[str, list[str]]]:
+) -> tuple[ScoreRecord, dict[str, list[str]]]:
     """All there is to report, and the best translations of each system."""
-    results: dict[str, Any] = {
-        "run": describe_run(),
-        "test_set": {
-            "name": test_set.name,
-            "lines": len(test_set.references),
-            "newstest2014": test_set.variant,
-            "references": len(test_set.references[0]),
-            "source_language": args.source_language,
-            "target_language": args.target_language,
-        },
-        "systems": [],
-    }
-    best: dict[str, list[str]] = {}
+    found, best = [], {}
+    sweep: list[SearchScores] | None = None
     for system in systems:
-        rows = [
-            {**search, **score_translations(translations, test_set.references, args.target_language)}
-            for search, translations in zip(system.searches, system.translations, strict=True)
-        ]
-        chosen = max(range(len(rows)), key=lambda place: rows[place]["paper_bleu"]["score"])
-        best[system.name] = system.translations[chosen]
-        entry = {"name": system.name, "perplexity": system.perplexity, **rows[chosen]}
+        rows = [score_search(search, test_set, args.target_language) for search in system.searches]
+        chosen = max(range(len(rows)), key=lambda place: rows[place].paper_bleu.score)
+        best[system.name] = system.searches[chosen].lines
+        groups = None
         if test_set.sources is not None:
             groups = bleu_by_source_length(test_set.sources, best[system.name], test_set.references)
-            entry["by_source_length"] = groups
-        results["systems"].append(entry)
+        facts = {**vars(rows[chosen]), "by_source_length": groups}
+        found.append(SystemScores(name=system.name, perplexity=system.perplexity, **facts))
         if len(rows) > 1:
-            results["sweep"] = rows
+            sweep = rows
+    comparison = None
     if len(systems) == 2:
-        first, second = best.values()
-        results["paired_bootstrap"] = paired_bootstrap(first, second, test_set.references)
-    return results, best
+        baseline, other = best.values()
+        comparison = paired_bootstrap(baseline, other, test_set.references)
+    record = ScoreRecord(
+        run=describe_run(),
+        test_set=TestSetFacts(
+            name=test_set.name,
+            lines=len(test_set.references),
+            newstest2014=test_set.variant,
+            references=len(test_set.references[0]),
+            source_language=args.source_language,
+            target_language=args.target_language,
+        ),
+        systems=found,
+        sweep=sweep,
+        paired_bootstrap=comparison,
+    )
+    return record, best
 
 
-def write(directory: Path, results: dict[str, Any], translations: dict[str, list[str]]) -> None:
-    for system, name in zip(results["systems"], ("translations.txt", "translations.compare.txt"), strict=False):
-        if system["perplexity"] is not None:
-            text = "".join(line + "\n" for line in translations[system["name"]])
+def score_search(search: Translations, test_set: TestSet, language: str) -> SearchScores:
+    scores = score_translations(search.lines, test_set.references, language)
+    return SearchScores(
+        **vars(scores), num_beams=search.num_beams, length_penalty=search.length_penalty, seconds=search.seconds
+    )
+
+
+def write(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
+    for system, name in zip(record.systems, ("translations.txt", "translations.compare.txt"), strict=False):
+        if system.perplexity is not None:
+            text = "".join(line + "\n" for line in translations[system.name])
             (directory / name).write_text(text, encoding="utf-8")
-    groups = {
-        system["name"]: system["by_source_length"] for system in results["systems"] if "by_source_length" in system
-    }
+    groups = {system.name: system.by_source_length for system in record.systems if system.by_source_length}
     if groups:
         plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
-    if "sweep" in results:
-        plot_sweep(results["sweep"], directory / "sweep.png")
-    text = json.dumps(results, indent=2, ensure_ascii=False)
-    (directory / "results.json").write_text(text + "\n", encoding="utf-8")
+    if record.sweep:
+        plot_sweep(record.sweep, directory / "sweep.png")
+    record.save(directory / "results.json")
 
 
-def show(results: dict[str, Any]) -> None:
+def show(record: ScoreRecord) -> None:
     console = PlainConsole()
     table = Table("system", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
-    for system in results["systems"]:
-        scores = [f"{system[name]['score']:.2f}" for name in ("sacrebleu", "paper_bleu", "chrf")]
-        ppl = system["perplexity"]
-        table.add_row(system["name"], *scores, "" if ppl is None else f"{ppl['perplexity']:.3f}")
+    for system in record.systems:
+        ppl = "" if system.perplexity is None else f"{system.perplexity.perplexity:.3f}"
+        table.add_row(system.name, *shown_scores(system), ppl)
     console.print(table)
-    for name in ("sacrebleu", "paper_bleu", "chrf"):
-        console.print(f"{name}: {results['systems'][0][name]['signature']}", soft_wrap=True)
-    if "sweep" in results:
-        show_sweep(console, results)
-    if "paired_bootstrap" in results:
-        show_comparison(console, results["paired_bootstrap"])
+    first = record.systems[0]
+    for name, score in (("sacrebleu", first.sacrebleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
+        console.print(f"{name}: {score.signature}", soft_wrap=True)
+    if record.sweep:
+        show_sweep(console, record)
+    if record.paired_bootstrap:
+        show_comparison(console, record.paired_bootstrap)
 
 
-def show_sweep(console: PlainConsole, results: dict[str, Any]) -> None:
+def shown_scores(scores: SearchScores) -> list[str]:
+    return [f"{each.score:.2f}" for each in (scores.sacrebleu, scores.paper_bleu, scores.chrf)]
+
+
+def show_sweep(console: PlainConsole, record: ScoreRecord) -> None:
     table = Table("beams", "alpha", "sacreBLEU", "BLEU as in the paper", "chrF2", "length", "seconds", title="Search")
-    best = results["systems"][0]
-    for row in results["sweep"]:
-        scores = [f"{row[name]['score']:.2f}" for name in ("sacrebleu", "paper_bleu", "chrf")]
-        length = row["paper_bleu"]["hypothesis_length"] / row["paper_bleu"]["reference_length"]
-        settings = ("num_beams", "length_penalty")
+    best = record.systems[0]
+    for row in record.sweep:
+        is_best = (row.num_beams, row.length_penalty) == (best.num_beams, best.length_penalty)
         table.add_row(
-            str(row["num_beams"]),
-            f"{row['length_penalty']:g}",
-            *scores,
-            f"{length:.3f}",
-            f"{row['seconds']:.1f}",
-            style="bold" if all(row[name] == best[name] for name in settings) else None,
+            str(row.num_beams),
+            f"{row.length_penalty:g}",
+            *shown_scores(row),
+            f"{row.paper_bleu.relative_length:.3f}",
+            f"{row.seconds:.1f}",
+            style="bold" if is_best else None,
         )
     console.print(table)
-    if results["test_set"]["newstest2014"]:
-        console.print("Settings are chosen on a development set, as the paper did (6.1): newstest2013, here wmt13.")
+    if record.test_set.newstest2014:
+        console.print("Choose settings on a development set, as the paper did (6.1): newstest2013, here wmt13.")
 
 
-def show_comparison(console: PlainConsole, comparison: dict[str, Any]) -> None:
+def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:
     table = Table("", "first system", "second system", "p-value", title="Paired bootstrap")
     for name, found in comparison.items():
-        scores = [
-            f"{found[side]['score']:.2f} ({found[side]['mean']:.2f} ± {found[side]['confidence']:.2f})"
-            for side in ("baseline", "system")
-        ]
-        table.add_row(name, *scores, f"{found['p_value']:.4f}")
+        sides = (found.baseline, found.system)
+        scores = [f"{side.score:.2f} ({side.mean:.2f} ± {side.confidence:.2f})" for side in sides]
+        table.add_row(name, *scores, f"{found.p_value:.4f}")
     console.print(table)
 
 

@@ -16,22 +16,21 @@ The output directory then holds the averaged model, its tokenizer, its model car
 `translations.test.txt`, and pictures of the learning curve and of BLEU by source length.
 """
 
-import json
 import os
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import PartialState
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from rich.table import Table
-from transformers import ProgressCallback, TrainerCallback, set_seed
+from transformers import ProgressCallback, TrainerCallback, TrainerState, set_seed
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
+from transformers.trainer import TRAINER_STATE_NAME
 
 from vaswani_transformer import (
     CheckpointAveraging,
@@ -51,19 +50,31 @@ from vaswani_transformer.data import (
     prepare_corpus,
     sentences,
 )
-from vaswani_transformer.evaluation import Bleu, bleu_by_source_length, perplexity, translate_corpus
+from vaswani_transformer.evaluation import bleu_by_source_length, perplexity, sacrebleu_score, translate_corpus
 from vaswani_transformer.experiments import (
+    RunRecord,
+    TrainingCost,
     plot_bleu_by_source_length,
     plot_learning_curve,
     sustained_rate,
     training_cost,
 )
-from vaswani_transformer.files import atomic_write, read_json, require_directory
+from vaswani_transformer.experiments.records import (
+    Example,
+    RunData,
+    RunModel,
+    RunSettings,
+    RunTraining,
+    SplitScores,
+)
+from vaswani_transformer.experiments.typed_json import from_json
+from vaswani_transformer.files import require_directory
 from vaswani_transformer.hub import describe_run, prepare_repository, published, push_run, write_model_card
 from vaswani_transformer.training import (
     Interruption,
     TimeLimit,
     TrainingProgress,
+    TrainingTotals,
     Watchdog,
     WatchedSteps,
     faults_in_one_line,
@@ -71,6 +82,7 @@ from vaswani_transformer.training import (
     keep_freed_memory,
     leave_process_group,
 )
+from vaswani_transformer.training.interruption import lacks_evaluation
 from vaswani_transformer.training.run_directory import check_data, describe_settings, open_run
 
 
@@ -209,18 +221,6 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
 MODEL_SETTINGS = [each.name for each in fields(ModelArguments) if each.name != "variant"]
 # Those that transformers does not count among the available ones even where they are.
 UNLISTED_TRACKERS = ("azure_ml", "flyte")
-REPORTED_SETTINGS = (
-    "source_tokens",
-    "target_tokens",
-    "warmup_steps",
-    "learning_rate_factor",
-    "average_last",
-    "save_minutes",
-    "max_minutes",
-    "seed",
-    "bf16",
-    "fp16",
-)
 
 
 def main() -> None:
@@ -275,22 +275,14 @@ def run(
     except (ValueError, OSError, StrictDataclassError) as error:
         watchdog.exit(one_line(error))
 
-    results: dict[str, Any] = {
-        "run": {**describe_run(), "repository": args.hub_model_id if args.push_to_hub else None},
-        "data": {
-            **{name: published(value) for name, value in vars(data_args).items()},
-            "datasets": hub_datasets(data_args),
-            "cleaning": data.cleaning,
-        },
-        "model": {"parameters": trainer.model.num_parameters(), **hyperparameters(config)},
-        "settings": {name: getattr(args, name) for name in REPORTED_SETTINGS},
-    }
+    run_facts, model_facts = describe_run(args.hub_model_id if args.push_to_hub else None), describe_model(trainer)
     show_plan(trainer, data.cleaning)
-    results["training"] = train(trainer, averaging, checkpoint)
+    training = train(trainer, averaging, checkpoint)
     config.use_cache = True  # the trainer has switched it off, but whoever loads the model wants it
     trainer.save_model(_internal_call=True)  # else it is pushed, before it is scored
     PartialState().wait_for_everyone()
 
+    scores: dict[str, SplitScores] = {}
     translations: dict[str, list[str]] = {}
     models: dict[str, str | Path] = {"validation": args.output_dir, "test": args.output_dir}
     if averaging.averaged:
@@ -298,13 +290,20 @@ def run(
     for name, directory in models.items():
         split = name.split("_")[0]
         if split in data.text:
-            results[name], translations[name] = score(directory, data, split, data_args)
-    if "test" in data.text:
-        results["examples"] = choose_examples(data.text["test"], translations["test"], data_args)
+            scores[name], translations[name] = score(directory, data, split, data_args)
     if trainer.is_world_process_zero():
-        write_results(Path(args.output_dir), results, translations, trainer.state.log_history)
+        record = RunRecord(
+            run=run_facts,
+            data=describe_data(data_args, data.cleaning),
+            model=model_facts,
+            settings=RunSettings(**{each.name: getattr(args, each.name) for each in fields(RunSettings)}),
+            training=training,
+            examples=choose_examples(data.text["test"], translations["test"], data_args) if "test" in scores else None,
+            **scores,
+        )
+        write_results(Path(args.output_dir), record, translations, trainer.state.log_history)
         with suppress(OSError):  # of a standard output that is full or closed; the files have it all
-            show_results(results)
+            show_results(record)
     if args.push_to_hub and trainer.is_world_process_zero():
         try:
             push_run(args.hub_model_id, args.output_dir, args.hub_revision)
@@ -337,9 +336,9 @@ def require_more_steps(args: RecipeTrainingArguments, checkpoint: Path | None) -
 
 
 def scored_steps(directory: Path) -> int:
-    """Steps of the training whose results lie in a directory; 0 if there are none."""
-    results = read_json(directory / "all_results.json")
-    return results["training"]["steps"] if results else 0
+    """Steps of the training whose results a directory holds; 0 if there are none."""
+    path = directory / "all_results.json"
+    return RunRecord.load(path).training.steps if path.exists() else 0
 
 
 def load_data(data_args: DataArguments, output_dir: Path, checkpoint: Path | None) -> TrainingData:
@@ -364,9 +363,16 @@ def configure_model(model_args: ModelArguments) -> VaswaniConfig:
     return VaswaniConfig.from_variant(overrides.pop("variant"), **overrides)
 
 
-def hyperparameters(config: VaswaniConfig) -> dict[str, Any]:
-    """The configuration without the addresses of its code."""
-    return {name: value for name, value in config.to_dict().items() if name not in ("auto_map", "custom_pipelines")}
+def describe_data(data_args: DataArguments, cleaning: dict[str, int]) -> RunData:
+    options = {name: published(value) for name, value in vars(data_args).items()}
+    return from_json(RunData, {**options, "datasets": hub_datasets(data_args), "cleaning": cleaning})
+
+
+def describe_model(trainer: VaswaniTrainer) -> RunModel:
+    """The size and the configuration of the model, without the addresses of its code."""
+    config = trainer.model.config.to_dict()
+    settings = {name: value for name, value in config.items() if name not in ("auto_map", "custom_pipelines")}
+    return from_json(RunModel, {"parameters": trainer.model.num_parameters(), **settings})
 
 
 def fit_to_data(config: VaswaniConfig, data: TrainingData) -> None:
@@ -405,100 +411,121 @@ def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
     )
 
 
-def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: Path | None) -> dict[str, Any]:
+def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: Path | None) -> RunTraining:
     """Train, leave the average in the trainer's model, and return what there is to report."""
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(TrainingProgress())
     if trainer.args.use_cpu:
         keep_freed_memory()
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    return {
-        "seconds": trainer.totals.seconds,
-        "cost": cost(trainer),
-        "steps": trainer.state.global_step,
-        "epochs": trainer.state.epoch,
-        "target_tokens": trainer.total_target_tokens,
-        "padding_share": trainer.batch_sampler.padding_share,
-        "processes": trainer.args.world_size,
-        "averaged": [directory.name for directory in averaging.averaged],
-        "resumed_from": None if checkpoint is None else checkpoint.name,
-    }
+    if not finish(trainer, checkpoint):
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    return RunTraining(
+        seconds=trainer.totals.seconds,
+        cost=cost(trainer),
+        steps=trainer.state.global_step,
+        epochs=trainer.state.epoch,
+        target_tokens=trainer.total_target_tokens,
+        padding_share=trainer.batch_sampler.padding_share,
+        processes=trainer.args.world_size,
+        averaged=[directory.name for directory in averaging.averaged],
+        resumed_from=None if checkpoint is None else checkpoint.name,
+    )
 
 
-def cost(trainer: VaswaniTrainer) -> dict[str, Any]:
-    """What was computed, counted and by the accounting of Table 2. All processes measure at once, since they share what
-    the machine can do."""
+def finish(trainer: VaswaniTrainer, checkpoint: Path | None) -> bool:
+    """End a training whose checkpoint is of its last step as `train` would have, which itself would train on."""
+    if checkpoint is None:
+        return False
+    state, args = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)), trainer.args
+    seconds = TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
+    out_of_time = args.max_minutes is not None and seconds >= 60 * args.max_minutes
+    if not (0 < args.max_steps <= state.global_step or out_of_time):
+        return False
+    state.is_local_process_zero, state.is_world_process_zero = (
+        trainer.is_local_process_zero(),
+        trainer.is_world_process_zero(),
+    )
+    trainer.state = state
+    trainer.callback_handler.on_train_begin(args, state, trainer.control)
+    if lacks_evaluation(args, state):
+        trainer._load_from_checkpoint(str(checkpoint))
+        trainer.evaluate()
+    trainer.callback_handler.on_train_end(args, state, trainer.control)
+    return True
+
+
+def cost(trainer: VaswaniTrainer) -> TrainingCost:
+    """What this run computed, by the accounting of Table 2 and counted. Collective: all processes measure at once,
+    since they share what the machine can do."""
     dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
     rate = sustained_rate(trainer.args.device, dtype)
     # Device-seconds of one device, since a resumed training may have had more devices before, or fewer.
     counted = trainer.state.total_flos - trainer.totals.operations_before
-    found = training_cost(trainer.totals.device_seconds, 1, rate, counted)
-    return {**found, "dtype": str(dtype).removeprefix("torch.")}
+    return training_cost(trainer.totals.device_seconds, 1, rate, counted, str(dtype).removeprefix("torch."))
 
 
 def score(
     directory: str | Path, data: TrainingData, split: str, data_args: DataArguments
-) -> tuple[dict[str, Any], list[str]]:
-    """Load a saved model, translate a corpus with it, and score the translations and the model."""
+) -> tuple[SplitScores | None, list[str]]:
+    """Load a saved model, translate a corpus with it, and score both, which the main process returns. Collective."""
     model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
     model.to(PartialState().device)
     corpus, tokenizer = data.text[split], data.tokenizer
     source = list(sentences(corpus, [data_args.source_language]))
     references = list(sentences(corpus, [data_args.target_language]))
     translations = translate_corpus(model, tokenizer, source)
-    scores: dict[str, Any] = {"sentences": len(source), "perplexity": perplexity(model, tokenizer, data.encoded[split])}
-    if PartialState().is_main_process:
-        scores["bleu"] = Bleu().compute(predictions=translations, references=references)
-        scores["by_source_length"] = bleu_by_source_length(source, translations, [[text] for text in references])
+    reference_perplexity = perplexity(model, tokenizer, data.encoded[split])
+    if not PartialState().is_main_process:
+        return None, translations
+    scores = SplitScores(
+        sentences=len(source),
+        perplexity=reference_perplexity,
+        bleu=sacrebleu_score(translations, references),
+        by_source_length=bleu_by_source_length(source, translations, [[text] for text in references]),
+    )
     return scores, translations
 
 
-def choose_examples(corpus: Dataset, translations: list[str], data_args: DataArguments) -> list[dict[str, str]]:
+def choose_examples(corpus: Dataset, translations: list[str], data_args: DataArguments) -> list[Example]:
     """Five sentences from all over the test set."""
     indices = [len(corpus) * tenth // 10 for tenth in (1, 3, 5, 7, 9)]
     pairs = [corpus[index]["translation"] for index in indices]
     return [
-        {
-            "source": pair[data_args.source_language],
-            "translation": translations[index],
-            "reference": pair[data_args.target_language],
-        }
+        Example(pair[data_args.source_language], translations[index], pair[data_args.target_language])
         for index, pair in zip(indices, pairs, strict=True)
     ]
 
 
 def write_results(
-    directory: Path, results: dict[str, Any], translations: dict[str, list[str]], log_history: list[dict[str, Any]]
+    directory: Path, record: RunRecord, translations: dict[str, list[str]], log_history: list[dict[str, float]]
 ) -> None:
     for split, lines in translations.items():
         text = "".join(line.replace("\n", " ") + "\n" for line in lines)  # one a line, whatever a sentence holds
         (directory / f"translations.{split}.txt").write_text(text, encoding="utf-8")
     plot_learning_curve(log_history, directory / "learning_curve.png")
-    tested = {"averaged": "test", "last checkpoint": "test_last_checkpoint"}
-    groups = {name: results[entry]["by_source_length"] for name, entry in tested.items() if entry in results}
+    tested = {"averaged": record.test, "last checkpoint": record.test_last_checkpoint}
+    groups = {name: scores.by_source_length for name, scores in tested.items() if scores is not None}
     if groups:
         plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
-    write_model_card(directory / "README.md", results)
-    # Last, since it is what tells a finished run from one that is to be gone on with.
-    atomic_write(directory / "all_results.json", json.dumps(results, indent=2, ensure_ascii=False, default=str) + "\n")
+    write_model_card(directory / "README.md", record)
+    record.save(directory / "all_results.json")  # last, since it marks the run as finished
 
 
-def show_results(results: dict[str, Any]) -> None:
+def show_results(record: RunRecord) -> None:
     console = PlainConsole()
     table = Table("set, model", "sentences", "sacreBLEU", "perplexity", title="Scores")
-    for split, model in (("validation", "averaged"), ("test", "averaged"), ("test_last_checkpoint", "last checkpoint")):
-        if split in results:
-            scores = results[split]
-            bleu, ppl = scores["bleu"]["score"], scores["perplexity"]["perplexity"]
-            table.add_row(f"{split.split('_')[0]}, {model}", str(scores["sentences"]), f"{bleu:.2f}", f"{ppl:.3f}")
+    models = {"test_last_checkpoint": "test, last checkpoint"}
+    for split, scores in record.scores.items():
+        bleu, ppl = f"{scores.bleu.score:.2f}", f"{scores.perplexity.perplexity:.3f}"
+        table.add_row(models.get(split, f"{split}, averaged"), str(scores.sentences), bleu, ppl)
     if table.row_count:
         console.print(table)
-    if "test" in results:
-        console.print("signature:", results["test"]["bleu"]["signature"])
+    if record.test:
+        console.print("signature:", record.test.bleu.signature)
         examples = Table("source", "translation", "reference", title="Five sentences of the test set")
-        for example in results["examples"]:
-            examples.add_row(example["source"], example["translation"], example["reference"])
+        for example in record.examples:
+            examples.add_row(example.source, example.translation, example.reference)
         console.print(examples)
 
 

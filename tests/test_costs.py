@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.experiments import costs, sustained_rate, training_cost
+from vaswani_transformer.experiments.costs import paper_cost
 from vaswani_transformer.training.flops import training_flops
 
 
@@ -67,7 +68,7 @@ def test_rate_is_operations_a_second(clock, rate, dtype):
     assert sustained_rate("cpu", dtype) == pytest.approx(rate, rel=1e-9)
 
 
-def test_rate_is_that_of_the_quickest_product(clock):
+def test_rate_is_that_of_the_fastest_product(clock):
     # What delays one reading of the clock after another: the second product of those that count is not interrupted.
     clock(1e11, [9.0, 9.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.0, 0.0, 0.1, 0.1, 0.1])
     assert sustained_rate(torch.device("cpu")) == pytest.approx(1e11, rel=1e-9)
@@ -76,6 +77,24 @@ def test_rate_is_that_of_the_quickest_product(clock):
 @pytest.mark.parametrize(("days", "table_2"), [(0.5, "3.3e+18"), (3.5, "2.3e+19")], ids=["base", "big"])
 def test_cost_by_the_papers_accounting_is_that_of_table_2(days, table_2):
     cost = training_cost(days * 86400, devices=8, rate=9.5e12, counted=1e18)  # P100s, footnote 5
-    assert f"{cost['by_the_papers_accounting']:.1e}" == table_2
-    assert cost["utilisation"] * cost["by_the_papers_accounting"] == pytest.approx(cost["counted"])
-    assert (cost["rate"], cost["counted"]) == (9.5e12, 1e18)
+    assert f"{cost.by_the_papers_accounting:.1e}" == table_2
+    assert cost.utilisation * cost.by_the_papers_accounting == pytest.approx(cost.counted)
+    assert (cost.rate, cost.counted) == (9.5e12, 1e18)
+
+
+@pytest.mark.parametrize(("name", "printed"), [("base", "3.3e+18"), ("big", "2.3e+19")])
+def test_time_devices_and_rate_make_what_table_2_prints(name, printed):
+    cost = paper_cost(name, VaswaniConfig.from_variant(name))
+    assert f"{cost.by_the_papers_accounting:.1e}" == printed
+    assert cost.by_the_papers_accounting == pytest.approx(cost.seconds * cost.devices * cost.rate)
+
+
+@pytest.mark.parametrize("name", ["base", "big"])
+def test_count_is_about_six_operations_a_parameter_and_token(name):
+    with torch.device("meta"):
+        model = VaswaniForConditionalGeneration(VaswaniConfig.from_variant(name))
+    parameters = sum(parameter.numel() for parameter in model.parameters())  # those of the softmax, too, multiply
+    tokens = 25_000 * {"base": 100_000, "big": 300_000}[name]
+    cost = paper_cost(name, model.config)
+    assert cost.counted == pytest.approx(6 * parameters * tokens, rel=0.03)
+    assert cost.utilisation == cost.counted / cost.by_the_papers_accounting

@@ -12,23 +12,13 @@ from urllib.error import URLError
 
 import pytest
 from helpers import REPOSITORY, recipe_module, run_python, run_ranks, start_ranks
-from matplotlib.axes import Axes
 from sacrebleu.dataset import DATASETS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation import (
-    bleu_by_source_length,
-    newstest2014_variant,
-    paired_bootstrap,
-    paper_bleu,
-    perplexity,
-    sacrebleu_files,
-    score_translations,
-    translate_corpus,
-)
-from vaswani_transformer.experiments import plot_bleu_by_source_length, plot_sweep
+from vaswani_transformer.evaluation import Scores, paper_bleu, perplexity, score_translations, translate_corpus
+from vaswani_transformer.experiments import ScoreRecord
 
 
 RECIPE = REPOSITORY / "recipes" / "score.py"
@@ -67,12 +57,16 @@ def files(tmp_path, monkeypatch) -> Path:
 def run(recipe, files, monkeypatch):
     """Run the recipe's `main` in this process; the results that it wrote."""
 
-    def run(*arguments: object) -> dict:
+    def run(*arguments: object) -> ScoreRecord:
         monkeypatch.setattr(sys, "argv", ["score.py", *map(str, arguments), "--output_dir", "out"])
         recipe.main()
-        return json.loads((files / "out" / "results.json").read_text(encoding="utf-8"))
+        return ScoreRecord.load(files / "out" / "results.json")
 
     return run
+
+
+def only_scores(found: Scores) -> Scores:
+    return Scores(sacrebleu=found.sacrebleu, paper_bleu=found.paper_bleu, chrf=found.chrf)
 
 
 def sacrebleu_command(*arguments: str) -> str:
@@ -84,21 +78,21 @@ def sacrebleu_command(*arguments: str) -> str:
 def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
     results = run("--hypotheses", "better.de", "--source", "src.en", "--reference", "ref.de")
     bleu, chrf = json.loads(sacrebleu_command("ref.de", "-i", "better.de", "-w", "12"))
-    (system,) = results["systems"]
+    (system,) = results.systems
     assert 0 < bleu["score"] < 100
-    assert system["sacrebleu"]["score"] == pytest.approx(bleu["score"], abs=1e-9)
-    assert system["sacrebleu"]["signature"] == bleu["signature"]
-    assert system["chrf"]["score"] == pytest.approx(chrf["score"], abs=1e-9)
-    assert system["chrf"]["signature"] == chrf["signature"]
-    assert system["paper_bleu"]["score"] == paper_bleu(BETTER, REFERENCES, "de")
-    assert system["paper_bleu"]["score"] != pytest.approx(bleu["score"])
+    assert system.sacrebleu.score == pytest.approx(bleu["score"], abs=1e-9)
+    assert system.sacrebleu.signature == bleu["signature"]
+    assert system.chrf.score == pytest.approx(chrf["score"], abs=1e-9)
+    assert system.chrf.signature == chrf["signature"]
+    assert system.paper_bleu.score == paper_bleu(BETTER, REFERENCES, "de")
+    assert system.paper_bleu.score != pytest.approx(bleu["score"])
     shown = capsys.readouterr().out
-    for name in ("sacrebleu", "paper_bleu"):
-        assert f"{system[name]['score']:.2f}" in shown
-        assert system[name]["signature"] in shown
+    for score in (system.sacrebleu, system.paper_bleu):
+        assert f"{score.score:.2f}" in shown
+        assert score.signature in shown
     assert "src.en, ref.de: 40 lines" in shown
     assert "newstest" not in shown
-    assert sum(group["sentences"] for group in system["by_source_length"]) == len(SOURCES)
+    assert sum(group.sentences for group in system.by_source_length) == len(SOURCES)
     written = sorted(path.name for path in (files / "out").iterdir())
     assert written == ["bleu_by_source_length.png", "results.json"]
 
@@ -106,36 +100,30 @@ def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
 def test_several_references_and_no_source(run, files):
     results = run("--hypotheses", "better.de", "--reference", "ref.de", "worse.de", "--target_language", "fr")
     bleu, chrf = json.loads(sacrebleu_command("ref.de", "worse.de", "-i", "better.de", "-w", "12"))
-    (system,) = results["systems"]
-    assert system["sacrebleu"]["score"] == pytest.approx(bleu["score"], abs=1e-9)
-    assert system["sacrebleu"]["signature"] == bleu["signature"]
-    assert system["chrf"]["score"] == pytest.approx(chrf["score"], abs=1e-9)
+    (system,) = results.systems
+    assert system.sacrebleu.score == pytest.approx(bleu["score"], abs=1e-9)
+    assert system.sacrebleu.signature == bleu["signature"]
+    assert system.chrf.score == pytest.approx(chrf["score"], abs=1e-9)
     both = [list(texts) for texts in zip(REFERENCES, WORSE, strict=True)]
-    assert system["paper_bleu"]["score"] == paper_bleu(BETTER, both, "fr")
-    assert "by_source_length" not in system
+    assert system.paper_bleu.score == paper_bleu(BETTER, both, "fr")
+    assert system.by_source_length is None
     assert [path.name for path in (files / "out").iterdir()] == ["results.json"]
 
 
 def test_two_files_are_compared_as_the_command_does(run, files, capsys):
     results = run("--hypotheses", "better.de", "--compare", "worse.de", "--reference", "ref.de")
     expected = sacrebleu_command("ref.de", "-i", "better.de", "worse.de", "--paired-bs", "-f", "text", "-w", "6")
-    assert list(results["paired_bootstrap"]) == ["BLEU", "chrF2"]
+    assert list(results.paired_bootstrap) == ["BLEU", "chrF2"]
     shown = capsys.readouterr().out
-    for found in results["paired_bootstrap"].values():
-        assert 0.001 < found["p_value"] < 1
-        assert f"(p = {found['p_value']:.4f})" in expected
-        assert f"{found['p_value']:.4f}" in shown
-        assert found["signature"] in expected
-        for side in ("baseline", "system"):
-            score, mean, confidence = (f"{found[side][name]:.6f}" for name in ("score", "mean", "confidence"))
-            assert f"{score} ({mean} ± {confidence})" in expected
-    assert [system["name"] for system in results["systems"]] == ["better.de", "worse.de"]
-    assert results["systems"][1]["sacrebleu"]["score"] == results["paired_bootstrap"]["BLEU"]["system"]["score"]
-
-
-def test_no_difference_is_not_significant():
-    references = [[reference] for reference in REFERENCES]
-    assert all(found["p_value"] == 1 for found in paired_bootstrap(BETTER, BETTER, references, 20).values())
+    for found in results.paired_bootstrap.values():
+        assert 0.001 < found.p_value < 1
+        assert f"(p = {found.p_value:.4f})" in expected
+        assert f"{found.p_value:.4f}" in shown
+        assert found.signature in expected
+        for side in (found.baseline, found.system):
+            assert f"{side.score:.6f} ({side.mean:.6f} ± {side.confidence:.6f})" in expected
+    assert [system.name for system in results.systems] == ["better.de", "worse.de"]
+    assert results.systems[1].sacrebleu.score == results.paired_bootstrap["BLEU"].system.score
 
 
 @pytest.fixture
@@ -154,19 +142,19 @@ def test_a_model_is_translated_with_and_scored(run, files, lively, lively_model,
     # A file with the model's own name for a second system, so that both kinds are told apart.
     arguments = ("--source", "short.en", "--reference", "other.de", "--compare", "short.de")
     results = run("--model", lively_model, *arguments)
-    mine, theirs = results["systems"]
+    mine, theirs = results.systems
     assert (files / "out" / "translations.txt").read_text(encoding="utf-8").splitlines() == translations
     scores = score_translations(translations, [[text] for text in other], "de")
-    assert 0 < scores["sacrebleu"]["score"] < 100
-    assert {name: mine[name] for name in scores} == scores
-    assert mine["perplexity"]["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)
-    assert mine["perplexity"]["tokens"] == expected["tokens"]
-    assert (mine["num_beams"], mine["length_penalty"]) == (4, 0.6)
-    assert theirs["perplexity"] is None
-    assert theirs["sacrebleu"] == score_translations(REFERENCES[:SHORT], [[text] for text in other], "de")["sacrebleu"]
+    assert 0 < scores.sacrebleu.score < 100
+    assert only_scores(mine) == scores
+    assert mine.perplexity.perplexity == pytest.approx(expected.perplexity, rel=1e-6)
+    assert mine.perplexity.tokens == expected.tokens
+    assert (mine.num_beams, mine.length_penalty) == (4, 0.6)
+    assert theirs.perplexity is None
+    assert theirs.sacrebleu == score_translations(REFERENCES[:SHORT], [[text] for text in other], "de").sacrebleu
     assert (files / "out" / "bleu_by_source_length.png").read_bytes().startswith(b"\x89PNG")
     assert not (files / "out" / "translations.compare.txt").exists()
-    assert f"{mine['perplexity']['perplexity']:.3f}" in capsys.readouterr().out
+    assert f"{mine.perplexity.perplexity:.3f}" in capsys.readouterr().out
 
 
 def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, lively, lively_model, capsys):
@@ -181,13 +169,13 @@ def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, lively, 
     (files / "best.de").write_text("".join(line + "\n" for line in best), encoding="utf-8")
     search = ("--num_beams", 1, 2, 4, "--length_penalty", 0, 2)
     results = run("--model", lively_model, "--source", "short.en", "--reference", "best.de", *search)
-    rows = {(row["num_beams"], row["length_penalty"]): row for row in results["sweep"]}
+    rows = {(row.num_beams, row.length_penalty): row for row in results.sweep}
     assert list(rows) == list(found)
     for settings, texts in found.items():
         scores = score_translations(texts, [[text] for text in best], "de")
-        assert {name: rows[settings][name] for name in scores} == scores
-    assert results["systems"][0]["paper_bleu"]["score"] == pytest.approx(100)
-    assert results["systems"][0]["num_beams"] == 2
+        assert only_scores(rows[settings]) == scores
+    assert results.systems[0].paper_bleu.score == pytest.approx(100)
+    assert results.systems[0].num_beams == 2
     assert (files / "out" / "translations.txt").read_text(encoding="utf-8").splitlines() == best
     assert (files / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert "alpha" in capsys.readouterr().out
@@ -206,9 +194,9 @@ def place_test_set(folder: Path, monkeypatch, name: str, **lines: list[str]) -> 
 def test_a_test_set_by_its_name(run, lively_model, tmp_path, monkeypatch, capsys):
     place_test_set(tmp_path, monkeypatch, "wmt13", src=SOURCES[:SHORT], ref=REFERENCES[:SHORT])
     results = run("--model", lively_model, "--test_set", "wmt13", "--num_beams", 1)
-    assert results["test_set"]["name"] == "wmt13, en-de"
-    assert results["test_set"]["lines"] == SHORT
-    assert results["systems"][0]["num_beams"] == 1
+    assert results.test_set.name == "wmt13, en-de"
+    assert results.test_set.lines == SHORT
+    assert results.systems[0].num_beams == 1
     assert "wmt13, en-de: 8 lines" in capsys.readouterr().out
 
 
@@ -222,99 +210,21 @@ def test_a_test_set_out_of_reach(run, tmp_path, monkeypatch):
         run("--hypotheses", "better.de", "--test_set", "wmt14/full")
 
 
-@pytest.mark.parametrize(
-    ("name", "languages", "message"),
-    [
-        ("wmt14/ful", ("en", "de"), "no 'wmt14/ful', but wmt14/full"),
-        ("newstest2014", ("en", "de"), "newstest2014 wmt14/full or, filtered, wmt14"),
-        ("wmt14", ("en", "xx"), "wmt14 has no en-xx, only .*en-de"),
-    ],
-)
-def test_a_test_set_that_does_not_exist(name, languages, message):
-    with pytest.raises(ValueError, match=message):
-        sacrebleu_files(name, *languages)
-
-
-@pytest.fixture
-def newstest(shared_data):
-    def lines(pair: str, name: str) -> list[str]:
-        with gzip.open(shared_data / "newstest" / pair / name, "rt", encoding="utf-8", newline="\n") as file:
-            return [line.removesuffix("\n") for line in file]
-
-    return lines
-
-
-def test_newstest2014_is_known_by_its_lines(newstest, shared_data):
-    index = (shared_data / "newstest" / "en-de" / "newstest2014.filtered2737.idx").read_text().split()
-    for target in ("de", "fr"):
-        english, other = (newstest(f"en-{target}", f"newstest2014.{language}.gz") for language in ("en", target))
-        assert newstest2014_variant("x", english, other) == "full"
-        assert newstest2014_variant("x", other, english) == "full"
-        assert newstest2014_variant("newstest2014.en", english[:100]) == "altered"
-        development = newstest(f"en-{target}", "newstest2013.en.gz")
-        assert newstest2014_variant("x", development, development) is None
-        # Sets of as many lines there are several.
-        assert newstest2014_variant("newstest2012", [*development, "a", "b", "c"]) is None
-        if target == "de":
-            filtered = [english[int(line)] for line in index]
-            assert newstest2014_variant("x", filtered, filtered) == "filtered"
-            quoted = [line.replace('"', "''").replace(" ", "  ") for line in filtered]
-            assert newstest2014_variant("x", quoted) == "filtered"
+def newstest_lines(folder: Path, language: str) -> list[str]:
+    with gzip.open(folder / "newstest" / "en-de" / f"newstest2014.{language}.gz", "rt", encoding="utf-8") as file:
+        return [line.removesuffix("\n") for line in file]
 
 
 @pytest.mark.parametrize(("lines", "expected"), [(3003, "full"), (2737, "filtered"), (500, "neither the full 3,003")])
-def test_which_newstest2014_is_said(run, newstest, shared_data, files, lines, expected, capsys):
+def test_which_newstest2014_is_said(run, shared_data, files, lines, expected, capsys):
     index = (shared_data / "newstest" / "en-de" / "newstest2014.filtered2737.idx").read_text().split()
     for language in ("en", "de"):
-        text = newstest("en-de", f"newstest2014.{language}.gz")
+        text = newstest_lines(shared_data, language)
         text = [text[int(line)] for line in index] if lines == 2737 else text[:lines]
         (files / f"newstest2014.{language}").write_text("".join(line + "\n" for line in text), encoding="utf-8")
     results = run("--hypotheses", "newstest2014.en", "--reference", "newstest2014.de")
     assert f"newstest2014: {lines:,} lines ({expected}" in capsys.readouterr().out
-    assert results["test_set"]["newstest2014"] == expected.split()[0].replace("neither", "altered")
-
-
-def test_groups_of_lengths_are_scored_apart():
-    sources = [" ".join(["word"] * length) for length in (0, 1, 10, 11, 20, 60, 61, 200)]
-    hypotheses = [f"der kleine Hund sieht heute Satz {place}" for place in range(8)]
-    references = [[f"der kleine Hund sieht {word} Satz {place}"] for place, word in enumerate(["heute", "nie"] * 4)]
-    groups = bleu_by_source_length(sources, hypotheses, references)
-    places = {(1, 10): [0, 1, 2], (11, 20): [3, 4], (51, 60): [5], (61, None): [6, 7]}
-    assert [(group["shortest"], group["longest"]) for group in groups] == list(places)
-    for group, chosen in zip(groups, places.values(), strict=True):
-        texts = [hypotheses[place] for place in chosen]
-        expected = score_translations(texts, [references[place] for place in chosen], "de")
-        assert group["sentences"] == len(chosen)
-        assert group["sacrebleu"] == pytest.approx(expected["sacrebleu"]["score"])
-    assert len({group["sacrebleu"] for group in groups}) > 2
-
-
-def test_pictures_show_every_number(tmp_path, monkeypatch):
-    heights, grids = [], []
-    bar, imshow = Axes.bar, Axes.imshow
-    monkeypatch.setattr(Axes, "bar", lambda self, x, y, *a, **k: heights.append(y) or bar(self, x, y, *a, **k))
-    monkeypatch.setattr(Axes, "imshow", lambda self, grid, **k: grids.append(grid) or imshow(self, grid, **k))
-    rows = [{"shortest": 1, "longest": 10, "sentences": 3}, {"shortest": 61, "longest": None, "sentences": 1}]
-    groups = {
-        name: [{**row, "sacrebleu": score} for row, score in zip(rows, scores, strict=True)]
-        for name, scores in (("one", (10.0, 20.0)), ("two", (30.0, 40.0)))
-    }
-    plot_bleu_by_source_length(groups, tmp_path / "lengths.png")
-    assert heights == [[10.0, 20.0], [30.0, 40.0]]
-    sweep = [
-        {
-            "num_beams": beams,
-            "length_penalty": alpha,
-            "sacrebleu": {"score": beams + alpha},
-            "paper_bleu": {"score": -beams - alpha},
-        }
-        for beams in (4, 1)
-        for alpha in (0.6, 0.0, 1.0)
-    ]
-    plot_sweep(sweep, tmp_path / "sweep.png")
-    assert grids == [[[-1.0, -1.6, -2.0], [-4.0, -4.6, -5.0]], [[1.0, 1.6, 2.0], [4.0, 4.6, 5.0]]]
-    for name in ("lengths.png", "sweep.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert results.test_set.newstest2014 == expected.split()[0].replace("neither", "altered")
 
 
 BAD = [
@@ -362,7 +272,7 @@ def test_an_earlier_evaluation_is_replaced_only_if_asked(run, files):
     first = run(*arguments, "better.de")
     with pytest.raises(SystemExit, match=r"out holds an evaluation already.*--overwrite"):
         run(*arguments, "worse.de")
-    assert run(*arguments, "worse.de", "--overwrite")["systems"][0]["sacrebleu"] != first["systems"][0]["sacrebleu"]
+    assert run(*arguments, "worse.de", "--overwrite").systems[0].sacrebleu != first.systems[0].sacrebleu
 
 
 def test_a_directory_that_cannot_be_written_is_refused_before_any_work(run, recipe, files, monkeypatch):
@@ -384,22 +294,22 @@ def test_a_file_in_the_place_of_the_directory(run, files):
 def test_what_is_written_scores_what_is_reported(run, recipe, lively_model, files, monkeypatch):
     """Also where a translation holds what some tools take for the end of a line."""
     monkeypatch.setattr(recipe, "translate_corpus", lambda *_, **__: [text.replace(" ", "\u2028") for text in BETTER])
-    (reported,) = run("--model", lively_model, "--source", "src.en", "--reference", "ref.de")["systems"]
+    (reported,) = run("--model", lively_model, "--source", "src.en", "--reference", "ref.de").systems
     translations = (files / "out" / "translations.txt").read_text(encoding="utf-8").splitlines()
     assert translations == BETTER
     scores = score_translations(translations, [[text] for text in REFERENCES], "de")
-    assert {name: reported[name] for name in scores} == scores
+    assert only_scores(reported) == scores
 
 
 def test_two_processes_find_what_one_does(run, files, lively_model):
     arguments = ["--model", str(lively_model), "--source", "short.en", "--reference", "short.de", "--num_beams", "1"]
-    (expected,) = run(*arguments)["systems"]
+    (expected,) = run(*arguments).systems
     ranks = run_ranks([RECIPE, *arguments, "--output_dir", "two"], 2)
     assert [rank.returncode for rank in ranks] == [0, 0], "".join(rank.stderr[-3000:] for rank in ranks)
     assert [rank.stdout.count("short.en, short.de: 8 lines") for rank in ranks] == [1, 0]
-    (found,) = json.loads((files / "two" / "results.json").read_text(encoding="utf-8"))["systems"]
-    assert found["chrf"] == expected["chrf"]
-    assert found["perplexity"] == pytest.approx(expected["perplexity"], rel=1e-6)
+    (found,) = ScoreRecord.load(files / "two" / "results.json").systems
+    assert found.chrf == expected.chrf
+    assert found.perplexity.perplexity == pytest.approx(expected.perplexity.perplexity, rel=1e-6)
     for name in ("translations.txt", "bleu_by_source_length.png"):
         assert (files / "two" / name).read_bytes() == (files / "out" / name).read_bytes()
 

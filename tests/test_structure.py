@@ -28,7 +28,7 @@ ALLOWED = {
     "evaluation": {"data", "files", "model"},
     "training": {"arguments", "console", "data", "evaluation", "files"},
     "experiments": {"data", "evaluation", "files", "training"},
-    "hub": set(),
+    "hub": {"experiments"},
     "convert": {"evaluation", "files", "model"},
 }
 

@@ -35,6 +35,7 @@ from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
 from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.evaluation import Bleu
+from vaswani_transformer.experiments.typed_json import to_json
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.acceleration_vaswani import joined_projection
@@ -377,7 +378,7 @@ def main() -> None:
         model, tokenizer = saved.load(), saved.tokenizer
         sources = tokenizer(spread(lines, args.sentences)).input_ids
         results.append(compare(name, model, tokenizer, sources, args, references))
-        write(results, describe_run(), output)
+        write(results, to_json(describe_run()), output)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def as_markdown(args: Arguments, found: dict[str, list[float]]) -> str:
     return "\n\n".join(
         [
             "# The cost of elastic training",
-            f"`{run['command']}`, commit `{run['commit']}`, {run['date']}, {run['hardware']}, one process, one thread; "
+            f"`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}, one process, one thread; "
             f"{args.steps} steps of {args.tokens:,} tokens a side, {args.virtual_ranks} virtual ranks or accumulation "
             f"steps, 2 + 2 layers, d_model {args.d_model}.",
             "\n".join(lines) + "\n",

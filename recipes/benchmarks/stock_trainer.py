@@ -37,6 +37,7 @@ from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.evaluation import Bleu, translate_corpus
+from vaswani_transformer.experiments.typed_json import to_json
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.saved_model import open_model
@@ -172,7 +173,7 @@ def main() -> None:
     started = time.monotonic()
     translations = translate_corpus(model, tokenizer, source)
     results = {
-        "run": describe_run(),
+        "run": to_json(describe_run()),
         "settings": vars(args),
         "steps": steps,
         "seconds": seconds,

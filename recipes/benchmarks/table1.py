@@ -32,6 +32,7 @@ from torch.nn import functional as F
 
 from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.experiments.typed_json import to_json
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
@@ -174,7 +175,7 @@ def measure(args: Arguments) -> dict[str, Any]:
             for name, layer in layers(args, *size).items():
                 times[name][axis].append(seconds(layer, args))
     return {
-        "run": describe_run(),
+        "run": to_json(describe_run()),
         "settings": {**vars(args), "heads": HEADS, "kernel": KERNEL},
         "n": {"sizes": lengths, "d": d},
         "d": {"sizes": widths, "n": n},

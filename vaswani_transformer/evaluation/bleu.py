@@ -1,6 +1,6 @@
-"""BLEU by sacreBLEU as an `evaluate.Metric` without network: `Bleu()`, or `evaluate.load` with this file's path.
+"""BLEU by sacreBLEU as an `evaluate.Metric` that needs no network: `Bleu()`, or `evaluate.load` with this file's path.
 
-It needs nothing else of the package: a folder or a Space of the Hub that is named `bleu` and holds it is a metric too.
+The file imports nothing else of the package, so that a folder or Space of the Hub named `bleu` can hold it alone.
 """
 
 import datasets
@@ -27,13 +27,13 @@ _CITATION = """\
 }"""
 
 _DESCRIPTION = """\
-Corpus BLEU as sacreBLEU computes it: the geometric mean of the precisions of 1-grams to 4-grams, times a penalty for
-brevity, with the signature without which two scores cannot be compared."""
+Corpus BLEU as sacreBLEU computes it: the geometric mean of the precisions of 1-grams to 4-grams, times a brevity
+penalty. Scores compare only if their signatures are equal."""
 
 _INPUTS = """\
 Args:
     predictions: Translations, not tokenized.
-    references: One reference, or a list of them, for each prediction; all have the same number.
+    references: For each prediction one reference or a list of them, the same number for all.
     tokenize: Name of sacreBLEU's tokenizer, "13a" by default.
     lowercase: Whether case is ignored.
 
@@ -43,7 +43,7 @@ Returns:
 
 
 class Bleu(evaluate.Metric):
-    """Corpus BLEU as sacreBLEU computes it, with the signature that makes the number comparable."""
+    """Corpus BLEU as sacreBLEU computes it, with its signature."""
 
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
@@ -65,7 +65,7 @@ class Bleu(evaluate.Metric):
         if isinstance(references[0], str):
             references = [[reference] for reference in references]
         if len({len(alternatives) for alternatives in references}) != 1:
-            raise ValueError("references: every sentence must have the same number of them")
+            raise ValueError("references: every prediction must have the same number of them")
         metric = sacrebleu.metrics.BLEU(tokenize=tokenize, lowercase=lowercase)
         streams = [list(stream) for stream in zip(*references, strict=True)]
         result = metric.corpus_score(predictions, streams)

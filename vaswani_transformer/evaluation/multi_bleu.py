@@ -1,21 +1,19 @@
-"""The paper's BLEU (6.1): tokens of Moses, German compounds split, counted by the rules of multi-bleu.perl.
+"""The paper's BLEU (6.1): Moses tokens, German compounds split, counted by the rules of multi-bleu.perl.
 
-`MultiBleu()`, or `evaluate.load` with this file's path, is an `evaluate.Metric` without network. Like bleu.py the file
-needs nothing else of the package: a folder or a Space of the Hub that is named `multi_bleu` and holds it is a metric.
+`MultiBleu()`, or `evaluate.load` with this file's path, is an `evaluate.Metric` that needs no network. Like bleu.py the
+file imports nothing else of the package, so that a folder or Space of the Hub named `multi_bleu` can hold it alone.
 """
 
-import math
+import itertools
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import datasets
 import evaluate
 import sacremoses
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
-
-MAX_ORDER = 4
 
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 
@@ -40,26 +38,26 @@ _CITATION = """\
 }"""
 
 _DESCRIPTION = """\
-Corpus BLEU as multi-bleu.perl of Moses computes it, cased and unsmoothed: of lines of tokens; or, given a language, of
-plain text after the steps behind Table 2 of "Attention Is All You Need". Its values compare with those of papers of
-that time, which state no signature; what is reported today is sacreBLEU."""
+Corpus BLEU as multi-bleu.perl of Moses computes it, cased and unsmoothed. It scores lines of tokens; or, given a
+language, plain text, tokenized as for Table 2 of "Attention Is All You Need". Its values compare with those of papers
+of that time, which state no signature. Papers of today report sacreBLEU."""
 
 _INPUTS = """\
 Args:
-    predictions: Translations: plain text if a language is given, else tokens between single spaces.
-    references: The same of one reference, or of a list of them, for each prediction.
-    language: Code of the language, such as "de", whose rules Moses' tokenizer follows; compounds are split in "de".
+    predictions: Translations: plain text if a language is given, else tokens separated by single spaces.
+    references: For each prediction one reference or a list of them, in the same form.
+    language: Code of the language, such as "de", for the rules of Moses' tokenizer; compounds are split in "de".
 
 Returns:
     "score" from 0 to 100, "precisions" in percent, "brevity_penalty", "hypothesis_length" and "reference_length" in
-    tokens, and "signature", which says what was done."""
+    tokens, and "signature", which says how it was computed."""
 
 
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> float:
     """Corpus BLEU of lines of tokens, as multi-bleu.perl computes it.
 
-    Tokens stand between single spaces, so that a line of nothing is one empty token. Thus tensorflow/nmt counted for
-    the values that it published; the script itself splits at any white space, as `paper_bleu` does.
+    Single spaces separate tokens, so that an empty line is one empty token. tensorflow/nmt counted in this way for the
+    values that it published. The script itself splits at any white space, as `paper_bleu` does.
 
     Args:
         hypotheses: Lines of tokens.
@@ -71,41 +69,40 @@ def multi_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[S
     Raises:
         ValueError: There is nothing to score, or a hypothesis has no reference.
     """
-    return corpus_bleu(hypotheses, references, split_at_spaces)["score"]
+    return corpus_bleu(hypotheses, references, split_at_spaces).score
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str) -> float:
-    """The BLEU of Table 2, of plain text: tokenized by `paper_tokenizer`, counted as multi-bleu.perl does.
+    """The BLEU of Table 2, of plain text: tokenized by `paper_tokenizer`, counted like multi-bleu.perl.
 
     Args:
         hypotheses: Translations, not tokenized.
         references: One text, or several alternatives, for each of them.
-        language: Code of the language they are in, such as "de".
+        language: Code of the target language, such as "de".
 
     Returns:
         BLEU from 0 to 100.
 
     Raises:
-        ValueError: There is nothing to score, a hypothesis has no reference, or the language is no code.
+        ValueError: There is nothing to score, a hypothesis has no reference, or the language is not a code.
     """
-    return corpus_bleu(hypotheses, references, paper_tokenizer(language))["score"]
+    return corpus_bleu(hypotheses, references, paper_tokenizer(language)).score
 
 
 def split_at_spaces(line: str) -> list[str]:
-    """The tokens of a line that was tokenized before."""
+    """The tokens of a line that is tokenized already."""
     return line.split(" ")
 
 
 def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
-    """A function that makes tokens of plain text as the authors' script does: Moses' tokenizer.perl, with its escaping
-    of `&`, quotes and brackets, and then `split_compounds`.
+    """A function that tokenizes plain text like the authors' script: Moses' tokenizer.perl, then `split_compounds`.
 
-    That script is for German. For French none was published: there, as in every language but German, only Moses'
-    tokenizer is run, with the rules of the language. (fairseq's French BLEU is higher: its corpus was tokenized with
-    every hyphen split.) Where Moses has no abbreviations of a language, it uses the English ones.
+    Moses escapes `&`, quotes and brackets. The script is for German. In every other language only Moses' tokenizer
+    runs, since the authors published no script for French. (fairseq's French BLEU is higher: its corpus was tokenized
+    with every hyphen split.) Where Moses has no abbreviations of a language, it uses the English ones.
 
     Raises:
-        ValueError: The language is no code such as "de".
+        ValueError: The language is not a code such as "de".
     """
     if not re.fullmatch("[a-z]{2,3}", language):
         raise ValueError(f'language: must be a code such as "de", is {language!r}')
@@ -119,10 +116,10 @@ def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
 
 
 def split_compounds(text: str) -> str:
-    """Put ` ##AT##-##AT## ` for every hyphen between two characters that are no white space.
+    """Replace every hyphen between two characters that are not white space by ` ##AT##-##AT## `.
 
-    A character stands beside one such hyphen only: `a-b-c` keeps its second. And characters are bytes, as they are to a
-    Perl that is not told of UTF-8: `a-ü-c` keeps none.
+    Matches do not overlap: `a-b-c` keeps its second hyphen. Characters are bytes, as for a Perl that does not decode
+    UTF-8: `a-ü-c` keeps no hyphen.
     """
     return _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text.encode()).decode()
 
@@ -131,65 +128,33 @@ def corpus_bleu(
     hypotheses: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
     tokenize: Callable[[str], list[str]],
-) -> dict[str, Any]:
-    """BLEU by the rules of multi-bleu.perl.
+) -> BLEUScore:
+    """BLEU by the rules of multi-bleu.perl, which are sacreBLEU's without its tokenizer and smoothing.
 
-    An n-gram is expected as often as that reference has it that has it most often. For the brevity penalty, of several
-    references the one nearest in length counts, and of two as near the shorter. If no n-gram of some order is found,
-    the score is 0.
-
-    Returns:
-        "score" from 0 to 100, "precisions" in percent, "brevity_penalty", "hypothesis_length" and "reference_length" in
-        tokens.
+    Matches are clipped by the maximum reference count. Of several references the one closest in length counts for the
+    brevity penalty, of two as close the shorter. If no n-gram of some order matches, the score is 0.
 
     Raises:
         ValueError: There is nothing to score, or a hypothesis has no reference.
     """
-    correct, total = Counter[int](), Counter[int]()  # by order
-    reference_length = 0
-    for line, alternatives in zip(hypotheses, _alternatives(hypotheses, references), strict=True):
-        hypothesis = tokenize(line)
-        tokenized = [tokenize(alternative) for alternative in alternatives]
-        expected: Counter[tuple[str, ...]] = Counter()
-        for reference in tokenized:
-            expected |= _ngrams(reference)
-        for ngram, count in _ngrams(hypothesis).items():
-            total[len(ngram)] += count
-            correct[len(ngram)] += min(count, expected[ngram])
-        reference_length += _nearest(len(hypothesis), [len(reference) for reference in tokenized])
-    precisions = [correct[order] / max(total[order], 1) for order in range(1, MAX_ORDER + 1)]
-    brevity_penalty = _brevity_penalty(total[1], reference_length)
-    mean_log = sum(map(math.log, precisions)) / MAX_ORDER if all(precisions) else -math.inf
-    return {
-        "score": 100 * brevity_penalty * math.exp(mean_log),
-        "precisions": [100 * precision for precision in precisions],
-        "brevity_penalty": brevity_penalty,
-        "hypothesis_length": total[1],
-        "reference_length": reference_length,
-    }
+    numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
 
+    def spell(line: str) -> str:
+        """Tokens as numbers, since sacreBLEU splits at any white space, and a token may contain some or be empty."""
+        return " ".join(str(numbers[token]) for token in tokenize(line))
 
-def _ngrams(tokens: Sequence[str]) -> Counter[tuple[str, ...]]:
-    orders = range(1, MAX_ORDER + 1)
-    return Counter(tuple(tokens[i : i + order]) for order in orders for i in range(len(tokens) - order + 1))
-
-
-def _nearest(length: int, candidates: Sequence[int]) -> int:
-    return min(candidates, key=lambda candidate: (abs(candidate - length), candidate))
-
-
-def _brevity_penalty(hypothesis_length: int, reference_length: int) -> float:
-    if hypothesis_length >= reference_length:
-        return 1.0
-    return math.exp(1 - reference_length / hypothesis_length) if hypothesis_length else 0.0
+    spelled = [[spell(text) for text in texts] for texts in _alternatives(hypotheses, references)]
+    streams = list(itertools.zip_longest(*spelled))  # None where a hypothesis has fewer references than another
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    return metric.corpus_score([spell(line) for line in hypotheses], streams)
 
 
 def _alternatives(
     hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]
 ) -> list[Sequence[str]]:
-    """For each hypothesis its references, if there are any."""
+    """The references of each hypothesis, as a list for each."""
     if len(hypotheses) != len(references):
-        raise ValueError(f"references: there are {len(references)} of them for {len(hypotheses)} hypotheses")
+        raise ValueError(f"references: there are {len(references)} for {len(hypotheses)} hypotheses")
     if not hypotheses:
         raise ValueError("hypotheses: there is nothing to score")
     alternatives = [[reference] if isinstance(reference, str) else reference for reference in references]
@@ -199,7 +164,7 @@ def _alternatives(
 
 
 class MultiBleu(evaluate.Metric):
-    """`multi_bleu` or, given a language, `paper_bleu`, with what they are made of."""
+    """`multi_bleu` or, given a language, `paper_bleu`, with precisions, lengths and a signature."""
 
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
@@ -219,10 +184,17 @@ class MultiBleu(evaluate.Metric):
 
     def _compute(self, predictions, references, language=None):
         tokenize = split_at_spaces if language is None else paper_tokenizer(language)
-        scores = corpus_bleu(predictions, references, tokenize)
+        result = corpus_bleu(predictions, references, tokenize)
         counts = {len(alternatives) for alternatives in _alternatives(predictions, references)}
         number = counts.pop() if len(counts) == 1 else "var"
-        return {**scores, "signature": f"nrefs:{number}|case:mixed|{_steps(language)}|smooth:none"}
+        return {
+            "score": result.score,
+            "precisions": result.precisions,
+            "brevity_penalty": result.bp,
+            "hypothesis_length": result.sys_len,
+            "reference_length": result.ref_len,
+            "signature": f"nrefs:{number}|case:mixed|{_steps(language)}|smooth:none",
+        }
 
 
 def _steps(language: str | None) -> str:

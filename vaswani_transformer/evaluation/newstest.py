@@ -1,4 +1,4 @@
-"""Test sets of WMT: their files by sacreBLEU's names, and which newstest2014 it is that one has."""
+"""WMT test sets: their files by sacreBLEU's names, and the variants of newstest2014."""
 
 import difflib
 import re
@@ -12,20 +12,20 @@ from sacrebleu.utils import SACREBLEU_DIR
 
 _VARIANTS = {3003: "full", 2737: "filtered"}
 
-# Of English sentences that both variants have, in every pair of languages.
+# Digests of English sentences that both variants contain, in every pair of languages.
 _DIGESTS = {"68fc434da998ebde", "ea0eb6db2d703810", "9b4732563cb28881"}
 
 
 def sacrebleu_files(test_set: str, source_language: str, target_language: str) -> tuple[Path, list[Path]]:
-    """The file of sources and the files of references of a test set, which is downloaded unless it is there.
+    """The source file and the reference files of a test set, downloaded unless sacreBLEU's cache holds them.
 
     Args:
-        test_set: sacreBLEU's name of it, such as "wmt14/full".
+        test_set: Its name in sacreBLEU, such as "wmt14/full".
         source_language: Code of the language to translate from.
         target_language: Code of the language to translate into.
 
     Raises:
-        ValueError: There is no such test set, or none of these languages.
+        ValueError: There is no such test set, or not in these languages.
         ConnectionError: It cannot be downloaded.
     """
     pair = f"{source_language}-{target_language}"
@@ -51,12 +51,14 @@ def sacrebleu_files(test_set: str, source_language: str, target_language: str) -
 
 
 def newstest2014_variant(name: str, *sides: Sequence[str]) -> str | None:
-    """Which newstest2014 a test set is, for their BLEUs do not compare: "full", of 3,003 lines, "filtered", of 2,737,
-    or "altered", of any other number; None if it is another set.
+    """The variant of newstest2014 that a test set is; the BLEUs of different variants do not compare.
 
     Args:
-        name: What the set or its file is called; one with "newstest2014" in it is taken at its word.
-        sides: The lines of its source, and of its reference. Those of the English side tell it too.
+        name: Name of the set or of its file. If it contains "newstest2014", the set is taken for that.
+        sides: The lines of its source and of its reference; English lines identify the set under any name.
+
+    Returns:
+        "full" (3,003 lines), "filtered" (2,737), "altered" (any other number); None if it is another set.
     """
     named = "newstest2014" in name
     if not (named or any({_digest(line) for line in side} >= _DIGESTS for side in sides)):
@@ -65,5 +67,5 @@ def newstest2014_variant(name: str, *sides: Sequence[str]) -> str | None:
 
 
 def _digest(line: str) -> str:
-    """One that forgives other quotes, spaces and tokens."""
+    """A digest of the letters and digits alone, the same for other quotes, spaces and tokenization."""
     return sha256("".join(re.findall(r"\w", line.lower())).encode()).hexdigest()[:16]

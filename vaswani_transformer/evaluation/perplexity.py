@@ -1,6 +1,7 @@
 """Perplexity per sub-word, the PPL column of Table 3."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from accelerate import PartialState
@@ -13,22 +14,28 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedToke
 from ..data.batching import plan_batches
 
 
+@dataclass(frozen=True)
+class Perplexity:
+    """Perplexity per sub-word, its logarithm, and the number of target sub-words."""
+
+    perplexity: float
+    nats_per_token: float
+    tokens: int
+
+
 @torch.no_grad()
 def perplexity(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, encoded: Dataset, tokens_per_batch: int = 8192
-) -> dict[str, float]:
-    """Perplexity of the targets given the sources, EOS predicted like any sub-word.
+) -> Perplexity:
+    """Compute the perplexity of the targets given the sources; EOS is predicted like any sub-word.
 
-    Every pair counts once, on however many processes the work is spread.
+    Collective: the processes share the work, each pair counts once, and all get the same result.
 
     Args:
         model: The model, on the device to use.
-        tokenizer: It pads.
+        tokenizer: Its tokenizer, for padding.
         encoded: The result of `encode_corpus`.
-        tokens_per_batch: Tokens of a batch a side, padding included.
-
-    Returns:
-        "perplexity", "nats_per_token", and "tokens", the number of target sub-words.
+        tokens_per_batch: Most source and most target tokens of a batch, padding included.
     """
     model.eval()
     state = PartialState()
@@ -46,4 +53,4 @@ def perplexity(
         nats += float(losses.cpu().double().sum())
         tokens += int(labels.ne(-100).sum())
     nats, tokens = (sum(column) for column in zip(*gather_object([(nats, tokens)]), strict=True))
-    return {"perplexity": math.exp(nats / tokens), "nats_per_token": nats / tokens, "tokens": tokens}
+    return Perplexity(math.exp(nats / tokens), nats / tokens, tokens)

@@ -1,40 +1,108 @@
-"""What is reported of translations: both BLEUs, chrF, BLEU by source length, and whether one system is better."""
+"""Scores of translations: both BLEUs, chrF, BLEU by source length, and the significance of a difference."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import cast
 
 from sacrebleu.metrics import BLEU, CHRF
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 
 from .bleu import Bleu
 from .multi_bleu import MultiBleu
 
 
-def score_translations(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str
-) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class Score:
+    """A corpus score from 0 to 100, and the signature that says how it was computed."""
+
+    score: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class BleuScore:
+    """Corpus BLEU.
+
+    Attributes:
+        score: From 0 to 100.
+        precisions: Precisions of 1-grams to 4-grams, in percent.
+        brevity_penalty: From 0 to 1.
+        hypothesis_length: Tokens of the hypotheses.
+        reference_length: Tokens of the references.
+        signature: How it was computed.
+    """
+
+    score: float
+    precisions: list[float]
+    brevity_penalty: float
+    hypothesis_length: int
+    reference_length: int
+    signature: str
+
+    @property
+    def relative_length(self) -> float:
+        """Length of the hypotheses divided by that of the references."""
+        return self.hypothesis_length / self.reference_length
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Corpus scores of the same translations: sacreBLEU, the paper's BLEU, and chrF2."""
+
+    sacrebleu: BleuScore
+    paper_bleu: BleuScore
+    chrf: Score
+
+
+@dataclass(frozen=True)
+class LengthGroup:
+    """sacreBLEU of the sentences whose sources have `shortest` to `longest` words; None is no limit."""
+
+    shortest: int
+    longest: int | None
+    sentences: int
+    sacrebleu: float
+
+
+@dataclass(frozen=True)
+class ResampledScore:
+    """A score of the test set; over its bootstrap samples the mean, and half the 95 % confidence interval."""
+
+    score: float
+    mean: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """A metric of two systems; `p_value` is how likely chance alone makes so great a difference, 1 if there is none."""
+
+    p_value: float
+    signature: str
+    baseline: ResampledScore
+    system: ResampledScore
+
+
+def sacrebleu_score(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> BleuScore:
+    """Corpus BLEU of plain text by sacreBLEU's defaults; one or several references for each hypothesis."""
+    return BleuScore(**Bleu().compute(predictions=hypotheses, references=references))
+
+
+def score_translations(hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str) -> Scores:
     """Corpus scores of plain text.
 
     Args:
         hypotheses: Translations.
-        references: One or several for each of them, as many for all.
-        language: Code of the language they are in; the paper's BLEU depends on it.
-
-    Returns:
-        "sacrebleu", "paper_bleu" and "chrf" (chrF2), each with a "score" from 0 to 100 and a "signature".
+        references: One or several for each hypothesis, the same number for all.
+        language: Code of the target language; the paper's BLEU depends on it.
     """
-    return {
-        "sacrebleu": Bleu().compute(predictions=hypotheses, references=references),
-        "paper_bleu": MultiBleu().compute(predictions=hypotheses, references=references, language=language),
-        "chrf": chrf(hypotheses, references),
-    }
-
-
-def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Corpus chrF2 of sacreBLEU, F-score of character n-grams: "score", from 0 to 100, and "signature"."""
-    metric = CHRF()
-    score = metric.corpus_score(hypotheses, _streams(references)).score
-    return {"score": score, "signature": metric.get_signature().format()}
+    paper_bleu = MultiBleu().compute(predictions=hypotheses, references=references, language=language)
+    chrf = CHRF()
+    return Scores(
+        sacrebleu=sacrebleu_score(hypotheses, references),
+        paper_bleu=BleuScore(**paper_bleu),
+        chrf=Score(chrf.corpus_score(hypotheses, _streams(references)).score, chrf.get_signature().format()),
+    )
 
 
 def bleu_by_source_length(
@@ -43,19 +111,18 @@ def bleu_by_source_length(
     references: Sequence[Sequence[str]],
     width: int = 10,
     longest: int = 60,
-) -> list[dict[str, Any]]:
-    """sacreBLEU of the sentences whose sources have about as many words, white space between words.
+) -> list[LengthGroup]:
+    """sacreBLEU of sentences grouped by the number of words in their sources, white space between words.
 
     Args:
         sources: Source sentences.
         hypotheses: Their translations.
-        references: One or several for each of them, as many for all.
+        references: One or several for each hypothesis, the same number for all.
         width: Lengths in a group.
         longest: Longer sources than this are one group.
 
     Returns:
-        For each group that is not empty, the shortest first: "shortest" and "longest" of its lengths (the last group's
-        longest is None), the number of "sentences", and "sacrebleu" from 0 to 100.
+        The groups that are not empty, the shortest first.
     """
     groups: dict[int, list[int]] = {}
     for place, source in enumerate(sources):
@@ -63,35 +130,26 @@ def bleu_by_source_length(
         groups.setdefault(min(length - 1, longest) // width, []).append(place)
     found = []
     for group, places in sorted(groups.items()):
-        chosen = [hypotheses[place] for place in places]
-        bleu = BLEU().corpus_score(chosen, _streams([references[place] for place in places]))
+        group_references = _streams([references[place] for place in places])
+        bleu = BLEU().corpus_score([hypotheses[place] for place in places], group_references)
         end = (group + 1) * width
-        found.append(
-            {
-                "shortest": group * width + 1,
-                "longest": end if end <= longest else None,
-                "sentences": len(places),
-                "sacrebleu": bleu.score,
-            }
-        )
+        found.append(LengthGroup(group * width + 1, end if end <= longest else None, len(places), bleu.score))
     return found
 
 
 def paired_bootstrap(
     baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]], samples: int = 1000
-) -> dict[str, dict[str, Any]]:
-    """Whether a system differs from a baseline by more than chance: sacreBLEU's paired bootstrap (Koehn, 2004).
+) -> dict[str, PairedComparison]:
+    """Test whether two systems differ by more than chance: sacreBLEU's paired bootstrap (Koehn, 2004).
 
     Args:
-        baseline: Its translations.
-        system: The other's, of the same sentences.
-        references: One or several for each of them, as many for all.
-        samples: How often the test set is drawn anew.
+        baseline: Translations of the baseline.
+        system: Translations of the same sentences by the other system.
+        references: One or several for each sentence, the same number for all.
+        samples: Number of bootstrap samples of the test set.
 
     Returns:
-        For "BLEU" and "chrF2" the "p_value", how likely chance alone makes so great a difference (1 if there is none),
-        the "signature", and for "baseline" and "system" the "score", and of the samples "mean" and "confidence", half
-        the 95 % interval.
+        A comparison by "BLEU" and one by "chrF2".
     """
     named = [("baseline", baseline), ("system", system)]
     metrics = {"BLEU": BLEU(), "chrF": CHRF()}
@@ -99,21 +157,17 @@ def paired_bootstrap(
     signatures, scores = test()
     found = {}
     for name, signature in signatures.items():
-        results: list[Any] = scores[name]
-        found[name] = {
-            # sacreBLEU, which counts the samples that differ by more, would call no difference significant.
-            "p_value": results[1].p_value if results[0].score != results[1].score else 1.0,
-            "signature": signature.format(),
-            "baseline": _resampled(results[0]),
-            "system": _resampled(results[1]),
-        }
+        first, second = cast(list[Result], scores[name])
+        # Of equal systems no sample differs by more than the test set, so that sacreBLEU's p-value would be near 0.
+        p_value = second.p_value if first.score != second.score else 1.0
+        found[name] = PairedComparison(p_value, signature.format(), _resampled(first), _resampled(second))
     return found
 
 
-def _resampled(result: Any) -> dict[str, float]:
-    return {"score": result.score, "mean": float(result.mean), "confidence": float(result.ci)}
+def _resampled(result: Result) -> ResampledScore:
+    return ResampledScore(result.score, float(result.mean), float(result.ci))
 
 
 def _streams(references: Sequence[Sequence[str]]) -> list[list[str]]:
-    """What sacreBLEU takes: the first references of all sentences, then the second ones, and so on."""
+    """References in sacreBLEU's order: the first ones of all sentences, then the second ones, and so on."""
     return [list(stream) for stream in zip(*references, strict=True)]

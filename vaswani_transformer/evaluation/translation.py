@@ -1,4 +1,4 @@
-"""Translating many sentences at once (6.1), on however many processes there are."""
+"""Translation of many sentences (6.1) on all processes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,22 +18,22 @@ def translate_corpus(
     tokens_per_batch: int = 4096,
     **generate_kwargs: Any,
 ) -> list[str]:
-    """Translate sentences; the result is in their order, and the same on every process.
+    """Translate sentences; the result is in their order.
 
-    Each sentence is translated once, on however many processes the work is spread. White space around it is removed,
-    and an empty one gives an empty translation.
+    Collective: the processes share the sentences, and all get the same result. White space around a sentence is
+    removed. The translation of an empty sentence is empty.
 
     Args:
         model: The model, on the device to use.
         tokenizer: Its tokenizer.
         sentences: Source sentences.
         tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
-        generate_kwargs: For `generate`; by default it decodes as section 6.1 says.
+        generate_kwargs: For `generate`; by default it searches as in section 6.1.
     """
     model.eval()
     state = PartialState()
     stripped = [sentence.strip() for sentence in sentences]
-    # Dealt out by length, so that all processes have about as much to do.
+    # In turn by length, so that all processes have about as much to do.
     by_length = sorted(range(len(stripped)), key=lambda index: -len(stripped[index]))
     mine = by_length[state.process_index :: state.num_processes]
     share = [stripped[index] for index in mine]

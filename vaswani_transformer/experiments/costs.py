@@ -2,33 +2,59 @@
 
 import math
 import time
-from typing import Any
+from dataclasses import dataclass
 
 import torch
+from transformers import PreTrainedConfig
+
+from ..training.flops import training_flops
+from .paper import PAPER_BATCH_TOKENS, PAPER_DEVICES, PAPER_RATE, PAPER_TRAININGS
+
+
+TOKENS_PER_SENTENCE = 25  # of the paper's corpus, our guess; with 50 the count changes by less than one percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCost:
+    """What a training cost.
+
+    Attributes:
+        by_the_papers_accounting: Operations by Table 2: time x devices x rate.
+        counted: Operations counted from the shapes of the matrix products.
+        rate: Operations a second that one device sustains.
+        utilisation: `counted` divided by `by_the_papers_accounting`.
+        dtype: Type in which `rate` was measured.
+    """
+
+    by_the_papers_accounting: float
+    counted: float
+    rate: float
+    utilisation: float
+    dtype: str | None = None
 
 
 def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float32) -> float:
-    """Operations a second of large square matrix products: the measured counterpart of the paper's footnote 5.
+    """Measure the operations a second of large square matrix products, as footnote 5 of the paper estimates them.
 
-    The quickest product of half a second counts, for other work on the machine slows some of them. Where PyTorch is set
-    to compute float32 with TF32, so is this.
+    The fastest product in half a second counts, since other work on the machine slows some of them. float32 is computed
+    with TF32 where PyTorch is set so.
 
     Args:
         device: Where to compute.
-        dtype: Type of the matrices, that in which the training multiplies.
+        dtype: Type of the matrices, the one in which the training multiplies.
     """
     device = torch.device(device)
     rows = 1024 if device.type == "cpu" else 8192
     matrix = torch.randn(rows, rows, device=device).to(dtype)  # [rows, rows]
     product = torch.empty_like(matrix)
-    _seconds_of_product(matrix, product)  # the first one waits for libraries to load
-    quickest, started = math.inf, time.perf_counter()
+    _time_product(matrix, product)  # the first product loads libraries
+    fastest, started = math.inf, time.perf_counter()
     while time.perf_counter() - started < 0.5:
-        quickest = min(quickest, _seconds_of_product(matrix, product))
-    return 2.0 * rows**3 / quickest
+        fastest = min(fastest, _time_product(matrix, product))
+    return 2.0 * rows**3 / fastest
 
 
-def _seconds_of_product(matrix: torch.Tensor, product: torch.Tensor) -> float:
+def _time_product(matrix: torch.Tensor, product: torch.Tensor) -> float:
     _wait_for(matrix.device)
     started = time.perf_counter()
     torch.mm(matrix, matrix, out=product)
@@ -41,23 +67,34 @@ def _wait_for(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
-def training_cost(seconds: float, devices: int, rate: float, counted: float) -> dict[str, Any]:
-    """The cost of a training by the accounting of Table 2 (6.1), time x devices x rate, beside what it computed.
+def training_cost(seconds: float, devices: int, rate: float, counted: float, dtype: str | None = None) -> TrainingCost:
+    """The cost of a training by the accounting of Table 2 (6.1), beside the operations counted.
 
     Args:
         seconds: Duration of the training.
         devices: Number of devices that trained.
         rate: Operations a second that one device sustains, such as `sustained_rate` measures.
-        counted: Operations of the training, over all devices, such as a trainer's `state.total_flos`.
-
-    Returns:
-        "by_the_papers_accounting" and "counted", in operations, "rate", and "utilisation", the share of the former
-        that was counted.
+        counted: Operations of the training on all devices, such as a trainer's `state.total_flos`.
+        dtype: Type in which `rate` was measured.
     """
     accounted = seconds * devices * rate
-    return {
-        "by_the_papers_accounting": accounted,
-        "counted": counted,
-        "rate": rate,
-        "utilisation": counted / accounted,
-    }
+    return TrainingCost(
+        by_the_papers_accounting=accounted, counted=counted, rate=rate, utilisation=counted / accounted, dtype=dtype
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCost(TrainingCost):
+    """The cost of a row of a table, with the seconds and the number of devices that it took."""
+
+    seconds: float
+    devices: int
+
+
+def paper_cost(name: str, config: PreTrainedConfig) -> RowCost:
+    """The cost of the paper's "base" or "big" training; the count takes every batch as full."""
+    steps, hours = PAPER_TRAININGS[name]
+    length = TOKENS_PER_SENTENCE
+    counted = steps * training_flops(config, PAPER_BATCH_TOKENS // length, length, length)
+    cost = training_cost(hours * 3600, PAPER_DEVICES, PAPER_RATE, counted)
+    return RowCost(**vars(cost), seconds=hours * 3600, devices=PAPER_DEVICES)

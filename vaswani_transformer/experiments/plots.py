@@ -1,15 +1,18 @@
-"""Pictures of a training run, and of the scores of translations."""
+"""Plots, as PNG files: learning curves, BLEU by source length, sweeps of the search, and the rows of Table 3."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..evaluation import LengthGroup
+from .comparison import PaperScore, SweepRecord, SweepScore
+from .records import SearchScores
 
-def plot_learning_curve(log_history: Sequence[dict[str, Any]], path: str | Path) -> None:
-    """Draw the losses and the learning rate over the steps of a trainer's `state.log_history` as a PNG file."""
+
+def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: str | Path) -> None:
+    """Draw the losses and the learning rate by step from a trainer's `state.log_history`."""
     figure = Figure(figsize=(8, 6), layout="constrained")
     losses, rates = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     for name, label in (("loss", "training, smoothed labels"), ("eval_loss", "validation, mean of batches")):
@@ -26,19 +29,19 @@ def plot_learning_curve(log_history: Sequence[dict[str, Any]], path: str | Path)
     figure.savefig(path, dpi=120)
 
 
-def _series(log_history: Sequence[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
+def _series(log_history: Sequence[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:
     entries = [entry for entry in log_history if name in entry]
     return [entry["step"] for entry in entries], [entry[name] for entry in entries]
 
 
-def plot_bleu_by_source_length(groups: Mapping[str, Sequence[dict[str, Any]]], path: str | Path) -> None:
-    """Draw the results of `bleu_by_source_length` on one test set, by system, as a PNG file."""
+def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path: str | Path) -> None:
+    """Draw the results of `bleu_by_source_length` on one test set for each system."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(groups)
     for number, (name, rows) in enumerate(groups.items()):
         shift = (number - (len(groups) - 1) / 2) * width
-        bars = axes.bar([place + shift for place in range(len(rows))], [row["sacrebleu"] for row in rows], width)
+        bars = axes.bar([place + shift for place in range(len(rows))], [row.sacrebleu for row in rows], width)
         axes.bar_label(bars, fmt="%.1f", fontsize=8)
         bars.set_label(name)
     axes.set_xticks(range(len(rows)), [_group_label(row) for row in rows])
@@ -49,25 +52,20 @@ def plot_bleu_by_source_length(groups: Mapping[str, Sequence[dict[str, Any]]], p
     figure.savefig(path, dpi=120)
 
 
-def _group_label(row: dict[str, Any]) -> str:
-    lengths = f"{row['shortest']}-{row['longest']}" if row["longest"] else f"{row['shortest']} or more"
-    return f"{lengths}\n({row['sentences']:,})"
+def _group_label(group: LengthGroup) -> str:
+    lengths = f"{group.shortest}-{group.longest}" if group.longest else f"{group.shortest} or more"
+    return f"{lengths}\n({group.sentences:,})"
 
 
-def plot_sweep(rows: Sequence[dict[str, Any]], path: str | Path) -> None:
-    """Draw both BLEUs by number of beams and alpha (6.1) as a PNG file.
-
-    Args:
-        rows: For each combination "num_beams", "length_penalty", and "sacrebleu" and "paper_bleu" with their "score".
-        path: The file to write.
-    """
-    beams, alphas = (sorted({row[name] for row in rows}) for name in ("num_beams", "length_penalty"))
+def plot_sweep(rows: Sequence[SearchScores], path: str | Path) -> None:
+    """Draw both BLEUs by number of beams and alpha (6.1), every combination of which has a row."""
+    beams, alphas = sorted({row.num_beams for row in rows}), sorted({row.length_penalty for row in rows})
     figure = Figure(figsize=(2 * (2 + 0.8 * len(alphas)), 2 + 0.5 * len(beams)), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.set_title("BLEU as in the paper")
     right.set_title("sacreBLEU")
     for axes, name in ((left, "paper_bleu"), (right, "sacrebleu")):
-        scores = {(row["num_beams"], row["length_penalty"]): row[name]["score"] for row in rows}
+        scores = {(row.num_beams, row.length_penalty): getattr(row, name).score for row in rows}
         _draw_grid(axes, [[scores[number, alpha] for alpha in alphas] for number in beams])
         axes.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
         axes.set_yticks(range(len(beams)), [str(number) for number in beams])
@@ -82,3 +80,28 @@ def _draw_grid(axes: Axes, grid: Sequence[Sequence[float]]) -> None:
     for y, row in enumerate(grid):
         for x, score in enumerate(row):
             axes.text(x, y, f"{score:.2f}", ha="center", va="center", bbox={"color": "white", "alpha": 0.7})
+
+
+def plot_rows(sweep: SweepRecord, path: str | Path) -> None:
+    """Draw both scores of Table 3 relative to the reference row, with the spread over seeds, beside the paper's."""
+    rows = list(sweep.rows.values())
+    figure = Figure(figsize=(2 + 0.9 * max(len(rows), 4), 7), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    _draw_differences(upper, [row.bleu for row in rows], [row.paper.bleu for row in rows])
+    _draw_differences(lower, [row.perplexity for row in rows], [row.paper.perplexity for row in rows])
+    upper.set_ylabel(f"BLEU relative to {sweep.reference}")
+    lower.set_ylabel(f"perplexity relative to {sweep.reference}")
+    lower.set_xticks(range(len(rows)), list(sweep.rows), rotation=30, ha="right")
+    figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.savefig(path, dpi=120)
+
+
+def _draw_differences(axes: Axes, scores: Sequence[SweepScore], papers: Sequence[PaperScore]) -> None:
+    places, deviations = range(len(scores)), [score.standard_deviation or 0.0 for score in scores]
+    label = "this sweep, ± standard deviation over seeds" if any(deviations) else "this sweep, one seed"
+    heights = [score.difference for score in scores]
+    axes.bar(places, heights, 0.6, yerr=deviations, capsize=4, color="tab:blue", alpha=0.7, label=label)
+    paper = [score.difference for score in papers]
+    axes.plot(places, paper, "D", color="tab:orange", markeredgecolor="white", markersize=9, label="paper")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.grid(axis="y", alpha=0.3)

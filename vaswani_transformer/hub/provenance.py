@@ -1,4 +1,4 @@
-"""Where a number comes from: command, commit, machine, versions."""
+"""Provenance of a number: command, commit, machine, versions."""
 
 import importlib.metadata
 import os
@@ -8,29 +8,35 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
 from accelerate import PartialState
 
+from ..experiments.records import Provenance
 
-def describe_run() -> dict[str, Any]:
-    """The command of this process, the package's commit, the machine, and the versions of what computes."""
+
+def describe_run(repository: str | None = None) -> Provenance:
+    """Describe this process: its command, the package's commit, the machine, and the versions of what computes.
+
+    Args:
+        repository: Name on the Hub of what the run pushes.
+    """
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
-    return {
-        "command": shlex.join(_without_paths(_without_secrets(_command()))),
-        "commit": _commit(),
-        "date": date.today().isoformat(),
-        "hardware": _hardware(),
-        "versions": {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names},
-    }
+    return Provenance(
+        command=shlex.join(_without_paths(_without_secrets(_command()))),
+        commit=_commit(),
+        date=date.today().isoformat(),
+        hardware=_hardware(),
+        versions={"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names},
+        repository=repository,
+    )
 
 
-def published(value: Any) -> Any:
-    """A value with its paths, those of lists included, as they may be published.
+def published(value: object) -> object:
+    """The value of an option, fit for publication: paths are shortened, in lists too.
 
-    A path outside the working directory keeps its last part alone: the rest tells of a user and a machine.
+    Of a path outside the working directory only the last part remains, since the rest tells of a user and a machine.
     """
     if isinstance(value, list):
         return [published(item) for item in value]
@@ -50,12 +56,12 @@ def _without_paths(command: list[str]) -> list[str]:
     for word in command:
         option, equals, value = word.partition("=")
         is_assignment = bool(equals) and option.startswith("--")
-        shown.append(f"{option}={published(value)}" if is_assignment else published(word))
+        shown.append(f"{option}={_published_path(value)}" if is_assignment else _published_path(word))
     return shown
 
 
 def _command() -> list[str]:
-    """This process's command, or its launcher's: `accelerate launch`, `torchrun` and the like are its parents."""
+    """The command of this process, or of its parent if that is a launcher: `accelerate launch`, `torchrun`."""
     parent = psutil.Process().parent()
     words = parent.cmdline() if parent else []
     launchers = ("accelerate", "accelerate.commands.launch", "torchrun", "torch.distributed.run")
@@ -67,7 +73,7 @@ def _command() -> list[str]:
 
 
 def _without_secrets(command: list[str]) -> list[str]:
-    """The command with "..." for what stands behind or in options such as `--hub_token`, as it will be published."""
+    """The command with "..." for the values of options such as `--hub_token`."""
     shown, secret = [], False
     for word in command:
         option, equals, _ = word.partition("=")
@@ -78,7 +84,7 @@ def _without_secrets(command: list[str]) -> list[str]:
 
 
 def _commit() -> str:
-    """The checked-out commit of the package's repository, marked where files differ from it; or "unknown"."""
+    """The commit of the package's repository, with "-dirty" if files differ from it; or "unknown"."""
     repository = Path(__file__).resolve().parents[2]
     if not (repository / ".git").exists():
         return "unknown"

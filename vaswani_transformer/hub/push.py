@@ -1,4 +1,4 @@
-"""Putting what a run has made on the Hub."""
+"""Upload of a finished run to the Hub."""
 
 import shlex
 
@@ -10,17 +10,17 @@ NOT_PUSHED = ("checkpoint-*", "training_args.bin", "runs/*", "_*", ".*", "*.tmp"
 
 
 def prepare_repository(repo_id: str, private: bool | None = None) -> str:
-    """Create a model repository where there is none, and see to it that it can be written, before anything expensive.
+    """Create a model repository unless it exists, and check that it can be written, before anything expensive.
 
     Args:
-        repo_id: "user/name", or only the name, for the user who is logged in.
-        private: Whether a new repository is private; by default as the user's account has it.
+        repo_id: "user/name"; or only the name, for the user who is logged in.
+        private: Whether a new repository is private; by default as the user's account is set.
 
     Returns:
-        Its full name.
+        The full name of the repository.
 
     Raises:
-        ValueError: There is no token, it is not valid, it may not write there, or the Hub cannot be reached.
+        ValueError: There is no token, it is invalid or lacks permission, or the Hub cannot be reached.
     """
     api = HfApi()
     try:
@@ -29,21 +29,21 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
     except Exception as error:  # also those of whichever HTTP library huggingface_hub uses
         raise ValueError(
             f"hub_model_id: cannot write to {repo_id} on the Hub ({_in_short(error)}); "
-            f"log in with `hf auth login` and a token that may, or name another repository"
+            f"log in with `hf auth login` and a token that can, or name another repository"
         ) from error
     return name
 
 
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
-    """Upload a finished run, except for its checkpoints and what tells of the machine.
+    """Upload a finished run, except for its checkpoints and files that tell of the machine.
 
     Args:
         repo_id: Full name of the repository.
-        directory: Where the run was written.
+        directory: The output directory of the run.
         revision: Branch to push to; by default the main one.
 
     Raises:
-        OSError: It has failed. The message says why, that nothing is lost, and how to push again.
+        OSError: The upload failed. The message says why, that nothing is lost, and how to push again.
     """
     try:
         HfApi().upload_folder(
@@ -53,9 +53,9 @@ def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
             ignore_patterns=list(NOT_PUSHED),
             revision=revision,
         )
-    except Exception as error:  # after a long run all that can be done is to say where its model lies
+    except Exception as error:  # the run may have taken days: say where its model is
         raise OSError(
-            f"{directory} is complete, but has not been pushed to {repo_id} ({_in_short(error)}); push it with "
+            f"{directory} is complete, but was not pushed to {repo_id} ({_in_short(error)}); push it with "
             f"`{shlex.join(_command_to_push(repo_id, directory, revision))}`"
         ) from error
 
@@ -66,6 +66,6 @@ def _command_to_push(repo_id: str, directory: str, revision: str | None) -> list
 
 
 def _in_short(error: Exception) -> str:
-    """The kind of an error and the last line of its message, where the Hub's servers say what is wrong."""
+    """The type of an error and the last line of its message, where the Hub's servers say what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

@@ -1,0 +1,227 @@
+"""Model cards say what the run measured, in a form that the Hub's client reads."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from helpers import REPOSITORY
+from huggingface_hub import EvalResult, ModelCard, metadata_load
+from huggingface_hub.repocard_data import model_index_to_eval_results
+from runs import run_results
+
+from vaswani_transformer.experiments import RunRecord
+from vaswani_transformer.experiments.paper import PAPER_SETTINGS
+from vaswani_transformer.experiments.typed_json import from_json
+from vaswani_transformer.hub import write_model_card
+
+
+# Those of models, which begin with metadata, and not the reports of experiments.
+CARDS = [path for path in sorted((REPOSITORY / "model_cards").glob("*.md")) if path.read_bytes().startswith(b"---\n")]
+
+
+@pytest.fixture
+def results() -> dict[str, Any]:
+    """Results with all that a run may report, of which none depends on the machine."""
+    return run_results(d_model=256)
+
+
+def write(path: Path, results: dict[str, Any]) -> ModelCard:
+    write_model_card(path, from_json(RunRecord, results))
+    return ModelCard.load(path)
+
+
+def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
+    card = write(tmp_path / "README.md", results)
+    assert card.data.language == ["en", "de"]
+    assert (card.data.library_name, card.data.pipeline_tag) == ("transformers", "translation")
+    (result,) = card.data.eval_results
+    assert (result.metric_type, result.metric_value) == ("sacrebleu", 41.23)
+    assert results["test"]["bleu"]["signature"] in result.metric_name
+    for fact in (
+        "| 1014 | 41.23 | 5.43 |",
+        results["run"]["command"],
+        results["run"]["commit"],
+        "28,994 pairs kept; dropped: 3 empty, 2 too_long, 1 ratio",
+        "50.0 minutes",
+        "data/train.en.gz and data/train.de.gz",
+        "7,577,600",
+        "checkpoint-5500, checkpoint-6000",
+        "| d_model | 256 | 512 (big: 1024) |",
+        "| target_tokens | 1,400 | 25,000 |",
+    ):
+        assert fact in card.text, fact
+
+
+def altered(value: Any, key: str = "") -> Any:
+    """Results in which every number, and every digit of a text, is another."""
+    if isinstance(value, dict):
+        return {name: altered(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [altered(item) for item in value]
+    if isinstance(value, str):
+        return value.translate(str.maketrans("0123456789", "3456789012"))
+    if value is None or isinstance(value, bool):
+        return value
+    return value * 3 + 1 if isinstance(value, int) else value * 1.37
+
+
+def numbers(card: ModelCard) -> list[str]:
+    """Numbers of a card, metadata included, but for the column of the paper's settings."""
+    content = re.sub(r"[^|\n]*\|$", "", card.content, flags=re.M)
+    return re.findall(r"\d[\d,]*(?:\.\d+)*(?:e\d+)?%?", content)
+
+
+def test_every_number_is_the_runs_or_the_papers(results, tmp_path):
+    one = numbers(write(tmp_path / "one.md", results))
+    other = numbers(write(tmp_path / "other.md", altered(results)))
+    assert len(one) > 40
+    # What two runs that share no number have in common: the paper, its section on decoding, and its Table 2.
+    common = [number for number, another in zip(one, other, strict=True) if number == another]
+    assert common == ["1706.03762", "6.1", "3.3e18", "2.3e19"]
+
+
+def test_costs_are_those_of_the_results(results, tmp_path):
+    text = write(tmp_path / "README.md", results).text
+    cost, line = (
+        results["training"]["cost"],
+        re.search(r"^- Cost: (\S+) FLOPs by .*; (\S+) FLOPs, (\S+)% of", text, re.M),
+    )
+    assert float(line[1]) == pytest.approx(cost["by_the_papers_accounting"], rel=5e-3)
+    assert float(line[2]) == pytest.approx(cost["counted"], rel=5e-3)
+    assert float(line[3]) / 100 == pytest.approx(cost["utilisation"], abs=5e-4)
+    rate = re.search(r"^- Rate: (\S+) FLOPs a second .* in bfloat16$", text, re.M)
+    assert float(rate[1]) == pytest.approx(cost["rate"], rel=5e-3)
+
+
+def test_settings_stand_beside_those_of_the_paper(results, tmp_path):
+    text = write(tmp_path / "README.md", results).text
+    rows = re.findall(r"^\| (\w+) \| (\S+) \| (.+) \|$", text, re.M)
+    assert {name: paper for name, _, paper in rows if name != "setting"} == PAPER_SETTINGS
+    values = {name: value for name, value, _ in rows}
+    assert (values["d_model"], values["d_ff"], values["steps"]) == ("256", "2,048", "6,000")
+
+
+def test_metadata_are_what_the_hub_reads(results, tmp_path):
+    data = results["data"]
+    data |= {"test": ["user/pairs"], "dataset_config": "de-en"}
+    path = tmp_path / "README.md"
+    card = write(path, results)
+    metadata = metadata_load(path)
+    name, (result,) = model_index_to_eval_results(metadata.pop("model-index"))
+    assert name == "vaswani-tiny"
+    assert result == EvalResult(
+        task_type="translation",
+        task_name="Translation en-de",
+        dataset_type="user/pairs",
+        dataset_name="user/pairs",
+        dataset_config="de-en",
+        dataset_split="test",
+        metric_type="sacrebleu",
+        metric_name=f"sacreBLEU {results['test']['bleu']['signature']}",
+        metric_value=round(results["test"]["bleu"]["score"], 2),
+    )
+    assert metadata == {
+        "language": ["en", "de"],
+        "license": "cc-by-4.0",
+        "library_name": "transformers",
+        "pipeline_tag": "translation",
+        "tags": ["vaswani", "translation"],
+        "datasets": ["user/pairs"],
+        "metrics": ["sacrebleu"],
+    }
+    assert card.data.eval_results == [result]
+    card.save(tmp_path / "again.md")
+    assert metadata_load(tmp_path / "again.md") == metadata_load(path)
+
+
+@pytest.mark.parametrize(
+    ("section", "entry", "lines"),
+    [
+        ("data", "license", ["license:"]),
+        ("data", "datasets", ["datasets:", "- user/pairs"]),
+        ("training", "cost", ["- Cost:", "- Rate:"]),
+    ],
+)
+def test_an_absent_entry_leaves_no_line(results, tmp_path, section, entry, lines):
+    before = write(tmp_path / "with.md", results).content.splitlines()
+    del results[section][entry]
+    after = write(tmp_path / "without.md", results).content.splitlines()
+    gone = [line for line in before if line not in after]
+    assert len(gone) == len(lines)
+    assert all(line.startswith(beginning) for line, beginning in zip(gone, lines, strict=True))
+    assert after == [line for line in before if line not in gone]
+
+
+def test_groups_of_lengths_are_a_table(results, tmp_path):
+    assert "source length" not in write(tmp_path / "README.md", results).text
+    groups = [(1, 10, 1234, 31.25), (61, None, 7, 8.0)]
+    names = ("shortest", "longest", "sentences", "sacrebleu")
+    results["test"]["by_source_length"] = [dict(zip(names, group, strict=True)) for group in groups]
+    text = write(tmp_path / "README.md", results).text
+    assert "## BLEU by source length\n\n" in text
+    assert "|---|---|---|\n| 1 to 10 | 1,234 | 31.25 |\n| 61 or more | 7 | 8.00 |\n\nThe test set" in text
+
+
+def test_a_run_without_checkpoints_claims_no_average(results, tmp_path):
+    results["training"]["averaged"] = []
+    text = write(tmp_path / "README.md", results).text
+    assert "| test, last step |" in text
+    assert "verage" not in text.replace("average_last", "")
+
+
+def test_a_resumed_run_says_so(results, tmp_path):
+    results["training"]["resumed_from"] = "checkpoint-5500"
+    text = write(tmp_path / "README.md", results).text
+    assert [line.split(":")[0] for line in text.splitlines() if "resumed from checkpoint-5500" in line] == ["- Time"]
+
+
+def test_a_repository_is_used_by_its_name_with_and_without_the_package(results, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(transformers, "pipeline", lambda *a, **k: calls.append((a, k)) or calls.append)
+    example, path = results["examples"][0]["source"], tmp_path / "README.md"
+    for repository in ("user/vaswani-tiny", None):
+        results["run"]["repository"] = repository
+        write(path, results)
+        for snippet in re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S):
+            exec(snippet, {})
+            calls.append("vaswani_transformer" in snippet)
+    assert calls == [
+        (("translation",), {"model": "user/vaswani-tiny", "trust_remote_code": True}),
+        example,
+        False,
+        (("translation_en_to_de",), {"model": "user/vaswani-tiny"}),
+        example,
+        True,
+        (("translation_en_to_de",), {"model": "path/to/this/directory"}),
+        example,
+        True,
+    ]
+
+
+def test_card_of_an_unscored_run_claims_no_score(results, tmp_path):
+    del results["validation"], results["test"], results["examples"]
+    card = write(tmp_path / "README.md", results)
+    assert card.data.eval_results is None
+    assert card.data.metrics is None
+    assert "BLEU" not in card.content
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_published_cards_have_a_source_for_their_numbers(path):
+    card = ModelCard.load(path)
+    for metric in card.data.eval_results:
+        assert f"{metric.metric_value:.2f}" in card.text
+        assert metric.metric_name.removeprefix("sacreBLEU ") in card.text
+    commit = re.search(r"^- Commit: `([0-9a-f]{40})`", card.text, re.M)
+    assert commit, "the commit must be recorded, and clean"
+    assert re.search(r"^- Command: `.+`", card.text, re.M)
+    assert re.search(r"^- Hardware: .+", card.text, re.M)
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_published_cards_are_made_of_the_results_beside_them(path: Path, tmp_path):
+    record = RunRecord.load(path.with_suffix(".json"))
+    write_model_card(tmp_path / "card.md", record, picture=f"{path.stem}.png")
+    assert (tmp_path / "card.md").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")

@@ -1,0 +1,70 @@
+"""Where numbers come from: command, commit, machine and versions, without what tells of a user."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import REPOSITORY
+
+from vaswani_transformer.hub import describe_run, published
+
+
+def test_run_is_described_by_command_commit_machine_and_versions():
+    run = describe_run()
+    assert run.versions["torch"] == torch.__version__
+    assert run.hardware
+    interpreter, program = run.command.split()[:2]
+    assert (interpreter, Path(program).name) == ("python", Path(sys.argv[0]).name)
+    assert not Path(program).is_absolute()
+    if (REPOSITORY / ".git").exists():
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+        assert run.commit.removesuffix("-dirty") == head.stdout.strip()
+
+
+def test_command_is_the_launchers(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from vaswani_transformer.hub import describe_run; print(describe_run().command)")
+    launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1"]
+    for launcher in ([], launch):
+        command = [
+            *launcher,
+            str(script),
+            "--name",
+            "two words",
+            "--hub_token",
+            "secret",
+            "--hub_token=secret",
+            "--last",
+        ]
+        result = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
+        shown = [*launcher, script.name, "--name", "two words", "--hub_token", "...", "--hub_token=...", "--last"]
+        assert result.stdout.splitlines()[-1] == shlex.join(["python", *shown])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("runs/data", "runs/data"),
+        ("wmt/wmt14", "wmt/wmt14"),
+        ("/home/alice/train.en", "train.en"),
+        ("~/train.en", "train.en"),
+        ("../alice/train.en", "train.en"),
+        ("data/../train.en", "train.en"),
+        (["/home/alice/a.en", "b.de"], ["a.en", "b.de"]),
+        (None, None),
+        (3, 3),
+    ],
+)
+def test_published_paths_tell_of_no_user(value, shown):
+    assert published(value) == shown
+    assert published(str(Path.cwd() / "runs" / "a")) == "runs/a"
+
+
+def test_a_published_command_tells_of_no_user(monkeypatch, tmp_path):
+    options = ["--model", "/home/alice/m", "--output=/home/alice/o", "--text=a=/b", str(tmp_path), "two words"]
+    monkeypatch.setattr(sys, "argv", [str(Path.cwd() / "recipes" / "x.py"), *options])
+    expected = f"python recipes/x.py --model m --output=o --text=a=/b {tmp_path.name} 'two words'"
+    assert describe_run().command == expected

@@ -1,0 +1,50 @@
+"""Files that runs have written load, and come out as they went in."""
+
+import json
+
+import pytest
+from helpers import REPOSITORY
+from runs import run_results
+
+from vaswani_transformer.experiments import RunRecord
+from vaswani_transformer.experiments.comparison import SweepRecord
+from vaswani_transformer.experiments.typed_json import from_json, to_json
+
+
+# Both were written before records had types.
+PUBLISHED = {"multi30k-en-de.json": RunRecord, "table3.json": SweepRecord}
+
+
+def without_nulls(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_file_is_the_same_when_it_is_saved_again(name, tmp_path):
+    path = REPOSITORY / "model_cards" / name
+    PUBLISHED[name].load(path).save(tmp_path / name)
+    assert json.loads((tmp_path / name).read_text("utf-8")) == json.loads(path.read_text("utf-8"))
+
+
+def test_a_training_writes_what_was_read():
+    results = run_results()
+    assert without_nulls(to_json(from_json(RunRecord, results))) == without_nulls(results)
+
+
+def test_scores_are_those_that_there_are():
+    results = run_results()
+    record = from_json(RunRecord, results)
+    assert record.scores == {"validation": record.validation, "test": record.test}
+    del results["validation"], results["test"]
+    assert from_json(RunRecord, results).scores == {}
+    assert "test" not in to_json(from_json(RunRecord, results))
+
+
+def test_an_error_names_the_field_of_a_training(tmp_path):
+    results = run_results()
+    del results["training"]["cost"]["rate"]
+    (tmp_path / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"all_results\.json: training\.cost\.rate is missing$"):
+        RunRecord.load(tmp_path / "all_results.json")

@@ -1,0 +1,68 @@
+"""The report of a sweep says what the comparison found, in every row."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from helpers import REPOSITORY
+from runs import run_record, sweep_as_in_paper
+
+from vaswani_transformer import VaswaniConfig
+from vaswani_transformer.experiments.comparison import Scale, SweepRecord, compare_with_paper
+from vaswani_transformer.experiments.costs import paper_cost
+from vaswani_transformer.experiments.reports import as_markdown, cost_table, score_table, verdict, write_report
+
+
+@pytest.fixture
+def sweep() -> SweepRecord:
+    runs = sweep_as_in_paper(0.25, sign=2)
+    costs = {name: paper_cost(name, VaswaniConfig.from_variant(name)) for name in ("base", "big")}
+    chosen = {row: runs[row] for row in ("base", "A-h1", "C-N2")}
+    return compare_with_paper(chosen, run_record().run, Scale(0.25, 0.5), costs)
+
+
+def rows(markdown: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in markdown.splitlines() if line.startswith("|")]
+
+
+def test_the_report_has_every_row_beside_the_papers(sweep, tmp_path):
+    write_report(sweep, tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    found = rows(text)
+    for table in (score_table(sweep), cost_table(sweep)):
+        assert {len(line) for line in table} == {len(table[0])}
+        assert all(line in found for line in table)
+    scores = ["5.29 ± 0.00", "99.80 ± 0.25", "-1.80", "0.99", "5.29", "24.9", "-0.9"]
+    assert ["A-h1", "num_heads 1, d_k 512, d_v 512", "7,577,600", "6,000", "3", *scores] in found
+    assert "encoder_layers 2, decoder_layers 2" in [line[1] for line in found if line[0] == "C-N2"]
+    assert ["base", "50.0", "1", "9.9e11", "1.2e16", "4.6e15", "37.0%"] in found
+    assert ["paper: base", "720.0", "8", "9.5e12", "3.3e18", "9.5e17", "29.0%"] in found
+    run = sweep.run
+    for fact in (f"`{run.command}`", f"`{run.commit}`", run.hardware, sweep.shared.signature, "28,994", "1,014"):
+        assert fact in text
+    assert "widths 0.25 times, layers 0.5 times" in text
+    assert "Of 3 pairs of rows, 3 differ in BLEU" in text
+    assert "too short" not in text
+    assert SweepRecord.load(tmp_path / "table3.json") == sweep
+    assert (tmp_path / "table3.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_published_report_is_made_of_the_numbers_beside_it():
+    published = REPOSITORY / "model_cards" / "table3.json"
+    sweep = SweepRecord.load(published)
+    assert published.with_suffix(".md").read_text(encoding="utf-8") == as_markdown(sweep)
+    assert published.with_suffix(".png").exists()
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in sweep.commits), "recorded, and clean"
+
+
+def test_the_report_says_that_translations_are_short(sweep):
+    rows = {**sweep.rows, "A-h1": replace(sweep.rows["A-h1"], length=0.9)}
+    assert "have 90% to 99% of the references' words" in verdict(replace(sweep, rows=rows))
+
+
+def test_without_a_second_seed_nothing_is_said_of_chance():
+    runs = {row: {1: seeds[1]} for row, seeds in sweep_as_in_paper().items()}
+    text = verdict(compare_with_paper(runs, run_record().run, Scale(1.0, 1.0), {}))
+    assert "any difference may be due to chance" in text
+    assert "standard error" not in text
+    assert "+1.00 by BLEU (0% of random orders agree as well)" in text

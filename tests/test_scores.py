@@ -1,0 +1,27 @@
+"""Scores of groups of sentences, and of two systems. Their values are compared with sacreBLEU's in test_score.py."""
+
+import pytest
+
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.evaluation import bleu_by_source_length, paired_bootstrap, score_translations
+
+
+def test_groups_of_lengths_are_scored_apart():
+    sources = [" ".join(["word"] * length) for length in (0, 1, 10, 11, 20, 60, 61, 200)]
+    hypotheses = [f"der kleine Hund sieht heute Satz {place}" for place in range(8)]
+    references = [[f"der kleine Hund sieht {word} Satz {place}"] for place, word in enumerate(["heute", "nie"] * 4)]
+    groups = bleu_by_source_length(sources, hypotheses, references)
+    places = {(1, 10): [0, 1, 2], (11, 20): [3, 4], (51, 60): [5], (61, None): [6, 7]}
+    assert [(group.shortest, group.longest) for group in groups] == list(places)
+    for group, chosen in zip(groups, places.values(), strict=True):
+        texts = [hypotheses[place] for place in chosen]
+        expected = score_translations(texts, [references[place] for place in chosen], "de")
+        assert group.sentences == len(chosen)
+        assert group.sacrebleu == pytest.approx(expected.sacrebleu.score)
+    assert len({group.sacrebleu for group in groups}) > 2
+
+
+def test_no_difference_is_not_significant():
+    references = [[german] for _, german in phrasebook("test")[:38]]
+    lines = [" ".join(text.split(" ")[:-1]) for (text,) in references]
+    assert all(found.p_value == 1 for found in paired_bootstrap(lines, lines, references, 20).values())

@@ -1,0 +1,54 @@
+"""Translation of many sentences against one sentence at a time."""
+
+from types import SimpleNamespace
+
+import pytest
+from transformers import AutoModelForSeq2SeqLM
+
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.evaluation import translate_corpus, translation
+
+
+@pytest.fixture
+def corpus_and_translations(lively_model, tokenizer):
+    """A model, sentences, and what it makes of each of them alone."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+    sentences = [english for english, _ in phrasebook("test")[:10]]
+    sentences[3:3] = ["", "  ", " spaces around  "]
+    expected = []
+    for sentence in sentences:
+        inputs = tokenizer(sentence.strip(), return_tensors="pt")
+        output = model.generate(**inputs, max_new_tokens=10)[0]
+        expected.append(tokenizer.decode(output, skip_special_tokens=True) if sentence.strip() else "")
+    assert len(set(expected)) >= len(expected) - 2
+    return model, sentences, expected
+
+
+def test_translations_come_in_order_whatever_the_batches(corpus_and_translations, tokenizer):
+    model, sentences, expected = corpus_and_translations
+    for tokens in (1, 40, 5000):
+        assert translate_corpus(model, tokenizer, sentences, tokens, max_new_tokens=10) == expected
+    assert translate_corpus(model, tokenizer, ["", " "]) == ["", ""]
+    assert translate_corpus(model, tokenizer, []) == []
+
+
+@pytest.mark.parametrize("processes", [2, 3, 20])
+def test_processes_translate_equal_shares_and_each_sentence_once(
+    corpus_and_translations, tokenizer, monkeypatch, processes
+):
+    model, sentences, expected = corpus_and_translations
+    gathered: list[tuple[int, str]] = []
+    shares = []
+
+    def gather(mine):
+        shares.append(len(mine))
+        gathered.extend(mine)
+        return gathered
+
+    monkeypatch.setattr(translation, "gather_object", gather)
+    for rank in range(processes):
+        state = SimpleNamespace(num_processes=processes, process_index=rank, is_main_process=rank == 0)
+        monkeypatch.setattr(translation, "PartialState", lambda state=state: state)
+        result = translate_corpus(model, tokenizer, sentences, max_new_tokens=10)
+    assert result == expected  # the last to gather has all of them, and none twice
+    assert max(shares) - min(shares) <= 1

@@ -1,0 +1,335 @@
+"""Table 3 (6.2): how the rows of a sweep compare with each other and with the paper's."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+import pandas
+
+from .costs import RowCost
+from .paper import PAPER_SCORES
+from .records import Provenance, RunRecord
+from .typed_json import Record
+
+
+_SETTINGS = (
+    "encoder_layers",
+    "decoder_layers",
+    "d_model",
+    "d_ff",
+    "num_heads",
+    "d_k",
+    "d_v",
+    "dropout",
+    "label_smoothing",
+    "position_encoding",
+)
+_DRAWS = 10_000  # random orders with which the order of the rows is compared
+
+
+@dataclass(frozen=True)
+class PaperScore:
+    """A score of the paper, and its difference from the reference row's."""
+
+    mean: float
+    difference: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepScore:
+    """A score of a row over its seeds.
+
+    Attributes:
+        mean: Over the seeds.
+        standard_deviation: Of the sample; None with one seed.
+        values: One for each seed.
+        difference: From the mean of the reference row.
+    """
+
+    mean: float
+    standard_deviation: float | None
+    values: list[float]
+    difference: float
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """The paper's scores of a row."""
+
+    perplexity: PaperScore
+    bleu: PaperScore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row of Table 3 as the sweep trained it.
+
+    Attributes:
+        settings: Those that Table 3 varies.
+        parameters: Number of them.
+        steps: Mean over the seeds.
+        seeds: In ascending order.
+        perplexity: On the validation set.
+        bleu: sacreBLEU on the validation set.
+        length: Length of the translations divided by that of the references, mean over the seeds.
+        paper: The paper's scores.
+        cost: Mean over the seeds.
+        differs: The settings that differ from the reference row's.
+    """
+
+    settings: dict[str, object]
+    parameters: int
+    steps: int
+    seeds: list[int]
+    perplexity: SweepScore
+    bleu: SweepScore
+    length: float
+    paper: PaperRow
+    cost: RowCost
+    differs: dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreAgreement:
+    """How far one score orders the rows as the paper does.
+
+    Attributes:
+        rank_correlation: Spearman's; None with fewer than three rows, or if all rows are equal.
+        random_orders_as_good: Share of random orders of the rows with at least that correlation; None with it.
+        standard_deviation: Over seeds, pooled over the rows; None, like the counts below, if no row has two seeds.
+        separated: Pairs of rows whose means differ by more than twice the standard error of their difference.
+        as_in_paper: Separated pairs in the paper's order.
+        against_paper: Separated pairs in the opposite order.
+        tied_in_paper: Separated pairs that are equal in the paper.
+    """
+
+    rank_correlation: float | None
+    random_orders_as_good: float | None
+    standard_deviation: float | None
+    separated: int | None
+    as_in_paper: int | None
+    against_paper: int | None
+    tied_in_paper: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How far a sweep orders the rows as the paper does.
+
+    Attributes:
+        pairs: Number of pairs of rows.
+        degrees_of_freedom: Of the pooled standard deviation.
+        bleu: Agreement by BLEU.
+        perplexity: Agreement by perplexity.
+    """
+
+    pairs: int
+    degrees_of_freedom: int
+    bleu: ScoreAgreement
+    perplexity: ScoreAgreement
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedFacts:
+    """What is the same for every run of a sweep."""
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    sentences: int
+    signature: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Widths and numbers of layers, divided by the paper's."""
+
+    width: float
+    depth: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRecord(Record):
+    """What a sweep over Table 3 found: `table3.json`.
+
+    Attributes:
+        run: Command, commit, machine and versions of the report.
+        scale: Sizes of the models, divided by the paper's.
+        paper_costs: Cost of the paper's trainings, by name.
+        reference: The row that the others are compared with: base, or else the first.
+        rows: The rows by name, in the order of Table 3.
+        agreement: With the paper's order.
+        commits: Of the trainings.
+        hardware: Of the trainings.
+        shared: What is the same for every training.
+    """
+
+    run: Provenance
+    scale: Scale
+    paper_costs: dict[str, RowCost]
+    reference: str
+    rows: dict[str, Row]
+    agreement: Agreement
+    commits: list[str]
+    hardware: list[str]
+    shared: SharedFacts
+
+
+def compare_with_paper(
+    runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance, scale: Scale, paper_costs: dict[str, RowCost]
+) -> SweepRecord:
+    """Compare the validation scores of a sweep with the paper's.
+
+    Args:
+        runs: The records of a sweep, by row of Table 3 and seed.
+        run: Provenance of the report.
+        scale: Sizes of the models, divided by the paper's.
+        paper_costs: `paper_cost` of each of the paper's trainings.
+    """
+    names = [name for name in PAPER_SCORES if runs.get(name)]
+    reference = names[0]
+    rows = {name: _summarize(name, runs, reference) for name in names}
+    records = [record for by_seed in runs.values() for record in by_seed.values()]
+    return SweepRecord(
+        run=run,
+        scale=scale,
+        paper_costs=paper_costs,
+        reference=reference,
+        rows=rows,
+        agreement=_agreement(list(rows.values())),
+        commits=sorted({record.run.commit for record in records}),
+        hardware=sorted({record.run.hardware for record in records}),
+        shared=_shared(records[0]),
+    )
+
+
+def _shared(record: RunRecord) -> SharedFacts:
+    return SharedFacts(
+        pairs=record.data.cleaning["kept"],
+        source_tokens=record.settings.source_tokens,
+        target_tokens=record.settings.target_tokens,
+        sentences=record.validation.sentences,
+        signature=record.validation.bleu.signature,
+    )
+
+
+def _summarize(name: str, runs: Mapping[str, Mapping[int, RunRecord]], reference: str) -> Row:
+    records, base = _by_seed(runs[name]), _by_seed(runs[reference])
+    settings, base_settings = ({each: getattr(run[0].model, each) for each in _SETTINGS} for run in (records, base))
+    (perplexity, bleu), (base_perplexity, base_bleu) = PAPER_SCORES[name], PAPER_SCORES[reference]
+    return Row(
+        settings=settings,
+        parameters=records[0].model.parameters,
+        steps=round(fmean(record.training.steps for record in records)),
+        seeds=sorted(runs[name]),
+        perplexity=_sweep_score(_perplexities(records), _perplexities(base)),
+        bleu=_sweep_score(_bleus(records), _bleus(base)),
+        length=fmean(record.validation.bleu.relative_length for record in records),
+        paper=PaperRow(PaperScore(perplexity, perplexity - base_perplexity), PaperScore(bleu, bleu - base_bleu)),
+        cost=_mean_cost(records),
+        differs={each: value for each, value in settings.items() if value != base_settings[each]},
+    )
+
+
+def _by_seed(runs: Mapping[int, RunRecord]) -> list[RunRecord]:
+    return [runs[seed] for seed in sorted(runs)]
+
+
+def _perplexities(records: Sequence[RunRecord]) -> list[float]:
+    return [record.validation.perplexity.perplexity for record in records]
+
+
+def _bleus(records: Sequence[RunRecord]) -> list[float]:
+    return [record.validation.bleu.score for record in records]
+
+
+def _sweep_score(values: list[float], reference: list[float]) -> SweepScore:
+    return SweepScore(
+        mean=fmean(values),
+        standard_deviation=stdev(values) if len(values) > 1 else None,
+        values=values,
+        difference=fmean(values) - fmean(reference),
+    )
+
+
+def _mean_cost(records: Sequence[RunRecord]) -> RowCost:
+    costs = [record.training.cost for record in records]
+    accounted = fmean(cost.by_the_papers_accounting for cost in costs)
+    counted = fmean(cost.counted for cost in costs)
+    return RowCost(
+        by_the_papers_accounting=accounted,
+        counted=counted,
+        rate=fmean(cost.rate for cost in costs),
+        utilisation=counted / accounted,
+        seconds=fmean(record.training.seconds for record in records),
+        devices=records[0].training.processes,
+    )
+
+
+def _agreement(rows: Sequence[Row]) -> Agreement:
+    return Agreement(
+        pairs=math.comb(len(rows), 2),
+        degrees_of_freedom=_degrees_of_freedom([row.bleu for row in rows]),
+        bleu=_score_agreement([row.bleu for row in rows], [row.paper.bleu.mean for row in rows]),
+        perplexity=_score_agreement([row.perplexity for row in rows], [row.paper.perplexity.mean for row in rows]),
+    )
+
+
+def _degrees_of_freedom(scores: Sequence[SweepScore]) -> int:
+    return sum(len(score.values) - 1 for score in scores)
+
+
+def _score_agreement(scores: Sequence[SweepScore], paper: Sequence[float]) -> ScoreAgreement:
+    correlation, share = rank_correlation([score.mean for score in scores], paper)
+    freedom = _degrees_of_freedom(scores)
+    if not freedom:
+        return ScoreAgreement(
+            rank_correlation=correlation,
+            random_orders_as_good=share,
+            standard_deviation=None,
+            separated=None,
+            as_in_paper=None,
+            against_paper=None,
+            tied_in_paper=None,
+        )
+    squares = sum((value - score.mean) ** 2 for score in scores for value in score.values)
+    deviation = math.sqrt(squares / freedom)
+    signs = _signs_of_separated_pairs(scores, paper, deviation)
+    return ScoreAgreement(
+        rank_correlation=correlation,
+        random_orders_as_good=share,
+        standard_deviation=deviation,
+        separated=len(signs),
+        as_in_paper=signs.count(1),
+        against_paper=signs.count(-1),
+        tied_in_paper=signs.count(0),
+    )
+
+
+def _signs_of_separated_pairs(scores: Sequence[SweepScore], paper: Sequence[float], deviation: float) -> list[int]:
+    """For each separated pair of rows: 1 if the paper has it in the same order, -1 in the opposite one, 0 in none."""
+    signs = []
+    for (ours, papers), (other, others) in itertools.combinations(zip(scores, paper, strict=True), 2):
+        error = deviation * math.sqrt(1 / len(ours.values) + 1 / len(other.values))
+        if abs(ours.mean - other.mean) > 2 * error:
+            signs.append(int(np.sign((ours.mean - other.mean) * (papers - others))))
+    return signs
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
+    """Spearman's rank correlation, and the share of random orders of `second` with at least as much of it.
+
+    Returns:
+        Both; or None and None with fewer than three values, or if all values of a side are equal.
+    """
+    ranks = pandas.DataFrame({"first": first, "second": second}).rank()
+    standardized = (ranks - ranks.mean()) / ranks.std(ddof=0)
+    if len(first) < 3 or standardized.isna().any(axis=None):
+        return None, None
+    ours, theirs = standardized["first"].to_numpy(), standardized["second"].to_numpy()
+    correlation = float(np.mean(ours * theirs))
+    orders = np.random.default_rng(0).permuted(np.tile(theirs, (_DRAWS, 1)), axis=1)  # [draws, values]
+    return correlation, float(np.mean(orders @ ours / len(first) >= correlation - 1e-9))

@@ -1,0 +1,228 @@
+"""What a run measured: `RunRecord` is `all_results.json` of a training, `ScoreRecord` is `results.json` of a scoring.
+
+The dataclasses mirror the files, field for field.
+"""
+
+from dataclasses import dataclass, field
+
+from ..evaluation import BleuScore, LengthGroup, PairedComparison, Perplexity, Scores
+from .costs import TrainingCost
+from .typed_json import REST, Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where the numbers of a run come from.
+
+    Attributes:
+        command: What was typed, without secrets and without paths outside the working directory.
+        commit: Of the package; it ends in "-dirty" where files differ from it.
+        date: As 2030-12-31.
+        hardware: Processor and threads, or GPUs.
+        versions: Of Python and the libraries that compute.
+        repository: Name on the Hub of what the run pushes.
+    """
+
+    command: str
+    commit: str
+    date: str
+    hardware: str
+    versions: dict[str, str]
+    repository: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunData:
+    """The corpora of a training (5.1).
+
+    Attributes:
+        source_language: Code of the language to translate from.
+        target_language: Code of the language to translate into.
+        train: Files, or the name of a dataset.
+        cleaning: Number of sentence pairs "kept", and dropped by reason.
+        test: As `train`.
+        dataset_config: Configuration of the datasets of the Hub.
+        max_length: Sub-words of the longest sentence kept.
+        license: License of the model.
+        datasets: Datasets of the Hub that the corpora come from.
+        others: All other options on data.
+    """
+
+    source_language: str
+    target_language: str
+    train: list[str]
+    cleaning: dict[str, int]
+    test: list[str] | None
+    dataset_config: str | None
+    max_length: int | None
+    license: str | None = None
+    datasets: list[str] | None = None
+    others: dict[str, object] = field(default_factory=dict, metadata=REST)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Number of sentence pairs dropped, by reason."""
+        return {reason: count for reason, count in self.cleaning.items() if reason != "kept"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunModel:
+    """The number of parameters and the configuration of a model; `others` are the fields that no report reads."""
+
+    parameters: int
+    encoder_layers: int
+    decoder_layers: int
+    d_model: int
+    d_ff: int
+    num_heads: int
+    d_k: int
+    d_v: int
+    dropout: float
+    label_smoothing: float
+    position_encoding: str
+    vocab_size: int
+    others: dict[str, object] = field(default_factory=dict, metadata=REST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Options of a training that its report repeats."""
+
+    source_tokens: int
+    target_tokens: int
+    warmup_steps: float
+    learning_rate_factor: float
+    average_last: int
+    save_minutes: float | None
+    max_minutes: float | None = None
+    seed: int
+    bf16: bool
+    fp16: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTraining:
+    """How a training went.
+
+    Attributes:
+        seconds: Duration, scoring excluded.
+        cost: Its cost by Table 2; None in files older than that.
+        steps: Optimizer steps.
+        epochs: Passes over the corpus.
+        target_tokens: Target sub-words seen, padding excluded.
+        padding_share: Share of padding in all tokens.
+        processes: Number of processes.
+        averaged: Names of the checkpoints averaged (6.1); empty if there were none.
+        resumed_from: Name of the checkpoint that the run resumed from.
+    """
+
+    seconds: float
+    cost: TrainingCost | None = None
+    steps: int
+    epochs: float
+    target_tokens: int
+    padding_share: float
+    processes: int
+    averaged: list[str]
+    resumed_from: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitScores:
+    """The scores of a model on one corpus; `by_source_length` is None in files older than it."""
+
+    sentences: int
+    perplexity: Perplexity
+    bleu: BleuScore
+    by_source_length: list[LengthGroup] | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sentence of the test set."""
+
+    source: str
+    translation: str
+    reference: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(Record):
+    """What `recipes/train_wmt.py` writes as `all_results.json`.
+
+    Attributes:
+        run: Command, commit, machine, versions.
+        data: Corpora and cleaning.
+        model: Configuration and size.
+        settings: Options of the training.
+        training: Steps, time and cost.
+        validation: Scores of the final model on the validation set.
+        test: Scores of the final model on the test set.
+        test_last_checkpoint: Scores of the last checkpoint on the test set, where the final model is an average.
+        examples: Some sentences of the test set.
+    """
+
+    run: Provenance
+    data: RunData
+    model: RunModel
+    settings: RunSettings
+    training: RunTraining
+    validation: SplitScores | None = None
+    test: SplitScores | None = None
+    test_last_checkpoint: SplitScores | None = None
+    examples: list[Example] | None = None
+
+    @property
+    def scores(self) -> dict[str, SplitScores]:
+        """The scores that there are, by what was scored: "validation", "test", "test_last_checkpoint"."""
+        names = ("validation", "test", "test_last_checkpoint")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSetFacts:
+    """A test set, and the variant of newstest2014 that it is (`newstest2014_variant`)."""
+
+    name: str
+    lines: int
+    newstest2014: str | None
+    references: int
+    source_language: str
+    target_language: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchScores(Scores):
+    """The scores of translations, and the search that found them: all None if they were read from a file."""
+
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemScores(SearchScores):
+    """A system at its best search; `perplexity` is None for a file, `by_source_length` without sources."""
+
+    name: str
+    perplexity: Perplexity | None
+    by_source_length: list[LengthGroup] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRecord(Record):
+    """What the scoring recipe writes as `results.json`.
+
+    Attributes:
+        run: Command, commit, machine, versions.
+        test_set: What was translated.
+        systems: One or two systems.
+        sweep: Every search of the model, if there were several.
+        paired_bootstrap: Comparison of two systems, by metric.
+    """
+
+    run: Provenance
+    test_set: TestSetFacts
+    systems: list[SystemScores]
+    sweep: list[SearchScores] | None = None
+    paired_bootstrap: dict[str, PairedComparison] | None = None

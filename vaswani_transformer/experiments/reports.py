@@ -1,0 +1,152 @@
+"""The report of a sweep over Table 3: tables, a verdict in sentences, Markdown, JSON and a plot."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from ..files import atomic_write
+from .comparison import SweepRecord, SweepScore
+from .costs import TOKENS_PER_SENTENCE
+from .plots import plot_rows
+
+
+_SHORT = 0.95  # of the references' length; below it BLEU's brevity penalty takes more than five percent
+
+Table = Sequence[Sequence[str]]
+
+
+def score_table(sweep: SweepRecord) -> Table:
+    """Table 3 as text: the headings, and a line for each row."""
+    scores = ["PPL", "BLEU", f"BLEU - {sweep.reference}"]
+    lines = [["row", f"differs from {sweep.reference}", "parameters", "steps", "seeds", *scores, "length"]]
+    lines[0] += [f"paper: {score}" for score in scores]
+    for name, row in sweep.rows.items():
+        lines.append(
+            [
+                name,
+                _as_text(row.differs),
+                f"{row.parameters:,}",
+                f"{row.steps:,}",
+                str(len(row.seeds)),
+                _with_deviation(row.perplexity),
+                _with_deviation(row.bleu),
+                f"{row.bleu.difference:+.2f}",
+                f"{row.length:.2f}",
+                f"{row.paper.perplexity.mean:.2f}",
+                f"{row.paper.bleu.mean:.1f}",
+                f"{row.paper.bleu.difference:+.1f}",
+            ]
+        )
+    return lines
+
+
+def _as_text(settings: Mapping[str, object]) -> str:
+    return ", ".join(f"{setting} {value}" for setting, value in settings.items())
+
+
+def _with_deviation(score: SweepScore) -> str:
+    deviation = score.standard_deviation
+    return f"{score.mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
+def cost_table(sweep: SweepRecord) -> Table:
+    """The accounting of Table 2 as text: the headings, and a line for each row and each of the paper's models."""
+    costs = {name: row.cost for name, row in sweep.rows.items()}
+    costs |= {f"paper: {name}": cost for name, cost in sweep.paper_costs.items()}
+    lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
+    for name, cost in costs.items():
+        operations = (cost.rate, cost.by_the_papers_accounting, cost.counted)
+        numbers = [f"{each:.1e}".replace("e+", "e") for each in operations]
+        lines.append([name, f"{cost.seconds / 60:,.1f}", str(cost.devices), *numbers, f"{cost.utilisation:.1%}"])
+    return lines
+
+
+def verdict(sweep: SweepRecord) -> str:
+    """What the comparison shows and what it does not, in sentences."""
+    return " ".join([*_rank_sentences(sweep), *_pair_sentences(sweep), *_length_sentences(sweep)])
+
+
+def _rank_sentences(sweep: SweepRecord) -> list[str]:
+    found = [
+        f"{score.rank_correlation:+.2f} by {label} ({score.random_orders_as_good:.0%} of random orders agree as well)"
+        for label, score in (("BLEU", sweep.agreement.bleu), ("perplexity", sweep.agreement.perplexity))
+        if score.rank_correlation is not None
+    ]
+    return [f"Spearman's rank correlation with the paper's rows: {', '.join(found)}."] if found else []
+
+
+def _pair_sentences(sweep: SweepRecord) -> list[str]:
+    agreement = sweep.agreement
+    if not agreement.degrees_of_freedom:
+        return ["No row has a second seed, so that any difference may be due to chance."]
+    sentences = [
+        f"Of {agreement.pairs} pairs of rows, {score.separated} differ in {label} by more than twice the standard "
+        f"error of the difference (standard deviation over seeds, pooled: {score.standard_deviation:.2f}, "
+        f"{agreement.degrees_of_freedom} degrees of freedom): {score.as_in_paper} in the paper's order, "
+        f"{score.against_paper} in the opposite order, {score.tied_in_paper} that are equal in the paper."
+        for label, score in (("BLEU", agreement.bleu), ("perplexity", agreement.perplexity))
+    ]
+    return [*sentences, "The order of all other pairs may be due to chance."]
+
+
+def _length_sentences(sweep: SweepRecord) -> list[str]:
+    lengths = [row.length for row in sweep.rows.values()]
+    if min(lengths) >= _SHORT:
+        return []
+    return [
+        f"The translations of a row have {min(lengths):.0%} to {max(lengths):.0%} of the references' words: with a "
+        "model that has learned little, the search prefers translations that are too short, even empty ones. BLEU then "
+        "measures length as much as words; perplexity, which needs no search, does not."
+    ]
+
+
+def as_markdown(sweep: SweepRecord) -> str:
+    """The whole report."""
+    return "\n\n".join(
+        [
+            "# Table 3, row by row",
+            "\n".join(f"- {fact}" for fact in _facts(sweep)),
+            "## Scores (Table 3)",
+            _markdown_table(score_table(sweep)),
+            "±: standard deviation over seeds. Length: of the translations, divided by that of the references. Data, "
+            "scores and sizes are not the paper's: compare differences between rows, not values. All that follows "
+            "holds for this corpus, these sizes and this budget; the paper's order may still hold at its own.",
+            verdict(sweep),
+            "![Both scores beside the paper's](table3.png)",
+            "## Cost of a training (Table 2)",
+            _markdown_table(cost_table(sweep)),
+            "A multiply-add is two operations. The rate is that of large matrix products on one device, measured after "
+            "each training (the paper: 9.5 TFLOPS). Utilisation is the operations counted, divided by time x devices x "
+            "rate. For the paper's models the count assumes full batches of sentences of "
+            f"{TOKENS_PER_SENTENCE} sub-words.\n",
+        ]
+    )
+
+
+def _facts(sweep: SweepRecord) -> list[str]:
+    run, scale, shared, reference = sweep.run, sweep.scale, sweep.shared, sweep.reference
+    return [
+        f"Command: `{run.command}`",
+        f"Commit: {', '.join(f'`{commit}`' for commit in sweep.commits)}, {run.date}",
+        f"Hardware: {'; '.join(sweep.hardware)}",
+        f"Sizes: widths {scale.width:g} times, layers {scale.depth:g} times the paper's; {reference} has "
+        + _as_text(sweep.rows[reference].settings),
+        f"Corpus: {shared.pairs:,} pairs (the paper: about 4.5 million)",
+        f"Batches: at most {shared.source_tokens:,} source and {shared.target_tokens:,} target tokens (the paper: "
+        "about 25,000 of each); steps are in the table (the paper: 100,000, big 300,000)",
+        f"Scores: of the last step, on the validation set of {shared.sentences:,} sentences (the paper: newstest2013)",
+        f"sacreBLEU signature: `{shared.signature}` (the paper's BLEU is another)",
+        f"Versions: {', '.join(f'{name} {version}' for name, version in run.versions.items())}",
+    ]
+
+
+def _markdown_table(lines: Table) -> str:
+    return tabulate(lines[1:], headers=lines[0], tablefmt="github", disable_numparse=True)
+
+
+def write_report(sweep: SweepRecord, directory: Path) -> None:
+    """Write `report.md`, `table3.json` and `table3.png` into a directory."""
+    sweep.save(directory / "table3.json")
+    plot_rows(sweep, directory / "table3.png")
+    atomic_write(directory / "report.md", as_markdown(sweep))

@@ -1,0 +1,112 @@
+"""Frozen dataclasses as JSON files: `Record` loads and saves them, and checks the type of every field."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin
+
+from ..files import atomic_write
+
+
+T = TypeVar("T")
+
+# Metadata of the one field of a dataclass that holds all entries of its JSON object that no other field names.
+REST = {"rest": True}
+
+_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list"}
+
+
+class Record:
+    """A frozen dataclass that is a JSON file: one entry for each field.
+
+    An entry may be absent if its field has a default. A field that is None is not written if that is its default.
+    """
+
+    @classmethod
+    def load(cls: type[T], path: str | Path) -> T:
+        """Read a file.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: It is not JSON, or a field is missing or of a wrong type; the message names file and field.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path}: is not a JSON file ({error})") from None
+        try:
+            return from_json(cls, content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write a file atomically."""
+        atomic_write(path, json.dumps(to_json(self), indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def to_json(value: Any) -> Any:
+    """A value, its dataclasses as dictionaries."""
+    if is_dataclass(value):
+        entries: dict[str, object] = {}
+        for field in fields(value):
+            item = getattr(value, field.name)
+            if field.metadata == REST:
+                entries |= item
+            elif item is not None or field.default is not None:
+                entries[field.name] = to_json(item)
+        return entries
+    if isinstance(value, Mapping):
+        return {name: to_json(item) for name, item in value.items()}
+    return [to_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def from_json(kind: type[T], value: object, place: str = "") -> T:
+    """The value of a JSON file as an instance of a type: a dataclass, a plain type, a list, a dict or an optional one.
+
+    Args:
+        kind: The type, as annotations have it.
+        value: What `json.loads` returned.
+        place: Name of the field that holds the value; errors begin with it.
+
+    Raises:
+        ValueError: A field is missing or of a wrong type.
+    """
+    if get_origin(kind) is UnionType:  # X | None
+        return None if value is None else from_json(get_args(kind)[0], value, place)
+    if is_dataclass(kind):
+        return kind(**_arguments(kind, _require(dict, value, place), place))
+    if get_origin(kind) is dict:
+        entries = _require(dict, value, place).items()
+        return {name: from_json(get_args(kind)[1], item, _join(place, name)) for name, item in entries}  # type: ignore
+    if get_origin(kind) is list:
+        items = enumerate(_require(list, value, place))
+        return [from_json(get_args(kind)[0], item, _join(place, number)) for number, item in items]  # type: ignore
+    return _require(kind, value, place)
+
+
+def _arguments(kind: Any, entries: dict[str, object], place: str) -> dict[str, object]:
+    known: dict[str, Field] = {field.name: field for field in fields(kind) if field.metadata != REST}
+    found = {}
+    for name, field in known.items():
+        if name in entries:
+            found[name] = from_json(field.type, entries[name], _join(place, name))  # type: ignore[arg-type]
+        elif field.default is MISSING:
+            raise ValueError(f"{_join(place, name)} is missing")
+    for field in fields(kind):
+        if field.metadata == REST:
+            found[field.name] = {name: item for name, item in entries.items() if name not in known}
+    return found
+
+
+def _require(kind: type[T], value: object, place: str) -> Any:
+    accepted = (int, float) if kind is float else kind
+    if isinstance(value, accepted) and (not isinstance(value, bool) or kind in (bool, object)):
+        return value
+    expected = _NAMES.get(kind, "an object")
+    raise ValueError(f"{place or 'the whole'} must be {expected}, is {json.dumps(value)[:80]}")
+
+
+def _join(place: str, name: object) -> str:
+    return f"{place}.{name}" if place else str(name)
