@@ -127,7 +127,7 @@ class Interruption(TrainerCallback):
         self._training, self._stopping, self._epoch_ends, self._flag = True, False, False, None
         self._began, self._saved, self._resumable = state.global_step, state.global_step, state.global_step > 0
         if self._resumable:  # other checkpoints are of after an evaluation, whose log line they have
-            args.eval_on_start = lacks_evaluation(args, state)
+            args.eval_on_start = _lacks_evaluation(args, state)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -195,7 +195,7 @@ def interruption_steps(state: TrainerState) -> list[int]:
     return _attributes(state).get("steps", [])
 
 
-def lacks_evaluation(args: TrainingArguments, state: TrainerState) -> bool:
+def _lacks_evaluation(args: TrainingArguments, state: TrainerState) -> bool:
     """Whether an interruption has left out, or cut short, the evaluation of this very step."""
     return args.eval_strategy != "no" and _attributes(state).get("unevaluated") == state.global_step
 
