@@ -10,7 +10,8 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCa
 
 from vaswani_transformer import PAPER_VARIANTS, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
 from vaswani_transformer.convert.marian import to_marian
-from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, sinusoidal_positions
+from vaswani_transformer.model.embeddings_vaswani import sinusoidal_positions
+from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, source_mask
 
 
 PAD, VOCABULARY = 0, 37
@@ -110,8 +111,8 @@ def test_attention_equals_loops_written_from_equation_1(config):
 
 
 @torch.no_grad()
-def test_plain_padding_mask_in_encoder_decoder_attention_is_the_sources(config):
-    """Flash attention is given masks of two dimensions, and with several targets would read them as the target's."""
+def test_encoder_decoder_attention_leaves_padding_to_sdpa_where_flash_attention_is_asked_for(config):
+    """Flash attention would take the padding of the source for the target's."""
     attention = VaswaniAttention(config, is_cross=True)
     randomize(attention)
     target, source = torch.randn(2, 3, config.d_model), torch.randn(2, 5, config.d_model)
@@ -121,7 +122,9 @@ def test_plain_padding_mask_in_encoder_decoder_attention_is_the_sources(config):
     expected, _ = attention(target, additive, encoder_hidden_states=source)
     for implementation in ("flash_attention_2", "flash_attention_3"):
         config._attn_implementation = implementation  # not installed: it must not be asked
-        torch.testing.assert_close(attention(target, legal, encoder_hidden_states=source)[0], expected)
+        mask, implementation = source_mask(config, target, legal, source)
+        output, _ = attention(target, mask, encoder_hidden_states=source, implementation=implementation)
+        torch.testing.assert_close(output, expected)
 
 
 @pytest.mark.parametrize("layout", ["sinusoidal", "sinusoidal_halves", "sinusoidal_marian"])

@@ -38,6 +38,7 @@ ALLOWED_IN_MODEL = {
     "acceleration_vaswani": set(),
     "pipeline_vaswani": set(),
     "configuration_vaswani": {"pipeline_vaswani"},
+    "embeddings_vaswani": {"configuration_vaswani"},
     "tokenization_vaswani": {"configuration_vaswani"},
     "length_limits_vaswani": set(),
     "step_decoder_vaswani": {"acceleration_vaswani"},
@@ -46,6 +47,7 @@ ALLOWED_IN_MODEL = {
     "generation_config_vaswani": {"generation_vaswani"},
     "modeling_vaswani": {
         "configuration_vaswani",
+        "embeddings_vaswani",
         "generation_config_vaswani",
         "generation_vaswani",
         "restricted_vaswani",

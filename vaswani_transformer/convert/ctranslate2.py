@@ -12,7 +12,8 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from ..files import atomic_directory
 from ..model.beam_search_vaswani import length_penalty
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..model.embeddings_vaswani import sinusoidal_positions
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import batches_of_one_length
 

@@ -4,7 +4,8 @@ import torch
 from torch import nn
 from transformers import MarianConfig, MarianMTModel
 
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..model.embeddings_vaswani import sinusoidal_positions
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .weights import layers_renamed, model_from_transformers, weights_of
 
 

@@ -7,7 +7,8 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..model.embeddings_vaswani import sinusoidal_positions
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 
 
 Weights = dict[str, torch.Tensor]

@@ -28,9 +28,10 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
+from .embeddings_vaswani import VaswaniEmbedding, VaswaniPositionalEncoding, positions_from_mask, zero_padding
 from .generation_config_vaswani import OwnGenerationConfig
 from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
-from .restricted_vaswani import neighborhood_mask_function, restricted_attention_forward
+from .restricted_vaswani import RESTRICTED, restricted_attention_forward, self_attention_mask
 
 
 def eager_attention_forward(
@@ -89,10 +90,6 @@ class VaswaniAttention(nn.Module):
         self.k_proj = nn.Linear(config.d_model, config.num_heads * config.d_k, bias=bias)  # W^K
         self.v_proj = nn.Linear(config.d_model, config.num_heads * config.d_v, bias=bias)  # W^V
         self.out_proj = nn.Linear(config.num_heads * config.d_v, config.d_model, bias=bias)  # W^O
-        # The authors drew Q, K, V as one matrix (in encoder-decoder attention K, V), which enters the Glorot limit.
-        fused = [self.k_proj, self.v_proj] if is_cross else [self.q_proj, self.k_proj, self.v_proj]
-        for projection in fused:
-            projection.fan_out = sum(other.out_features for other in fused)  # type: ignore[assignment]  # any attribute
 
     def forward(
         self,
@@ -100,20 +97,21 @@ class VaswaniAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        implementation: str | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attend from `hidden_states` `[batch, target, d_model]`; returns the same shape, and the weights if eager."""
+        """Attend from `hidden_states` `[batch, target, d_model]`; returns the same shape, and the weights if eager.
+
+        `implementation` is the attention implementation that takes the mask, by default the configuration's.
+        """
         query = self._split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
         key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values)
-        implementation = self.config._attn_implementation
-        is_plain = isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
-        if self.is_cross and is_plain:
-            # Flash attention, alone given a plain mask, would take the padding of the source for the target's.
-            implementation, attention_mask = "sdpa", attention_mask[:, None, None, :].bool()
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        neighborhood = None if self.is_cross else self.config.attention_neighborhood
-        if neighborhood is not None and (is_plain or attention_mask is None):
-            attention = partial(restricted_attention_forward, neighborhood=neighborhood)
+        attention: Callable
+        if implementation == RESTRICTED:
+            attention = partial(restricted_attention_forward, neighborhood=self.config.attention_neighborhood)
+        else:
+            implementation = implementation or self.config._attn_implementation
+            attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         dropout = self.config.attention_dropout if self.training else 0.0
         output, weights = attention(
             self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
@@ -145,6 +143,17 @@ class VaswaniAttention(nn.Module):
         return key, value
 
 
+def source_mask(
+    config: VaswaniConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, encoded: torch.Tensor
+) -> tuple[Any, str]:
+    """The mask of encoder-decoder attention, and the attention implementation that takes it."""
+    mask = create_bidirectional_mask(config, inputs_embeds, attention_mask, encoded)
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2:
+        # What transformers makes for flash attention, which would take the padding of the source for the target's.
+        return mask[:, None, None, :].bool(), "sdpa"
+    return mask, config._attn_implementation
+
+
 class VaswaniFeedForward(nn.Module):
     """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2`, max(0, .) being "relu"."""
 
@@ -159,124 +168,6 @@ class VaswaniFeedForward(nn.Module):
         inner = self.activation(self.fc1(hidden_states))  # [batch, length, d_ff]
         inner = F.dropout(inner, p=self.activation_dropout, training=self.training)
         return self.fc2(inner)  # [batch, length, d_model]
-
-
-class VaswaniEmbedding(nn.Embedding):
-    """Embeddings times sqrt(d_model) (3.4). Padding, which is also where the decoder starts, embeds as zero."""
-
-    def __init__(self, config: VaswaniConfig, vocab_size: int) -> None:
-        super().__init__(vocab_size, config.d_model, config.pad_token_id)
-        self.config = config
-        self.embed_scale = math.sqrt(config.d_model)  # adapters, which compute from the matrix, look for this name
-
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return zero_padding(self.config, input_ids, super().forward(input_ids) * self.embed_scale)
-
-
-def zero_padding(config: VaswaniConfig, input_ids: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-    """`embedded` `[batch, length, d_model]` with zeros for padding, if the configuration has it so."""
-    if not config.zero_padding_embedding:
-        return embedded
-    # The padding row of the matrix is not zero: the softmax shares it, and trains it.
-    return embedded.masked_fill(input_ids.eq(config.pad_token_id).unsqueeze(-1), 0.0)
-
-
-def sinusoidal_positions(
-    positions: torch.Tensor, d_model: int, layout: str = "sinusoidal", dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
-    """Positional encoding (3.5), computed where it is needed, so that no length is too long and nothing is saved.
-
-    Args:
-        positions: Integers of any shape.
-        d_model: Even width of the encoding.
-        layout: "sinusoidal": `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`, `PE(pos, 2i+1) = cos(...)`, the paper's
-            formula. "sinusoidal_halves": the authors' code, sines in the first half, cosines in the second, the
-            timescales a geometric progression from 1 to 10000, both included. "sinusoidal_marian": such halves, with
-            the formula's timescales.
-        dtype: Type of the result; the angles are computed in float64, for float32 is off by 5e-4 at position 10,000.
-
-    Returns:
-        `[*positions.shape, d_model]`
-    """
-    # Apple's GPUs have no float64.
-    precision = torch.float32 if positions.device.type == "mps" else torch.float64
-    half = d_model // 2
-    exponent = torch.arange(half, dtype=precision, device=positions.device)
-    largest = max(half - 1, 1) if layout == "sinusoidal_halves" else half
-    exponent = exponent / largest  # [d_model / 2], from 0 to (almost) 1
-    angles = positions.unsqueeze(-1).to(precision) * torch.exp(-math.log(10000.0) * exponent)
-    if layout == "sinusoidal":
-        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
-    return torch.cat((angles.sin(), angles.cos()), dim=-1).to(dtype)
-
-
-class VaswaniPositionalEncoding(nn.Module):
-    """What is added to the embeddings (3.5): sinusoids, or the learned table of Table 3, row E."""
-
-    def __init__(self, config: VaswaniConfig) -> None:
-        super().__init__()
-        self.config = config
-        if config.position_encoding == "learned":
-            self.table = nn.Embedding(config.max_position_embeddings, config.d_model)
-
-    def forward(self, positions: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
-        """Encode integer `positions` as `[*positions.shape, d_model]`; `length` is the longest possible so far."""
-        layout = self.config.position_encoding
-        if layout != "learned":
-            return sinusoidal_positions(positions + self.config.position_offset, self.config.d_model, layout, dtype)
-        if length > self.config.max_position_embeddings:
-            raise ValueError(
-                f"a sequence of {length} tokens exceeds the learned position table of "
-                f"max_position_embeddings = {self.config.max_position_embeddings}; truncate it to that length"
-            )
-        return self.table(positions)
-
-
-def positions_from_mask(attention_mask: torch.Tensor | None, length: int, past: Any, device: Any) -> torch.Tensor:
-    """Positions of the last `length` tokens, the first token that is not padding being at 0, on whichever side it is.
-
-    Args:
-        attention_mask: `[batch, past + length]`, 1 for tokens, 0 for padding. `None` (or a ready-made 4D mask):
-            there is no padding on the left.
-        past: Number of tokens in the cache, an int or a tensor.
-
-    Returns:
-        `[batch, length]`, or `[1, length]` without a mask.
-    """
-    if attention_mask is None or attention_mask.dim() != 2:
-        return (torch.arange(length, device=device) + past).unsqueeze(0)
-    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
-
-
-def self_attention_mask(
-    create_mask: Callable,
-    config: VaswaniConfig,
-    inputs_embeds: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    **cache: Any,
-) -> Any:
-    """What transformers' `create_mask` makes, restricted to the neighbourhood of section 4 where there is one.
-
-    For "sdpa" and a cache that grows that is the padding alone, `[batch, source]`, for `restricted_attention_forward`.
-
-    Raises:
-        ValueError: The attention implementation cannot restrict attention.
-    """
-    neighborhood = config.attention_neighborhood
-    if neighborhood is None:
-        return create_mask(config, inputs_embeds, attention_mask, **cache)
-    implementation, keeps_length = (
-        config._attn_implementation,
-        getattr(cache.get("past_key_values"), "is_compileable", False),
-    )
-    if implementation == "sdpa" and not keeps_length and (attention_mask is None or attention_mask.dim() == 2):
-        return attention_mask
-    if implementation not in ("eager", "sdpa", "flex_attention"):
-        raise ValueError(
-            f"attention_neighborhood: {implementation} cannot restrict attention; use sdpa or flex_attention"
-        )
-    near = neighborhood_mask_function(neighborhood)
-    return create_mask(config, inputs_embeds, attention_mask, and_mask_function=near, **cache)
 
 
 class VaswaniResidual(nn.Module):
@@ -328,13 +219,20 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        implementation: str | None = None,
+        cross_implementation: str | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        attended, _ = self.self_attn(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
+        attended, _ = self.self_attn(hidden_states, attention_mask, None, past_key_values, implementation, **kwargs)
         hidden_states = self.self_attn_residual(hidden_states, attended)
         if encoder_hidden_states is not None:
             attended, _ = self.encoder_attn(
-                hidden_states, encoder_attention_mask, encoder_hidden_states, past_key_values, **kwargs
+                hidden_states,
+                encoder_attention_mask,
+                encoder_hidden_states,
+                past_key_values,
+                cross_implementation,
+                **kwargs,
             )
             hidden_states = self.encoder_attn_residual(hidden_states, attended)
         return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
@@ -371,7 +269,7 @@ class VaswaniPreTrainedModel(PreTrainedModel):
         """The authors' code: Glorot-uniform weights, that is, within sqrt(6 / (fan_in + fan_out)), zero biases, and
         embeddings from N(0, 1 / d_model)."""
         if isinstance(module, nn.Linear):
-            limit = math.sqrt(6.0 / (module.in_features + getattr(module, "fan_out", module.out_features)))
+            limit = math.sqrt(6.0 / (module.in_features + self._fan_out(module)))
             init.uniform_(module.weight, -limit, limit)
             if module.bias is not None:
                 init.zeros_(module.bias)
@@ -380,6 +278,16 @@ class VaswaniPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
+
+    def _fan_out(self, linear: nn.Linear) -> int:
+        """Outputs of the matrix that a layer is part of: the authors drew Q, K and V as one, across stacks K and V."""
+        for attention in self.modules():
+            if isinstance(attention, VaswaniAttention):
+                parts = [attention.k_proj, attention.v_proj]
+                parts += [] if attention.is_cross else [attention.q_proj]
+                if any(part is linear for part in parts):
+                    return sum(part.out_features for part in parts)
+        return linear.out_features
 
 
 class VaswaniStack(VaswaniPreTrainedModel):
@@ -430,9 +338,11 @@ class VaswaniEncoder(VaswaniStack):
         positions = positions_from_mask(attention_mask, length, 0, inputs_embeds.device)
         hidden_states = inputs_embeds + self.embed_positions(positions, inputs_embeds.dtype, length)
         hidden_states = F.dropout(hidden_states, p=self.config.dropout, training=self.training)
-        mask = self_attention_mask(create_bidirectional_mask, self.config, inputs_embeds, attention_mask)
+        mask, implementation = self_attention_mask(
+            create_bidirectional_mask, self.config, inputs_embeds, attention_mask
+        )
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, **kwargs)  # [batch, source, d_model]
+            hidden_states = layer(hidden_states, mask, implementation=implementation, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
@@ -489,18 +399,19 @@ class VaswaniDecoder(VaswaniStack):
         longest = length if isinstance(past, torch.Tensor) else past + length
         hidden_states = inputs_embeds + self.embed_positions(positions, inputs_embeds.dtype, longest)
         hidden_states = F.dropout(hidden_states, p=self.config.dropout, training=self.training)
-        causal_mask = self_attention_mask(
+        mask, kwargs["implementation"] = self_attention_mask(
             create_causal_mask, self.config, inputs_embeds, attention_mask, past_key_values=cache
         )
         cross_mask = None
         if encoder_hidden_states is not None:
-            cross_mask = create_bidirectional_mask(
+            cross_mask, kwargs["cross_implementation"] = source_mask(
                 self.config, inputs_embeds, encoder_attention_mask, encoder_hidden_states
             )
         for layer in self.layers:
+            # Gradient checkpointing looks for the cache among the keywords, to drop it.
             hidden_states = layer(
-                hidden_states, causal_mask, encoder_hidden_states, cross_mask, past_key_values=past_key_values, **kwargs
-            )  # [batch, target, d_model]; gradient checkpointing looks for the cache among the keywords, to drop it
+                hidden_states, mask, encoder_hidden_states, cross_mask, past_key_values=past_key_values, **kwargs
+            )
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=hidden_states, past_key_values=past_key_values
         )

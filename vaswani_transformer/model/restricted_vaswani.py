@@ -6,19 +6,54 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
 
 
-# Fewer queries than these a block would cost more in calls than it saves in products.
+# Name of `restricted_attention_forward` among the attention implementations.
+RESTRICTED = "restricted"
+
+# Blocks of fewer queries would cost more in calls than they save in products.
 _SMALLEST_BLOCK = 32
 
 
-def neighborhood_mask_function(neighborhood: int) -> Callable:
-    """For transformers' mask functions: whether a key is within `neighborhood // 2` positions of the query."""
+def self_attention_mask(
+    create_mask: Callable,
+    config: PreTrainedConfig,
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **cache: Any,
+) -> tuple[Any, str]:
+    """The mask of self-attention, and the attention implementation that takes it.
+
+    In place of "sdpa", `RESTRICTED` computes a neighbourhood block by block, from the padding mask alone. It cannot use
+    a mask that is already four-dimensional, nor a static cache; those, "eager" and "flex_attention" compute full
+    attention under a mask of the neighbourhood.
+
+    Args:
+        create_mask: transformers' function that makes the mask.
+        config: The model's configuration.
+        inputs_embeds: `[batch, target, d_model]`
+        attention_mask: `[batch, source]`, 1 for tokens, 0 for padding; or a mask that is returned as it is.
+        cache: For `create_mask`: `past_key_values`.
+
+    Raises:
+        ValueError: The attention implementation cannot restrict attention.
+    """
+    implementation, neighborhood = config._attn_implementation, config.attention_neighborhood
+    if neighborhood is None:
+        return create_mask(config, inputs_embeds, attention_mask, **cache), implementation
+    is_static = getattr(cache.get("past_key_values"), "is_compileable", False)
+    if implementation == "sdpa" and not is_static and (attention_mask is None or attention_mask.dim() == 2):
+        return attention_mask, RESTRICTED
+    if implementation not in ("eager", "sdpa", "flex_attention"):
+        raise ValueError(
+            f"attention_neighborhood: {implementation} cannot restrict attention; use sdpa or flex_attention"
+        )
 
     def is_near(batch_idx: int, head_idx: int, q_idx: int, kv_idx: int) -> bool:
         return abs(q_idx - kv_idx) <= neighborhood // 2
 
-    return is_near
+    return create_mask(config, inputs_embeds, attention_mask, and_mask_function=is_near, **cache), implementation
 
 
 def restricted_attention_forward(
@@ -32,19 +67,23 @@ def restricted_attention_forward(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Equation 1 over the keys within `neighborhood // 2` positions of each query, on its left only where the module is
-    causal. The result is that of masked full attention, but time and memory grow as r n, not as n^2.
+    """Equation 1 over the keys within `neighborhood // 2` positions of each query.
 
-    Queries are cut into blocks, and each block attends to the one stretch of keys that its queries can reach.
+    A causal module sees those on the left only. The result is that of masked full attention, but time and memory grow
+    as r n, not as n^2: queries are cut into blocks, and each block attends to the keys that its queries can reach.
 
     Args:
-        query: `[batch, heads, target, d_k]`, the last positions of the keys'.
+        module: The attention, of which `is_causal` is read.
+        query: `[batch, heads, target, d_k]`, at the last `target` of the keys' positions.
         key: `[batch, heads, source, d_k]`
         value: `[batch, heads, source, d_v]`
         padding_mask: `[batch, source]`, True for tokens, False for padding.
+        neighborhood: r, the number of positions that a query sees.
+        scaling: Factor of the scores.
+        dropout: Probability to drop a weight.
 
     Returns:
-        The output `[batch, target, heads, d_v]`, and no weights.
+        The output `[batch, target, heads, d_v]`, and None for the weights.
     """
     batch, _, target, _ = query.shape
     if padding_mask is None:
@@ -76,13 +115,22 @@ def restricted_attention_forward(
 
 
 def _mask_of_blocks(exists: torch.Tensor, block: int, before: int, behind: int) -> torch.Tensor:
-    """Which keys of its window each query of a block may attend to: `[batch * blocks, 1, block, window]`; `exists` says
-    which keys are tokens, `[batch, keys]`."""
+    """Which keys of its window each query of a block may attend to.
+
+    Args:
+        exists: `[batch, keys]`, which keys are tokens.
+        block: Queries of a block.
+        before: Keys before a query that it sees.
+        behind: Keys behind it.
+
+    Returns:
+        `[batch * blocks, 1, block, window]`
+    """
     window = before + block + behind
     exists = exists.unfold(1, window, block)  # [batch, blocks, window]
     queries = torch.arange(block, device=exists.device).unsqueeze(-1) + before  # in the window
     distance = torch.arange(window, device=exists.device) - queries  # [block, window]
     near = (distance >= -before) & (distance <= behind)
-    # A query always sees its own place, lest padding, which sees nothing else, becomes NaN.
+    # A query always sees itself, so that padding, which sees nothing else, does not become NaN.
     allowed = (near & exists.unsqueeze(2)) | distance.eq(0)  # [batch, blocks, block, window]
     return allowed.flatten(0, 1).unsqueeze(1)
