@@ -28,9 +28,8 @@ from accelerate import PartialState
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from rich.table import Table
-from transformers import ProgressCallback, TrainerCallback, TrainerState, set_seed
+from transformers import ProgressCallback, TrainerCallback, set_seed
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
-from transformers.trainer import TRAINER_STATE_NAME
 
 from vaswani_transformer import (
     CheckpointAveraging,
@@ -74,7 +73,6 @@ from vaswani_transformer.training import (
     Interruption,
     TimeLimit,
     TrainingProgress,
-    TrainingTotals,
     Watchdog,
     WatchedSteps,
     faults_in_one_line,
@@ -82,7 +80,6 @@ from vaswani_transformer.training import (
     keep_freed_memory,
     leave_process_group,
 )
-from vaswani_transformer.training.interruption import lacks_evaluation
 from vaswani_transformer.training.run_directory import check_data, describe_settings, open_run
 
 
@@ -418,8 +415,7 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: P
         trainer.add_callback(TrainingProgress())
     if trainer.args.use_cpu:
         keep_freed_memory()
-    if not finish(trainer, checkpoint):
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     return RunTraining(
         seconds=trainer.totals.seconds,
         cost=cost(trainer),
@@ -431,28 +427,6 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: P
         averaged=[directory.name for directory in averaging.averaged],
         resumed_from=None if checkpoint is None else checkpoint.name,
     )
-
-
-def finish(trainer: VaswaniTrainer, checkpoint: Path | None) -> bool:
-    """End a training whose checkpoint is of its last step as `train` would have, which itself would train on."""
-    if checkpoint is None:
-        return False
-    state, args = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)), trainer.args
-    seconds = TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
-    out_of_time = args.max_minutes is not None and seconds >= 60 * args.max_minutes
-    if not (0 < args.max_steps <= state.global_step or out_of_time):
-        return False
-    state.is_local_process_zero, state.is_world_process_zero = (
-        trainer.is_local_process_zero(),
-        trainer.is_world_process_zero(),
-    )
-    trainer.state = state
-    trainer.callback_handler.on_train_begin(args, state, trainer.control)
-    if lacks_evaluation(args, state):
-        trainer._load_from_checkpoint(str(checkpoint))
-        trainer.evaluate()
-    trainer.callback_handler.on_train_end(args, state, trainer.control)
-    return True
 
 
 def cost(trainer: VaswaniTrainer) -> TrainingCost:
