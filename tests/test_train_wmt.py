@@ -415,7 +415,9 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
         assert model.variant == ("big" if big else "base")
         assert args.max_steps == (300_000 if big else 100_000)
         assert args.average_last == (20 if big else 5)
-        assert (args.save_minutes, args.warmup_steps) == (10, 4000)
+        assert (args.save_minutes, args.warmup_steps) == (None, 4000)
+        seconds = 1.0 if big else 0.4  # a step's on the paper's machine (5.2)
+        assert (args.save_strategy, args.save_steps * seconds) == ("steps", 10 * 60)
         assert (args.source_tokens, args.target_tokens) == (25_000, 25_000)
         french = "en_fr" in path.stem
         assert (data.vocab_size, data.tokenizer_model) == ((32_000, "wordpiece") if french else (37_000, "bpe"))
@@ -427,5 +429,16 @@ def test_accelerate_reads_its_files(path):
     from accelerate.commands.config.config_args import load_config_from_file
 
     config = load_config_from_file(str(path))
-    assert config.num_processes == (8 if path.stem == "8gpu" else 1)
-    assert config.use_cpu == (path.stem == "cpu")
+    assert config.num_processes == {"8gpu": 8, "2cpu": 2}.get(path.stem, 1)
+    assert config.use_cpu == ("cpu" in path.stem)
+
+
+def test_accelerate_starts_several_processes_on_the_cpu(settings, tmp_path):
+    config = REPOSITORY / "recipes" / "accelerate" / "2cpu.yaml"
+    settings |= {"max_steps": 1, "validation": None, "test": None, "eval_strategy": "no"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    launch = ["-m", "accelerate.commands.launch", "--config_file", config, RECIPE, "--config", tmp_path / "config.yaml"]
+    result = run_python(launch)
+    assert result.returncode == 0, result.stderr
+    results = json.loads((Path(settings["output_dir"]) / "all_results.json").read_text(encoding="utf-8"))
+    assert (results["training"]["processes"], results["training"]["steps"]) == (2, 1)

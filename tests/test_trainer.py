@@ -242,6 +242,34 @@ def test_a_resumed_training_has_the_time_that_is_left(
     assert resumed.state.global_step == 5
 
 
+@pytest.mark.parametrize("limit", ["steps", "time"])
+def test_a_training_resumed_at_its_end_only_ends(
+    tmp_path: Path, tokenizer: VaswaniTokenizer, clock: Clock, limit: str
+) -> None:
+    """As the first one did: with the average in the model, what was spent, and nothing trained."""
+
+    def make() -> tuple[VaswaniTrainer, CheckpointAveraging]:
+        callbacks = [clock, averaging := CheckpointAveraging(2), *([TimeLimit(0.1)] if limit == "time" else [])]
+        settings = {"save_strategy": "steps", "save_steps": 1, "max_steps": 3 if limit == "steps" else -1}
+        return make_trainer(make_model(), tokenizer, tmp_path, callbacks=callbacks, **settings), averaging
+
+    trainer, averaging = make()
+    trainer.train()
+    again, averaging_again = make()
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == trainer.state.global_step == 3
+    assert again.state.epoch == trainer.state.epoch
+    assert averaging_again.averaged == averaging.averaged
+    assert again.total_target_tokens == trainer.total_target_tokens
+    assert again.totals.seconds == trainer.totals.seconds
+    assert again.state.total_flos == trainer.state.total_flos
+    for name, weights in trainer.model.state_dict().items():
+        assert torch.equal(weights, again.model.state_dict()[name]), name
+    again.train()  # a new training is not affected
+    assert again.batches
+    assert again.state.global_step == 3
+
+
 def test_processes_stop_at_the_same_step(two_processes: list[dict[str, Any]]) -> None:
     """When the first one's clock says so."""
     assert [found["limited"] for found in two_processes] == [3, 3]

@@ -132,6 +132,10 @@ class TimeLimit(TrainerCallback):
     ) -> None:
         self._began = time.monotonic() - TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
 
+    def is_over(self, state: TrainerState) -> bool:
+        """Whether a checkpoint's training has taken that time."""
+        return TrainingTotals.of_checkpoint(state).get("seconds", 0.0) >= 60 * self.minutes
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if have_passed(self.minutes, self._began, args):
             control.should_training_stop = control.should_save = True

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from accelerate import PartialState
-from transformers import Seq2SeqTrainer
+from transformers import Seq2SeqTrainer, TrainerState
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
 from ..files import MANIFEST_NAME, Manifest, atomic_remove, find_damage, publish
+from .callbacks import TimeLimit
 from .collective import all_ranks_or_none, file_errors_as_os_error, first_of_any_rank, on_main_process
 
 
@@ -130,9 +131,10 @@ class CheckpointingTrainer(Seq2SeqTrainer):
     """
 
     _staging: Path | None = None  # where checkpoints are written at the moment
+    _is_complete = False  # whether the checkpoint to resume from is of the last step
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train as `Seq2SeqTrainer.train` does.
+        """Train as `Seq2SeqTrainer.train` does, and no further step if the checkpoint is of the last one.
 
         Args:
             resume_from_checkpoint: A checkpoint, or True for the newest complete one in `output_dir`.
@@ -140,11 +142,24 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         Raises:
             ValueError: The checkpoint is incomplete or damaged, or there is none.
         """
+        self._is_complete = False
         if resume_from_checkpoint:
-            resume_from_checkpoint = str(self._verified(resume_from_checkpoint))
+            checkpoint = self._verified(resume_from_checkpoint)
+            self._is_complete = self._has_ended(checkpoint)
+            resume_from_checkpoint = str(checkpoint)
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _has_ended(self, checkpoint: Path) -> bool:
+        state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        limits = (callback for callback in self.callback_handler.callbacks if isinstance(callback, TimeLimit))
+        return 0 < self.args.max_steps <= state.global_step or any(limit.is_over(state) for limit in limits)
+
+    def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple:
+        """As in the base class, but no epochs for a training that has ended: it would check after a step at first."""
+        epochs, *others = super().set_initial_training_values(*args, **kwargs)
+        return (0 if self._is_complete else epochs, *others)
 
     def _verified(self, checkpoint: str | Literal[True]) -> Path:
         if checkpoint is True:
