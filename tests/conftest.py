@@ -27,6 +27,7 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from helpers import REPOSITORY  # noqa: E402
+from hub_server import HubServer  # noqa: E402
 from models import talkative  # noqa: E402
 from transformers import AutoModelForSeq2SeqLM  # noqa: E402
 
@@ -83,6 +84,13 @@ def model(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
 def talkative_model() -> VaswaniForConditionalGeneration:
     """A model whose sentences end at different lengths, as a trained one's do."""
     return talkative()
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    """A Hub to push to, and programs that know transformers and no package but that."""
+    with HubServer(tmp_path_factory.mktemp("hub") / "home") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import evaluate
 import pytest
@@ -71,11 +69,10 @@ print(module.name, all([module.description, module.citation, module.inputs_descr
 """
 
 
-def test_bleu_alone_in_a_folder_is_a_metric(tmp_path):
+def test_bleu_alone_in_a_folder_is_a_metric(hub, tmp_path):
     (tmp_path / "bleu").mkdir()
     shutil.copy(bleu.__file__, tmp_path / "bleu" / "bleu.py")
-    command = [sys.executable, "-c", _METRIC_SPACE]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = hub.run(_METRIC_SPACE, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     expected = Bleu().compute(predictions=["Ein Hund bellt laut."], references=["Ein Hund bellt sehr laut."])
     assert done.stdout.splitlines() == [str(expected), "bleu True"]

@@ -1,9 +1,9 @@
 """The exported model against our own: token probabilities, hypotheses, scores; refusals; the parity report."""
 
 import copy
+import importlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -252,9 +252,10 @@ def test_a_directory_without_a_model_is_named(tmp_path):
 
 
 def test_without_ctranslate2_it_is_said_what_to_install(monkeypatch):
-    code = "import sys; sys.modules['ctranslate2'] = None; import vaswani_transformer.convert.ctranslate2"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert 'pip install "vaswani_transformer[export]"' in result.stderr.splitlines()[-1]
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.delitem(sys.modules, "vaswani_transformer.convert.ctranslate2")
+    with pytest.raises(ImportError, match=r'pip install "vaswani_transformer\[export\]"'):
+        importlib.import_module("vaswani_transformer.convert.ctranslate2")
 
 
 def test_batches_hold_sources_of_one_length_all_of_them_within_the_budget():

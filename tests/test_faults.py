@@ -250,7 +250,6 @@ def test_a_limit_of_the_size_of_files(training: Training) -> None:
     training.require_resumable()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
 @contextmanager
 def limit_of_files(size: int) -> Iterator[None]:
     """Let this process write no file larger than so many bytes."""
@@ -280,6 +279,7 @@ def test_a_final_model_that_cannot_be_written(
     assert message.endswith("File too large (os error 27); older checkpoints are intact; continue with --resume")
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 def test_a_directory_that_cannot_be_written(training: Training, processes: int) -> None:
     training.output_dir = Path("/sys/run")  # not even by root
     training.start(processes)

@@ -5,7 +5,6 @@ import math
 import random
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -226,11 +225,10 @@ print(module.name, all([module.description, module.citation, module.inputs_descr
 """
 
 
-def test_alone_in_a_folder_it_is_a_metric(tmp_path):
+def test_alone_in_a_folder_it_is_a_metric(hub, tmp_path):
     (tmp_path / "multi_bleu").mkdir()
     shutil.copy(FILE, tmp_path / "multi_bleu" / "multi_bleu.py")
-    command = [sys.executable, "-c", _METRIC_SPACE]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = hub.run(_METRIC_SPACE, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     sentences = {"predictions": ["Ein Hund-Haus bellt laut."], "references": ["Ein Hund-Haus bellt so."]}
     assert done.stdout.splitlines() == [str(MultiBleu().compute(**sentences, language="de")), "multi_bleu True"]

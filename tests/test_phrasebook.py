@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise, product
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +18,10 @@ from vaswani_transformer.data.phrasebook.lexicon import Pair, Phrase
 
 
 SIZES = {"train": 20_000, "validation": 500, "test": 500}
+# Run beside the phrasebook, which imports nothing but itself.
 DIGEST_PROGRAM = """
 import hashlib
-from vaswani_transformer.data.phrasebook import phrasebook
+from phrasebook import phrasebook
 print(hashlib.sha256(repr([phrasebook(split) for split in ("train", "validation", "test")]).encode()).hexdigest())
 """
 
@@ -66,6 +68,7 @@ def test_another_process_with_other_hashes_writes_the_same_corpus(corpus):
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     run = subprocess.run(
         [sys.executable, "-c", DIGEST_PROGRAM],
+        cwd=Path(module.__file__).parents[1],
         env={**os.environ, "PYTHONHASHSEED": seed},
         capture_output=True,
         text=True,

@@ -1,8 +1,5 @@
 """`pipeline("translation")` and the Auto classes, on what training leaves behind."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
@@ -235,15 +232,14 @@ def test_saved_pipeline_loads_again(translator, tmp_path):
     assert pipeline("translation", model=str(tmp_path))(SENTENCES[0], **SHORT) == expected
 
 
-def test_a_fresh_process_needs_only_the_import(saved_model):
+def test_a_fresh_process_needs_only_the_import(hub, saved_model, tmp_path):
     code = (
         "import sys, vaswani_transformer\n"
         "from transformers import pipeline\n"
         "print(pipeline('translation_en_to_de', model=sys.argv[1])('Dogs!', max_new_tokens=8)[0]['translation_text'])"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(saved_model)], capture_output=True, text=True, check=True, encoding="utf-8"
-    )
+    result = hub.run(code, saved_model, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
     assert result.stdout.rstrip("\n") == translate_by_hand(saved_model, "Dogs!", **SHORT)
 
 

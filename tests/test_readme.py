@@ -3,14 +3,12 @@
 import re
 import shlex
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from foreign_models import marian_tokenizer, untrained
 from helpers import REPOSITORY, run_python
-from hub_server import HubServer, Repository
+from hub_server import Repository
 
 from vaswani_transformer.data.phrasebook import phrasebook
 
@@ -114,23 +112,13 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def hub(saved_model) -> Iterator[HubServer]:
-    """A Hub with the repository that the documents name."""
-    with HubServer() as server:
-        server.repositories["user/en-de"] = repository = Repository("user/en-de")
-        repository.commit({path.name: path.read_bytes() for path in saved_model.iterdir()}, "a model")
-        yield server
-
-
 @pytest.mark.parametrize("snippet", blocks("python"))
-def test_python_snippet_runs(snippet, workspace, hub):
-    environment = hub.environment(workspace / "home")
+def test_python_snippet_runs(snippet, workspace, saved_model, hub):
+    files = {path.name: path.read_bytes() for path in saved_model.iterdir()}
+    hub.repositories["user/en-de"] = Repository("user/en-de", files=files)  # which the documents name
     if "import vaswani_transformer" not in snippet and "from vaswani_transformer" not in snippet:
         snippet = f"import sys; sys.modules['vaswani_transformer'] = None\n{snippet}"  # as where it is not installed
-    result = subprocess.run(
-        [sys.executable, "-c", snippet], env=environment, capture_output=True, text=True, check=False
-    )
+    result = hub.run(snippet, folder=workspace)
     assert result.returncode == 0, result.stderr
 
 

@@ -2,8 +2,6 @@ import copy
 import gzip
 import json
 import re
-import subprocess
-import sys
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -248,7 +246,7 @@ def test_saving_and_loading_twice_changes_nothing(either, load, has_added_tokens
             assert decoded(loaded, text) == decoded(either, text)
 
 
-def test_loads_without_the_package(tokenizer, word_pieces, extended_bpe, extended_word_pieces, tmp_path):
+def test_loads_without_the_package(hub, tokenizer, word_pieces, extended_bpe, extended_word_pieces, tmp_path):
     """As by a user who has transformers only: no class of ours, and so no remote code."""
     saved = {"bpe": tokenizer, "wordpiece": word_pieces, "bpe+": extended_bpe, "wordpiece+": extended_word_pieces}
     texts = [*AWKWARD, *WITH_LANGUAGES]
@@ -267,8 +265,7 @@ for name in ("bpe", "wordpiece", "bpe+", "wordpiece+"):
 assert "vaswani_transformer" not in sys.modules
 print(json.dumps(results))
 """
-    command = [sys.executable, "-c", script, json.dumps(texts)]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    run = hub.run(script, json.dumps(texts), folder=tmp_path)
     assert run.returncode == 0, run.stderr
     results = json.loads(run.stdout)
     for name, trained in saved.items():
