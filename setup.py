@@ -16,7 +16,7 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.10",
+    python_requires=">=3.11",
     packages=find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]),
     package_data={"vaswani_transformer": ["py.typed", "hub/model_card.md.jinja"]},
     install_requires=[
