@@ -7,8 +7,8 @@ It takes the configuration and the options of train_wmt.py, of which it heeds th
 `--prepared`; training with the same settings then begins at once. The same command goes on after an interruption. Where
 the directory was made from other files or with other settings, it says in what they differ, and changes nothing.
 
-Memory grows with `--num_proc` and `--pairs_per_shard`, not with the corpus. Files are read in place. A dataset of the
-Hub is downloaded into the cache of datasets, or with `--streaming` read through the network, twice, and not kept.
+Memory grows with `--num_proc`, not with the corpus. Until all is encoded, the directory also holds a copy of the text.
+A dataset of the Hub is downloaded into the cache of datasets, or with `--streaming` read through the network.
 """
 
 import sys
@@ -33,8 +33,8 @@ def main() -> None:
     except (ValueError, OSError) as error:
         sys.exit(f"prepare_data.py: {one_line(error)}")
     for split, entry in splits.items():
-        dropped = ", ".join(f"{reason} {count:,}" for reason, count in entry["cleaning"].items() if reason != "kept")
-        print(f"{split}: {entry['pairs']:,} sentence pairs" + (f" (dropped: {dropped})" if dropped else ""))
+        dropped = ", ".join(f"{reason} {count:,}" for reason, count in entry.cleaning.items() if reason != "kept")
+        print(f"{split}: {entry.pairs:,} sentence pairs" + (f" (dropped: {dropped})" if dropped else ""))
     print(f"{printable(data_args.prepared)} is complete, after {time.monotonic() - started:.1f} seconds")
 
 

@@ -45,8 +45,6 @@ from vaswani_transformer.data import (
     PreparationArguments,
     TrainingData,
     load_corpora,
-    load_prepared,
-    prepare_corpus,
     sentences,
 )
 from vaswani_transformer.evaluation import bleu_by_source_length, perplexity, sacrebleu_score, translate_corpus
@@ -257,7 +255,7 @@ def run(
             args.hub_model_id = repository(args)
         set_seed(args.seed)
         with args.main_process_first(local=False, desc="preparing the data"):
-            data = load_data(data_args, output_dir, checkpoint)
+            data = load_corpora(data_args, data_args.prepared)
         check_data(output_dir, data)
         fit_to_data(config, data)
         trainer = VaswaniTrainer(
@@ -336,16 +334,6 @@ def scored_steps(directory: Path) -> int:
     """Steps of the training whose results a directory holds; 0 if there are none."""
     path = directory / "all_results.json"
     return RunRecord.load(path).training.steps if path.exists() else 0
-
-
-def load_data(data_args: DataArguments, output_dir: Path, checkpoint: Path | None) -> TrainingData:
-    """The corpora, which the main process prepares: in the directory given for it, or in the cache of datasets."""
-    if data_args.prepared is None:
-        # The checkpoint's tokenizer has been compared with its digest.
-        return load_corpora(data_args, checkpoint or output_dir, train_tokenizer=checkpoint is None)
-    if PartialState().is_main_process:
-        prepare_corpus(data_args.prepared, data_args)
-    return load_prepared(data_args.prepared, data_args.sources)
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:

@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 from corpus_folder import PAIRS, ROWS, Folder
 from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from vaswani_transformer.data import clean_corpus, corpora, encode_corpus, load_parallel_corpus, sentences
+from vaswani_transformer.data.corpora import spread
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.data.streams import open_stream
 
 
 @pytest.fixture
@@ -70,11 +72,10 @@ def test_json_lines_may_be_blank_and_in_any_order_of_keys(folder):
 
 
 @pytest.mark.parametrize("nested", [True, False])
-@pytest.mark.parametrize("num_proc", [None, 2])
-def test_parquet_has_texts_by_language(folder, nested, num_proc):
+def test_parquet_has_texts_by_language(folder, nested):
     rows = [{"translation": {"fr": "un", **row["translation"]}} if nested else row["translation"] for row in ROWS]
     name = folder.parquet("a.parquet", [{"id": 7, **row} for row in rows])
-    assert load(name, num_proc=num_proc) == ROWS
+    assert load(name) == ROWS
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
@@ -124,17 +125,59 @@ def test_one_name_needs_no_list():
     assert load_parallel_corpus("phrasebook", "en", "de", "test").to_list() == load("phrasebook", split="test")
 
 
-def test_other_names_are_datasets_of_the_hub(monkeypatch):
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("nested", [True, False])
+def test_other_names_are_datasets_of_the_hub(monkeypatch, nested, streaming):
     """The Hub itself cannot be asked here, so this stands in for it."""
 
     def load_dataset(*args, **kwargs):
         asked.append((args, kwargs))
-        return Dataset.from_list(ROWS)
+        table = Dataset.from_list(ROWS if nested else [row["translation"] for row in ROWS])
+        return table.to_iterable_dataset() if streaming else table
 
     asked: list[tuple] = []
     monkeypatch.setattr(corpora, "load_dataset", load_dataset)
-    assert load("wmt/wmt14", split="validation", config_name="de-en") == ROWS
-    assert asked == [(("wmt/wmt14", "de-en"), {"split": "validation"})]
+    assert load("wmt/wmt14", split="validation", config_name="de-en", streaming=streaming) == ROWS
+    assert asked == [(("wmt/wmt14", "de-en"), {"split": "validation", "streaming": streaming})]
+
+
+def test_a_dataset_of_the_hub_that_has_changed_is_read_again(monkeypatch):
+    for word in ("old", "new"):
+        row = {"translation": {"en": word, "de": "x"}}
+        monkeypatch.setattr(corpora, "load_dataset", lambda *_, row=row, **__: Dataset.from_list([row]))
+        assert load("wmt/wmt14") == [row]
+
+
+def test_a_parquet_file_of_several_row_groups_is_read_to_its_end(folder):
+    rows = [{"en": str(number), "de": "x"} for number in range(2500)]
+    parquet.write_table(pa.Table.from_pylist(rows), folder.path / "a.parquet", row_group_size=600)
+    assert [row["translation"] for row in load(str(folder.path / "a.parquet"))] == rows
+
+
+def test_rows_lie_in_the_given_cache_and_are_read_once(folder, monkeypatch):
+    names, cache = folder.pair(), folder.path / "cache"
+    first = load_parallel_corpus(names, "en", "de", cache_dir=cache)
+    assert {Path(file["filename"]).is_relative_to(cache) for file in first.cache_files} == {True}
+    monkeypatch.setattr(corpora, "read_lines", lambda _: pytest.fail("a file was read"))
+    assert load(*names, cache_dir=cache) == ROWS
+
+
+def test_after_an_error_the_file_is_read_again(folder):
+    names = folder.lines("a.en", ["one", "two"]), folder.lines("a.de", ["eins"])
+    error_of(ValueError, *names)
+    folder.lines("a.de", ["eins", "zwei"])
+    assert len(load(*names)) == 2
+
+
+@settings(deadline=None, database=None)
+@given(st.integers(1, 200), st.integers(1, 250))
+def test_a_sample_is_spread_evenly(length, count):
+    chosen = spread(length, count).tolist()
+    assert len(chosen) == min(length, count)
+    assert chosen == sorted(set(chosen))
+    gaps = [after - before for before, after in zip(chosen, [*chosen[1:], length], strict=True)]
+    assert max(gaps) - min(gaps) <= 1
+    assert chosen[0] == 0
 
 
 def test_sentences_are_those_of_the_languages_in_order(folder):
@@ -321,7 +364,7 @@ def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
 def test_parquet_texts_that_are_not_strings_are_refused(folder, nested, value):
     pair = {"en": "one", "de": value}
     name = folder.parquet("a.parquet", [{"translation": pair} if nested else pair])
-    assert error_of(ValueError, name).startswith(f"{name}: the texts in 'de' are not strings")
+    assert error_of(ValueError, name) == f"{name}, row 1: the text in 'de' is not a string: {value}"
 
 
 @pytest.mark.parametrize("languages", [("en", "fr"), ("de", "nl"), ("fr", "it")])
@@ -369,15 +412,14 @@ def test_what_is_no_file_is_refused_without_reading_it(folder, kind, name):
     assert error_of(FileNotFoundError, *names).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_parquet_texts_that_are_not_utf8_are_refused(folder, stream):
+def test_parquet_texts_that_are_not_utf8_are_refused(folder):
     """Arrow does not look into the strings of a file."""
     bad = pa.array([b"a", b"\xff\xfe"]).cast(pa.binary())
     text = pa.Array.from_buffers(pa.string(), 2, bad.buffers())
     path = folder.path / "a.parquet"
     parquet.write_table(pa.table({"en": text, "de": pa.array(["x", "y"])}), path)
-    with pytest.raises(ValueError, match=re.escape(str(path))):
-        list(open_stream(str(path), "en", "de").read()) if stream else load(str(path))
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: "):
+        load(str(path))
 
 
 @pytest.mark.parametrize("name", ["csv", "[/INST]", "a/b/c/d", "..", "-1"])

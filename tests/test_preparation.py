@@ -1,18 +1,18 @@
 """The reference is the other way to the same rows: `clean_corpus(encode_corpus(load_parallel_corpus(...)))`."""
 
+import errno
 import json
 import os
+import re
 import shutil
 import signal
-import time
-from collections.abc import Iterator
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from corpus_folder import Folder
 from datasets import Dataset
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
@@ -21,6 +21,7 @@ from vaswani_transformer.data import (
     clean_corpus,
     corpora,
     encode_corpus,
+    load_corpora,
     load_parallel_corpus,
     load_prepared,
     preparation,
@@ -29,7 +30,7 @@ from vaswani_transformer.data import (
     shards,
 )
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.data.streams import PairStream
+from vaswani_transformer.files import locked
 
 
 # With rows that cleaning drops, in the first, a middle and the last shard of seven.
@@ -71,16 +72,16 @@ def arguments(files: dict[str, list[str]], **changes) -> PreparationArguments:
 
 
 def contents(directory: Path) -> dict[str, tuple[bytes, int]]:
-    """Every file below a directory, with when it was written."""
-    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    """Every file below a directory but for the text, with when it was written."""
+    files = [
+        path for path in sorted(directory.rglob("*")) if path.is_file() and directory / "cache" not in path.parents
+    ]
     return {str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
 def rows_of(directory: Path) -> dict[str, tuple[bytes, int]]:
     """Those of `contents` that hold rows; the others tell of places and times."""
-    return {
-        name: content for name, content in contents(directory).items() if name.endswith((".arrow", "cleaning.json"))
-    }
+    return {name: content for name, content in contents(directory).items() if name.endswith(".arrow")}
 
 
 def error_of(error_class: type[Exception], output: Path, args: PreparationArguments) -> str:
@@ -108,8 +109,8 @@ def check_rows(output: Path, names: list[str], max_length: int = 256, max_ratio:
 def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output, num_proc):
     entries = prepare_corpus(output, arguments(files, num_proc=num_proc))
     check_rows(output, files["train"])
-    assert entries["train"]["pairs"] == len(PAIRS)
-    assert entries["train"]["cleaning"] == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 60}
+    assert entries["train"].pairs == len(PAIRS)
+    assert entries["train"].cleaning == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 60}
     assert sorted(path.name for path in (output / "train").iterdir()) == [
         f"shard-{number:05d}-of-00009" for number in range(9)
     ]
@@ -170,27 +171,17 @@ def test_a_tokenizer_that_is_given_is_used(files, output, tokenizer, tmp_path):
     prepare_corpus(output, args)
 
 
-@settings(deadline=None, database=None)
-@given(st.integers(1, 200), st.integers(1, 250))
-def test_a_sample_is_spread_evenly(length, count):
-    chosen = list(corpora.evenly(range(length), length, count))
-    assert len(chosen) == min(length, count)
-    assert chosen == sorted(set(chosen))
-    gaps = [after - before for before, after in zip(chosen, [*chosen[1:], length], strict=True)]
-    assert max(gaps) - min(gaps) <= 1
-    assert chosen[0] == 0
-
-
 # A second start, an interruption, a change.
 
 
 def test_a_second_start_reads_and_writes_nothing(files, output, monkeypatch):
     first = prepare_corpus(output, arguments(files))
     before = contents(output)
-    monkeypatch.setattr(preparation, "open_stream", lambda *_: pytest.fail("a corpus was opened"))
-    monkeypatch.setattr(preparation, "file_digest", lambda _: pytest.fail("a file was read"))
+    monkeypatch.setattr(preparation, "load_parallel_corpus", lambda *_, **__: pytest.fail("a corpus was opened"))
+    monkeypatch.setattr("vaswani_transformer.files.file_digest", lambda _: pytest.fail("a file was read"))
     assert prepare_corpus(output, arguments(files)) == first
     assert contents(output) == before
+    assert not (output / "cache").exists()
 
 
 def test_what_is_prepared_can_do_without_the_files(files, output):
@@ -203,43 +194,35 @@ def test_what_is_prepared_can_do_without_the_files(files, output):
     assert len(load_prepared(output, ["test"]).train) == 60
 
 
-class InterruptionError(Exception):
-    pass
+WRITE_SHARD = shards.write_shard
 
 
-def interrupt(monkeypatch, error: Exception, after: int) -> None:
-    """Make the reading of the corpus for its shards, which is the second after the sample for the vocabulary, fail."""
-    open_stream = preparation.open_stream
-
-    def open_failing(*args) -> PairStream:
-        stream = open_stream(*args)
-        readings: list[int] = []
-
-        def read() -> Iterator[tuple[str, str]]:
-            readings.append(0)
-            for number, pair in enumerate(stream.read()):
-                if len(readings) == 2 and number == after:
-                    raise error
-                yield pair
-
-        return PairStream(read, stream.count)
-
-    monkeypatch.setattr(preparation, "open_stream", open_failing)
+def full_disk(rows, folder, form) -> int:
+    """Fails at the sixth shard of the training corpus, and at each one after it."""
+    if folder.name >= "shard-00005":
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+    return WRITE_SHARD(rows, folder, form)
 
 
-@pytest.mark.parametrize("after", [SIZE * 3, SIZE * 5 + 2])
-def test_after_an_interruption_only_the_rest_is_done(files, output, tmp_path, monkeypatch, after):
+def interrupt(monkeypatch, output: Path, args: PreparationArguments) -> None:
+    """Let the disk be full when five of nine shards are written."""
     with monkeypatch.context() as patch:
-        interrupt(patch, InterruptionError(), after)
-        with pytest.raises(InterruptionError):
-            prepare_corpus(output, arguments(files))
+        patch.setattr(shards, "write_shard", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            prepare_corpus(output, replace(args, num_proc=1))
+
+
+def test_after_an_interruption_only_the_rest_is_done(files, output, monkeypatch):
+    interrupt(monkeypatch, output, arguments(files))
     finished = contents(output)
-    assert len({name.split("/")[1] for name in finished if name.startswith("train/")}) == after // SIZE
+    assert len({name.split("/")[1] for name in finished if name.startswith("train/")}) == 5
     with pytest.raises(ValueError, match="no finished train"):
         load_prepared(output)
 
     monkeypatch.setattr(preparation, "_train_tokenizer", lambda *_: pytest.fail("the tokenizer was trained again"))
-    prepare_corpus(output, arguments(files, num_proc=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(corpora, "read_lines", lambda _: pytest.fail("the text was read again"))
+        prepare_corpus(output, arguments(files))
     now = contents(output)
     assert {name: now[name] for name in finished if name != "preparation.json"} == {
         name: content for name, content in finished.items() if name != "preparation.json"
@@ -248,10 +231,7 @@ def test_after_an_interruption_only_the_rest_is_done(files, output, tmp_path, mo
 
 
 def test_an_interruption_leaves_no_trace_in_the_result(files, output, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        interrupt(patch, InterruptionError(), 20)
-        with pytest.raises(InterruptionError):
-            prepare_corpus(output, arguments(files))
+    interrupt(monkeypatch, output, arguments(files))
     for one in (output, tmp_path / "whole"):
         prepare_corpus(one, arguments(files))
     interrupted, whole = rows_of(output), rows_of(tmp_path / "whole")
@@ -260,66 +240,52 @@ def test_an_interruption_leaves_no_trace_in_the_result(files, output, tmp_path, 
     }
 
 
-def killed_in_the_third_shard(pairs, folder, form) -> int:
+def killed_while_writing(rows, folder, form) -> int:
     if folder.name.startswith("shard-00002"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return WRITE_SHARD(pairs, folder, form)
+        with shards.atomic_directory(folder, "prepared") as staging:
+            (staging / "half").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return WRITE_SHARD(rows, folder, form)
 
 
-WRITE_SHARD = shards.write_shard
-
-
-def test_a_process_that_is_killed_is_told_of_and_made_up_for(files, output, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(shards, "write_shard", killed_in_the_third_shard)
-        with pytest.raises(ChildProcessError, match=r"was killed.*repeat the command to go on"):
-            prepare_corpus(output, arguments(files, num_proc=1))
-    assert len(list((output / "train").iterdir())) == 2
-    prepare_corpus(output, arguments(files))
-    check_rows(output, files["train"])
-
-
-def killed_while_writing(pairs, folder, form) -> int:
-    with shards.whole_directory(folder) as temporary:
-        (temporary / "half").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return 0
-
-
-def test_what_a_killed_process_was_writing_is_no_shard_and_cleared_away(files, output, monkeypatch):
+def test_a_process_that_is_killed_is_told_of_and_what_it_was_writing_is_no_shard(files, output, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(shards, "write_shard", killed_while_writing)
-        with pytest.raises(ChildProcessError):
-            prepare_corpus(output, arguments(files))
-    assert [path.suffix for path in (output / "train").iterdir()].count(".tmp") > 0
+        with pytest.raises(ChildProcessError, match=r"was killed.*repeat the command to continue"):
+            prepare_corpus(output, arguments(files, num_proc=1))
+    left = [path.suffix for path in (output / "train").iterdir()]
+    assert left.count("") == 2
+    assert left.count(".tmp") == 1
     prepare_corpus(output, arguments(files))
     check_rows(output, files["train"])
     assert not list(output.rglob("*.tmp"))
 
 
-def slowly(pairs, folder, form) -> int:
-    time.sleep(0.05)  # so that a reader that did not wait would be far ahead
-    return WRITE_SHARD(pairs, folder, form)
+def test_a_second_process_waits_for_the_first_and_finds_all_done(files, output, monkeypatch):
+    prepared = []
+    second = threading.Thread(target=lambda: prepared.append(prepare_corpus(output, arguments(files))), daemon=True)
+    waiting = threading.Event()
+    attempt = preparation.locked
+
+    def announced(*args, **kwargs):
+        waiting.set()
+        return attempt(*args, **kwargs)
+
+    output.mkdir()
+    with locked(output, "prepared"):
+        monkeypatch.setattr(preparation, "locked", announced)
+        second.start()
+        assert waiting.wait(60)
+        preparation._Preparation(output, arguments(files)).complete()
+        assert not prepared
+        monkeypatch.setattr(preparation, "load_parallel_corpus", lambda *_, **__: pytest.fail("it began anew"))
+    second.join(60)
+    assert prepared[0]["train"].cleaning["kept"] == 60
 
 
-def test_only_as_many_shards_as_processes_and_one_are_in_memory(files, output, monkeypatch):
-    monkeypatch.setattr(shards, "write_shard", slowly)
-    prepare_corpus(output, arguments(files, num_proc=1))  # for the tokenizer
-    ahead = []
-
-    def read() -> Iterator[tuple[str, str]]:
-        for number, pair in enumerate(PAIRS * 3):
-            ahead.append(number // SIZE - len(list((output / "other").glob("shard-*[0-9]"))))
-            yield pair
-
-    form = shards.ShardFormat(output / "tokenizer", ("en", "de"), None, SIZE)
-    shards.write_shards(read(), 3 * len(PAIRS), output / "other", form, num_proc=2)
-    assert 2 <= max(ahead) <= 3
-
-
-def once(pairs, folder, form) -> int:
+def once(rows, folder, form) -> int:
     assert not folder.exists()
-    return WRITE_SHARD(pairs, folder, form)
+    return WRITE_SHARD(rows, folder, form)
 
 
 def test_only_the_shards_that_are_missing_are_written(files, output, monkeypatch):
@@ -344,28 +310,24 @@ def test_a_changed_file_is_noticed_though_its_size_is_the_same(files, folder, ou
     if finished:
         prepare_corpus(output, arguments(files))
     else:
-        with monkeypatch.context() as patch:
-            interrupt(patch, InterruptionError(), 20)
-            with pytest.raises(InterruptionError):
-                prepare_corpus(output, arguments(files))
+        interrupt(monkeypatch, output, arguments(files))
     name = files["train"][1]
     content = bytearray(Path(name).read_bytes())
     content[-1] ^= 1
     Path(name).write_bytes(content)
     os.utime(name, ns=(0, 0))
     message = error_of(ValueError, output, arguments(files))
-    assert f"differs in train ({name}); name another directory, or delete {output} to" in message
+    assert re.search(r"differs in train \(.* then, .* now\); name another directory, or delete ", message)
+    assert message.endswith(f"or delete {output} to prepare that anew")
 
 
-def test_a_file_of_the_same_content_is_the_same(files, output, tmp_path, monkeypatch):
+def test_a_file_of_the_same_content_is_the_same(files, output, tmp_path):
     prepare_corpus(output, arguments(files))
     before = rows_of(output)
     os.utime(files["train"][0], ns=(0, 0))
     elsewhere = [shutil.copy(name, tmp_path / f"copy-{number}.gz") for number, name in enumerate(files["test"])]
     prepare_corpus(output, arguments({**files, "test": [str(name) for name in elsewhere]}))
     assert rows_of(output) == before
-    monkeypatch.setattr(preparation, "file_digest", lambda _: pytest.fail("a file was read again"))
-    prepare_corpus(output, arguments({**files, "test": [str(name) for name in elsewhere]}))
 
 
 @pytest.mark.parametrize(
@@ -384,7 +346,10 @@ def test_every_difference_is_told(files, output):
     prepare_corpus(output, arguments(files))
     swapped = {"train": files["train"][::-1], "test": files["train"]}
     message = error_of(ValueError, output, arguments(swapped, max_length=9, vocab_size=500))
-    assert "max_length (256 then, 9 now), vocab_size (300 then, 500 now), train (order), test (" in message
+    then, now = (" ".join(names) for names in (files["train"], files["train"][::-1]))
+    assert f"max_length (256 then, 9 now), vocab_size (300 then, 500 now), train ({then} then, {now} now);" in message
+    message = error_of(ValueError, output, arguments({**files, "test": files["train"]}))
+    assert f"differs in test ({' '.join(files['test'])} then, {then} now);" in message
 
 
 def test_another_test_set_can_be_had_without_preparing_the_rest_anew(files, folder, output):
@@ -408,35 +373,64 @@ def test_until_there_is_a_vocabulary_everything_may_change(files, folder, output
     assert load_prepared(output).cleaning["kept"] == 9
 
 
-def test_a_corpus_that_becomes_shorter_meanwhile_is_refused(files, output, monkeypatch):
-    open_stream = preparation.open_stream
+def test_a_file_that_changes_while_it_is_read_is_noticed(files, output, monkeypatch):
+    def load(source, *args, **kwargs) -> Dataset:
+        rows = load_parallel_corpus(source, *args, **kwargs)
+        Path(source[0]).write_bytes(Path(source[1]).read_bytes())
+        return rows
 
-    def longer(*args) -> PairStream:
-        return PairStream(open_stream(*args).read, lambda: len(PAIRS) + 1)
-
-    monkeypatch.setattr(preparation, "open_stream", longer)
-    with pytest.raises(ValueError, match=r"^train: the corpus lost pairs"):
+    monkeypatch.setattr(preparation, "load_parallel_corpus", load)
+    with pytest.raises(ValueError, match=r"^train: a file has changed while it was read"):
         prepare_corpus(output, arguments({"train": files["train"]}))
+    assert not list(output.glob("*/shard-*"))
 
 
 def test_a_dataset_of_the_hub_that_has_grown_is_noticed(output, monkeypatch):
     rows = [{"translation": {"en": english, "de": german}} for english, german in PAIRS]
     monkeypatch.setattr(corpora, "load_dataset", lambda *_, **__: Dataset.from_list(rows))
-    args = arguments({"train": ["wmt/wmt14"]}, dataset_config="de-en")
-    with monkeypatch.context() as patch:
-        interrupt(patch, InterruptionError(), 20)
-        with pytest.raises(InterruptionError):
-            prepare_corpus(output, args)
+    args = arguments({"train": ["wmt/wmt14"]})
+    interrupt(monkeypatch, output, args)
     rows.append(rows[1])
     assert "train had 63 pairs" in error_of(ValueError, output, args)
-    assert "differs in train (wmt/wmt14)" in error_of(
-        ValueError, output, arguments({"train": ["wmt/wmt14"]}, dataset_config="fr-en")
+    assert "differs in train (wmt/wmt14 then, wmt/wmt15 now)" in error_of(
+        ValueError, output, arguments({"train": ["wmt/wmt15"]})
     )
     rows.pop()
     prepare_corpus(output, args)
     monkeypatch.setattr(corpora, "load_dataset", lambda *_, **__: pytest.fail("the Hub was asked"))
     prepare_corpus(output, args)
     assert load_prepared(output).cleaning["kept"] == 60
+
+
+# Without a directory.
+
+
+def test_without_a_directory_it_is_prepared_once_in_the_cache(files, output, monkeypatch):
+    first = load_corpora(arguments(files))
+    prepare_corpus(output, arguments(files))
+    expected = load_prepared(output, ["test"])
+    assert first.train.to_list() == expected.train.to_list()
+    assert first.cleaning == expected.cleaning
+    for ours, theirs in ((first.text, expected.text), (first.encoded, expected.encoded)):
+        assert {split: rows.to_list() for split, rows in ours.items()} == {
+            split: rows.to_list() for split, rows in theirs.items()
+        }
+    for name in files["train"]:
+        os.utime(name, ns=(0, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "load_parallel_corpus", lambda *_, **__: pytest.fail("a corpus was opened"))
+        assert load_corpora(arguments(files)).train.to_list() == expected.train.to_list()
+    assert load_corpora(arguments(files, max_length=12)).cleaning["too_long"] > first.cleaning["too_long"]
+
+
+def test_in_the_cache_a_changed_file_is_prepared_anew(folder):
+    def kept(word: str) -> list[str]:
+        names = [folder.lines("a.en", [f"{word} one"] * 9), folder.lines("a.de", ["Eins."] * 9)]
+        os.utime(names[0], ns=(0, 0))
+        data = load_corpora(arguments({"train": names}, vocab_size=259))
+        return [data.tokenizer.decode(ids, skip_special_tokens=True) for ids in data.train["input_ids"]]
+
+    assert (kept("old"), kept("new")) == (["old one"] * 9, ["new one"] * 9)
 
 
 # Errors.
@@ -471,11 +465,14 @@ def test_damaged_files_are_named_and_can_be_prepared_anew(files, output, tmp_pat
     for file in [path for part in parts for path in part.iterdir()]:
         content = file.read_bytes()
         DAMAGES[damage](file)
-        with pytest.raises(ValueError, match=rf"^prepared: {file} (is missing|is damaged|has changed|has \d+ bytes)"):
+        complaint = (
+            rf"^prepared: {file} (is missing|has changed|is damaged|has \d+ bytes instead of \d+).*; delete {output}"
+        )
+        with pytest.raises(ValueError, match=complaint):
             load_prepared(output, ["train", "test"])
         file.write_bytes(content)
         damaged += 1
-    assert damaged >= 12
+    assert damaged >= 10
     expected = rows_of(output)
     shutil.rmtree(parts[1])
     prepare_corpus(output, arguments(files))
@@ -487,11 +484,20 @@ def test_damaged_files_are_named_and_can_be_prepared_anew(files, output, tmp_pat
 def test_a_damaged_record_or_tokenizer_is_not_prepared_with(files, output):
     prepare_corpus(output, arguments({"train": files["train"]}))
     file = output / "tokenizer" / "tokenizer.json"
-    file.write_bytes(file.read_bytes().replace(b"a", b"b", 1))
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"a", b"b", 1))
     assert f"prepared: {file} has changed" in error_of(ValueError, output, arguments(files))
+    file.write_bytes(content)
     record = output / "preparation.json"
     record.write_bytes(record.read_bytes()[:-9])
     assert f"prepared: {record} is damaged; delete {output}" in error_of(ValueError, output, arguments(files))
+
+
+def test_a_directory_of_an_earlier_version_is_refused(files, output):
+    output.mkdir()
+    (output / "preparation.json").write_text('{"settings": {}, "splits": {}, "versions": {}}', encoding="utf-8")
+    message = error_of(ValueError, output, arguments(files))
+    assert message.startswith(f"prepared: {output} was prepared by another version of this package; delete it")
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -501,7 +507,7 @@ def test_files_are_checked_before_anything_is_made(files, folder, output, split,
     assert "bad.de has 1; line n of one" in error_of(ValueError, output, arguments(bad))
     gone = {**files, split: [files[split][0], "gone.de"]}
     assert "gone.de: there is no such file" in error_of(FileNotFoundError, output, arguments(gone))
-    assert not output.exists()
+    assert not contents(output)
     with pytest.raises(ValueError, match=r"^tokenizer: nowhere/at/all: "):
         prepare_corpus(output, arguments(bad, tokenizer="nowhere/at/all"))
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -231,6 +232,39 @@ def find_damage(directory: str | Path, pattern: str = "*") -> str | None:
         return str(error)
 
 
+def identify(name: str, known: Json = None, **place: Json) -> Json:
+    """Describe an input for a manifest: a file by its digest, anything else by its name.
+
+    Args:
+        name: A file, or something else, such as a dataset of the Hub.
+        known: A list of earlier descriptions, or None. The digest of a file with the same size and time is taken from
+            there; a file that is gone is taken for the known one of that name.
+        place: What to note with the name of something else.
+    """
+    path = Path(name)
+    before = known if isinstance(known, list) else []
+    files = [each for each in before if isinstance(each, dict) and "file" in each]
+    if not path.is_file():
+        gone = [each for each in files if Path(str(each["file"])).name == path.name]
+        return gone[0] if gone else {"name": name, **place}
+    stat = path.stat()
+    found: dict[str, Json] = {"file": str(path.absolute()), "size": stat.st_size, "modified": stat.st_mtime_ns}
+    untouched = [each for each in files if found.items() <= each.items()]
+    return untouched[0] if untouched else {**found, "sha256": file_digest(path)}
+
+
+def identify_tokenizer(name: str, known: Json = None) -> Json:
+    """Describe a saved tokenizer, as `identify` does a file."""
+    file = Path(name, "tokenizer.json")
+    was_file = isinstance(known, dict) and "file" in known
+    return identify(str(file) if file.is_file() or was_file else name, [known])
+
+
+def manifest_digest(manifest: Mapping[str, Json]) -> str:
+    """Digest of a manifest, in which an input file counts by its content alone."""
+    return content_digest({name: _content(value) for name, value in manifest.items()})
+
+
 def require_same_manifest(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
     """Compare what a directory records of its origin with what a command would put there.
 
@@ -268,7 +302,7 @@ def _shown(value: Json) -> str:
 
 
 @contextmanager
-def locked(directory: Path, option: str = "output_dir") -> Iterator[int]:
+def locked(directory: Path, option: str = "output_dir", wait: bool = False) -> Iterator[int]:
     """Lock a directory, so that no two commands write the same files.
 
     Child processes that inherit the descriptor inherit the lock, which holds until the last of them has ended.
@@ -276,6 +310,7 @@ def locked(directory: Path, option: str = "output_dir") -> Iterator[int]:
     Args:
         directory: Must exist; it may be removed while it is locked.
         option: The user's name for it, with which messages begin.
+        wait: Whether to wait while another process holds it.
 
     Yields:
         The descriptor that holds the lock.
@@ -286,6 +321,9 @@ def locked(directory: Path, option: str = "output_dir") -> Iterator[int]:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         is_free = try_lock(descriptor, option)
+        while wait and not is_free:
+            time.sleep(0.2)
+            is_free = try_lock(descriptor, option)
         if not is_free or not directory.exists() or not os.path.samestat(os.fstat(descriptor), directory.stat()):
             raise ValueError(f"{option}: another process is at work in {directory}; wait for it, or end it")
         yield descriptor
@@ -350,18 +388,3 @@ def read_json(path: str | Path) -> dict[str, Any] | None:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
         return None
-
-
-# TEMPORARY: earlier names, while `data` is moved to those above.
-write_whole = atomic_write
-
-
-def seal_directory(directory: Path) -> None:
-    """Write a manifest into a directory: `Manifest.of(directory).save(directory)`."""
-    Manifest.of(directory).save(directory)
-
-
-def check_seal(directory: Path) -> None:
-    """Raise a ValueError if `find_damage` finds any."""
-    if (damage := find_damage(directory)) is not None:
-        raise ValueError(f"{directory}/{damage}")

@@ -65,7 +65,6 @@ def corpus(settings: dict[str, Any], split: str) -> Dataset:
         settings["target_language"],
         split,
         settings.get("dataset_config"),
-        settings.get("num_proc"),
     )
 
 

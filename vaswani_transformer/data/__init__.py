@@ -3,8 +3,7 @@
 from .batching import TokenBudgetBatchSampler
 from .cleaning import clean_corpus, encode_corpus
 from .corpora import load_parallel_corpus, sentences
-from .loading import load_corpora
-from .preparation import PreparationArguments, TrainingData, load_prepared, prepare_corpus
+from .preparation import PreparationArguments, TrainingData, load_corpora, load_prepared, prepare_corpus
 
 
 __all__ = [

@@ -1,11 +1,12 @@
-"""Encoding sentence pairs, and the filter that drops the hopeless ones and counts them by reason."""
-
-from collections.abc import Sequence
-from typing import Any
+"""Encoding of sentence pairs, and the filter that drops pairs of no use and counts them by reason."""
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
+
+
+_IDS, _LENGTH = List(Value("int32")), Value("int32")
+_FEATURES = Features({"input_ids": _IDS, "labels": _IDS, "source_length": _LENGTH, "target_length": _LENGTH})
 
 
 def encode_corpus(
@@ -20,30 +21,27 @@ def encode_corpus(
     Returns:
         Rows of `input_ids`, `labels`, and their lengths `source_length`, `target_length`, EOS included.
     """
-    languages = (source_language, target_language)
 
-    def encode(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        source, target = ([pair[language] or "" for pair in batch["translation"]] for language in languages)
-        return encode_pairs(tokenizer, source, target)
+    def encode(batch: dict[str, list[dict[str, str | None]]]) -> dict[str, list]:
+        texts = (
+            [pair[language] or "" for pair in batch["translation"]] for language in (source_language, target_language)
+        )
+        source, target = (tokenizer([text.strip() for text in side]).input_ids for side in texts)
+        lengths = {"source_length": [len(ids) for ids in source], "target_length": [len(ids) for ids in target]}
+        return {"input_ids": source, "labels": target, **lengths}
 
-    return corpus.map(encode, batched=True, remove_columns=corpus.column_names, num_proc=num_proc, desc="Encoding")
-
-
-def encode_pairs(
-    tokenizer: PreTrainedTokenizerBase, source: Sequence[str], target: Sequence[str]
-) -> dict[str, list[Any]]:
-    """The columns of `encode_corpus` for these sentences and their translations."""
-    source_ids, target_ids = (tokenizer([text.strip() for text in side]).input_ids for side in (source, target))
-    return {
-        "input_ids": source_ids,
-        "labels": target_ids,
-        "source_length": [len(ids) for ids in source_ids],
-        "target_length": [len(ids) for ids in target_ids],
-    }
+    return corpus.map(
+        encode,
+        batched=True,
+        remove_columns=corpus.column_names,
+        features=_FEATURES,
+        num_proc=num_proc,
+        desc="Encoding",
+    )
 
 
 def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0) -> tuple[Dataset, dict[str, int]]:
-    """Drop pairs that cannot teach anything.
+    """Drop pairs with an empty side, too long a side, or sides of too different lengths.
 
     Args:
         encoded: The result of `encode_corpus`.
@@ -56,27 +54,25 @@ def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0
     Raises:
         ValueError: Nothing is left.
     """
+    kept, totals = drop_useless(encoded, max_length, max_ratio)
+    require_kept(totals)
+    return kept, totals
+
+
+def drop_useless(encoded: Dataset, max_length: int, max_ratio: float) -> tuple[Dataset, dict[str, int]]:
+    """`clean_corpus` of a part of a corpus, of which nothing may be left."""
     # A slice, because a column is quick to read only at once.
     source, target = (np.asarray(encoded[column][:]) for column in ("source_length", "target_length"))
-    kept, totals = which_to_keep(source, target, max_length, max_ratio)
-    require_kept(totals)
-    return encoded.select(np.flatnonzero(kept)), totals
-
-
-def which_to_keep(
-    source: np.ndarray, target: np.ndarray, max_length: int, max_ratio: float
-) -> tuple[np.ndarray, dict[str, int]]:
-    """A mask of the pairs of these lengths, `[pairs]` each, that `clean_corpus` keeps, and its counts."""
     shorter, longer = np.minimum(source, target), np.maximum(source, target)
     empty = shorter <= 1  # EOS alone
     too_long = ~empty & (longer > max_length)
     ratio = ~empty & ~too_long & (longer > max_ratio * shorter)
     kept = ~(empty | too_long | ratio)
     counts = {"empty": empty, "too_long": too_long, "ratio": ratio, "kept": kept}
-    return kept, {reason: int(mask.sum()) for reason, mask in counts.items()}
+    return encoded.select(np.flatnonzero(kept)), {reason: int(mask.sum()) for reason, mask in counts.items()}
 
 
 def require_kept(totals: dict[str, int]) -> None:
-    """Refuse a corpus of which cleaning left nothing."""
+    """Raise a ValueError if cleaning left nothing of a corpus."""
     if totals["kept"] == 0:
         raise ValueError(f"cleaning left no sentence pair: {totals}; check that the files belong together")

@@ -1,21 +1,22 @@
-"""Where sentence pairs come from: two aligned text files, JSON lines, Parquet, the Hub, or the embedded phrasebook.
+"""Sources of sentence pairs: two aligned text files, JSON lines, Parquet, the Hub, or the embedded phrasebook.
 
-Whatever the source, a corpus is a memory-mapped `datasets.Dataset` of rows `{"translation": {"en": ..., "de": ...}}`.
+Every corpus becomes a memory-mapped `datasets.Dataset` of rows `{"translation": {"en": ..., "de": ...}}`.
 """
 
 import gzip
-import itertools
 import json
 import lzma
 import reprlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal
 
-from datasets import Dataset, Features, Translation, load_dataset
-from datasets.exceptions import DatasetsError
+import numpy as np
+from datasets import Dataset, Features, IterableDataset, Translation, load_dataset
+from datasets.exceptions import DatasetGenerationError, DatasetsError
 from pyarrow import ArrowException, parquet
 
 from .phrasebook import phrasebook
@@ -25,11 +26,13 @@ _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _JSON_LINES = (".json", ".jsonl")
 _LONGEST_LINE = 1 << 26  # bytes; a small archive may unpack to more than the memory holds
 
-# What reading a damaged file raises, wherever the damage is: also texts that are not UTF-8, and unknown types.
-PARQUET_ERRORS = (ValueError, OSError, TypeError, KeyError, MemoryError, ArrowException, DatasetsError)
+_BATCH = 1000  # rows of a Parquet file converted at a time
+
+# What a damaged Parquet file makes pyarrow raise, a text that is not UTF-8 included.
+_PARQUET_ERRORS = (ValueError, OSError, TypeError, KeyError, MemoryError, ArrowException)
 
 Row = dict[str, dict[str, str]]
-Item = TypeVar("Item")
+Pair = tuple[str, str]
 
 
 def load_parallel_corpus(
@@ -38,20 +41,23 @@ def load_parallel_corpus(
     target_language: str,
     split: str = "train",
     config_name: str | None = None,
-    num_proc: int | None = None,
+    *,
+    streaming: bool = False,
+    cache_dir: str | Path | None = None,
 ) -> Dataset:
     """Load a parallel corpus.
 
     Args:
         source: Two names: aligned text files (plain, .gz or .xz), source and target, one sentence a line. One name: a
             file of JSON lines (also .gz, .xz) or Parquet; "phrasebook", the embedded English-German corpus; or a
-            dataset of the Hub. Tables have a column "translation" of the languages' texts, or a column a language; a
-            null in them is an empty sentence.
+            dataset of the Hub. Tables have a column "translation" of texts by language, or a column for each language;
+            a null is an empty sentence.
         source_language: Code of the source language, such as "en".
         target_language: Code of the target language.
         split: Which part of the phrasebook ("train", "validation", "test") or of a Hub dataset.
         config_name: Configuration of a Hub dataset, such as "de-en" of "wmt14".
-        num_proc: Processes that convert a table of Parquet or of the Hub.
+        streaming: Read a Hub dataset through the network, without downloading its files first.
+        cache_dir: Where `datasets` keeps the rows; by default its own cache.
 
     Raises:
         ValueError: The files are not aligned, not UTF-8, damaged, lack a language, or hold nothing. The message names
@@ -59,26 +65,43 @@ def load_parallel_corpus(
         OSError: A file is missing.
     """
     languages = (source_language, target_language)
-    names = check_names(source, languages)
-    if len(names) == 2:
-        return _from_text(Path(names[0]), Path(names[1]), languages)
-    if names[0] == "phrasebook":
-        return _from_phrasebook(split, languages)
-    return _from_one(names[0], languages, split, config_name, num_proc)
-
-
-def check_names(source: str | Sequence[str], languages: Sequence[str]) -> list[str]:
-    """The one or two names of a corpus, as `load_parallel_corpus` takes them.
-
-    Raises:
-        ValueError: There are more or fewer, or both languages are the same.
-    """
     names = [source] if isinstance(source, str) else list(source)
-    if languages[0] == languages[1]:
-        raise ValueError(f"source_language, target_language: both are {languages[0]!r}; name two languages")
+    if source_language == target_language:
+        raise ValueError(f"source_language, target_language: both are {source_language!r}; name two languages")
     if len(names) not in (1, 2):
         raise ValueError(f"a corpus is one file or dataset, or two aligned text files, not {len(names)}: {names}")
-    return names
+    features = Features({"translation": Translation(languages=sorted(languages))})
+    if names == ["phrasebook"]:
+        return Dataset.from_list(_phrasebook_rows(split, languages), features=features)
+    kind = "text" if len(names) == 2 else _kind_of_table(names[0])
+    origin = _load_from_hub(names[0], config_name, split, streaming) if kind == "hub" else _versions(names)
+    try:
+        # `datasets` keeps the rows under a digest of the arguments: a file that has changed is read again.
+        return Dataset.from_generator(
+            _rows,
+            features=features,
+            gen_kwargs={"read": _READERS[kind], "names": tuple(names), "languages": languages, "origin": origin},
+            cache_dir=cache_dir,
+        )
+    except DatasetGenerationError as error:
+        raise (error.__cause__ or error) from None
+
+
+def _versions(names: Sequence[str]) -> tuple[tuple[str, int, int], ...]:
+    """Absolute path, size and time of the last change of files."""
+    for name in names:
+        _require_file(Path(name))
+    stats = [(Path(name).absolute(), Path(name).stat()) for name in names]  # a link's own name has the suffix
+    return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+
+
+def _rows(read: "_Reader", names: Sequence[str], languages: Sequence[str], origin: object) -> Iterator[Row]:
+    is_empty = True
+    for pair in read(names, languages, origin):
+        is_empty = False
+        yield {"translation": dict(zip(languages, pair, strict=True))}
+    if is_empty:
+        raise ValueError(f"{' and '.join(names)}: the corpus is empty; give files with at least one sentence pair")
 
 
 def open_binary(path: Path) -> BinaryIO:
@@ -117,56 +140,32 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
         ) from None
 
 
-def count_aligned_lines(source: Path, target: Path) -> int:
-    """The number of lines that both files have.
-
-    Everything is read, so that a bad line at the end is reported before anything else is begun.
-
-    Raises:
-        ValueError: They have different numbers of lines, or none, or as `decode_lines`.
-        OSError: A file is missing, or a directory.
-    """
-    for path in (source, target):
-        require_file(path)
-    lengths = [sum(1 for _ in read_lines(path)) for path in (source, target)]
-    if lengths[0] != lengths[1]:
-        raise ValueError(
-            f"{source} has {lengths[0]} lines but {target} has {lengths[1]}; "
-            f"line n of one must translate line n of the other"
-        )
-    require_rows(lengths[0], str(source), str(target))
-    return lengths[0]
+def _read_text(names: Sequence[str], languages: Sequence[str], origin: object) -> Iterator[Pair]:
+    sides = [read_lines(Path(name)) for name in names]
+    lengths = [0, 0]
+    for source, target in zip_longest(*sides):
+        if source is not None and target is not None:
+            yield source, target
+        lengths[0] += source is not None
+        lengths[1] += target is not None
+    if lengths[0] == lengths[1]:
+        return
+    raise ValueError(
+        f"{names[0]} has {lengths[0]} lines but {names[1]} has {lengths[1]}; "
+        f"line n of one must translate line n of the other"
+    )
 
 
-def _from_text(source: Path, target: Path, languages: Sequence[str]) -> Dataset:
-    return _from_reader(_read_text, count_aligned_lines(source, target), (source, target), languages)
-
-
-def _read_text(paths: Sequence[str], languages: Sequence[str], versions: Any = None) -> Iterator[Row]:
-    for pair in zip(*(read_lines(Path(path)) for path in paths), strict=True):
-        yield {"translation": dict(zip(languages, pair, strict=True))}
-
-
-def _from_json_lines(path: Path, languages: Sequence[str]) -> Dataset:
-    length = sum(1 for _ in read_json_lines((str(path),), languages))  # ahead, as in _from_text
-    return _from_reader(read_json_lines, length, (path,), languages)
-
-
-def read_json_lines(paths: Sequence[str], languages: Sequence[str], versions: Any = None) -> Iterator[Row]:
-    """The rows of one file of JSON lines; `versions` only makes a key of the cache.
-
-    Raises:
-        ValueError: A line is no object of texts in the languages; the message has its number.
-    """
-    for number, line in enumerate(read_lines(Path(paths[0])), start=1):
+def _read_json(names: Sequence[str], languages: Sequence[str], origin: object) -> Iterator[Pair]:
+    for number, line in enumerate(read_lines(Path(names[0])), start=1):
         if line.strip():
             try:
-                yield {"translation": _pair_of_json(line, languages)}
+                yield _pair_of_row(_parse(line, languages), languages)
             except ValueError as error:
-                raise ValueError(f"{paths[0]}, line {number}: {error}") from None
+                raise ValueError(f"{names[0]}, line {number}: {error}") from None
 
 
-def _pair_of_json(line: str, languages: Sequence[str]) -> dict[str, str]:
+def _parse(line: str, languages: Sequence[str]) -> dict[str, object]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -175,61 +174,67 @@ def _pair_of_json(line: str, languages: Sequence[str]) -> dict[str, str]:
         raise ValueError("JSON nested too deeply; write one object of texts a line") from None
     if not isinstance(row, dict):
         raise ValueError(f"no object of texts by language, such as {json.dumps(dict.fromkeys(languages, '...'))}")
-    return pair_of_row(row, languages)
+    return row
 
 
-def pair_of_row(row: dict[str, Any], languages: Sequence[str]) -> dict[str, str]:
-    """The texts of a row by language, "" for a null.
+def _read_parquet(names: Sequence[str], languages: Sequence[str], origin: object) -> Iterator[Pair]:
+    return _pairs_of_rows(_parquet_rows(names[0]), names[0], languages)
+
+
+def _parquet_rows(name: str) -> Iterator[dict[str, object]]:
+    try:
+        with parquet.ParquetFile(name) as file:
+            for batch in file.iter_batches(_BATCH):
+                yield from batch.to_pylist()
+    except _PARQUET_ERRORS as error:
+        raise ValueError(f"{name}: not a whole Parquet file ({error}); fetch or make it again") from None
+
+
+def _read_table(names: Sequence[str], languages: Sequence[str], table: Dataset | IterableDataset) -> Iterator[Pair]:
+    return _pairs_of_rows(iter(table), names[0], languages)
+
+
+_Reader = Callable[[Sequence[str], Sequence[str], Any], Iterator[Pair]]
+_READERS: dict[str, _Reader] = {"text": _read_text, "json": _read_json, "parquet": _read_parquet, "hub": _read_table}
+
+
+def _pairs_of_rows(rows: Iterable[dict[str, object]], name: str, languages: Sequence[str]) -> Iterator[Pair]:
+    for number, row in enumerate(rows, start=1):
+        if "translation" in row and row["translation"] is None:
+            row = dict.fromkeys(languages)
+        try:
+            yield _pair_of_row(row, languages)
+        except ValueError as error:
+            raise ValueError(f"{name}, row {number}: {error}") from None
+
+
+def _pair_of_row(row: dict[str, object], languages: Sequence[str]) -> Pair:
+    """The texts of a row in both languages, "" for a null.
 
     Raises:
         ValueError: There is no text in one of the languages, or something else.
     """
-    texts = row["translation"] if isinstance(row.get("translation"), dict) else row
-    _require_languages(languages, list(texts))
-    pair = {language: "" if texts[language] is None else texts[language] for language in languages}
-    for language, text in pair.items():
-        if not isinstance(text, str):
+    nested = row.get("translation")
+    texts = nested if isinstance(nested, dict) else row
+    pair = []
+    for language in languages:
+        if language not in texts:
+            raise ValueError(f"there is no text in language {language!r}, only {', '.join(texts) or 'nothing'}")
+        text = texts[language]
+        if not isinstance(text, str | None):
             raise ValueError(f"the text in {language!r} is not a string: {reprlib.repr(text)}")
-        text.encode()  # JSON can spell half of a surrogate pair, which is no text
-    return pair
+        pair.append(text or "")
+        pair[-1].encode()  # JSON can spell half of a surrogate pair, which is no text
+    return pair[0], pair[1]
 
 
-def _from_reader(
-    read: Callable[..., Iterator[Row]], length: int, paths: Sequence[Path], languages: Sequence[str]
-) -> Dataset:
-    """The rows that `read(paths, languages)` yields, written to the cache of `datasets` once for each version."""
-    require_rows(length, *map(str, paths))
-    return Dataset.from_generator(
-        read,
-        features=_features(languages),
-        gen_kwargs={
-            # Links are not resolved: what they point to need not have the suffix.
-            "paths": tuple(str(path.absolute()) for path in paths),
-            "languages": tuple(languages),
-            # Part of the cache's key: a file that changed is read again.
-            "versions": tuple((path.stat().st_size, path.stat().st_mtime_ns) for path in paths),
-        },
-    )
-
-
-def _from_phrasebook(split: str, languages: Sequence[str]) -> Dataset:
+def _phrasebook_rows(split: str, languages: Sequence[str]) -> list[Row]:
     if set(languages) != {"en", "de"}:
         raise ValueError(f"the phrasebook is English-German (en, de), not {'-'.join(languages)}")
-    rows = [{"translation": {"en": english, "de": german}} for english, german in phrasebook(split)]
-    return Dataset.from_list(rows, features=_features(languages))
+    return [{"translation": {"en": english, "de": german}} for english, german in phrasebook(split)]
 
 
-def _from_one(
-    name: str, languages: Sequence[str], split: str, config_name: str | None, num_proc: int | None
-) -> Dataset:
-    kind = kind_of_table(name)
-    if kind == "json":
-        return _from_json_lines(Path(name), languages)
-    table = _load_parquet(name) if kind == "parquet" else load_from_hub(name, config_name, split)
-    return _from_table(table, name, languages, num_proc)
-
-
-def kind_of_table(name: str) -> Literal["json", "parquet", "hub"]:
+def _kind_of_table(name: str) -> Literal["json", "parquet", "hub"]:
     """What the one name of a corpus stands for.
 
     Raises:
@@ -239,7 +244,7 @@ def kind_of_table(name: str) -> Literal["json", "parquet", "hub"]:
     path = Path(name)
     suffix = path.with_suffix("").suffix if path.suffix in _OPENERS else path.suffix
     if suffix in _JSON_LINES or path.suffix == ".parquet" or path.exists():
-        require_file(path)
+        _require_file(path)
     if suffix in _JSON_LINES:
         return "json"
     if path.suffix == ".parquet":
@@ -249,78 +254,22 @@ def kind_of_table(name: str) -> Literal["json", "parquet", "hub"]:
     return "hub"
 
 
-def load_from_hub(name: str, config_name: str | None, split: str, **kwargs: Any) -> Any:
+def _load_from_hub(name: str, config_name: str | None, split: str, streaming: bool) -> Dataset | IterableDataset:
     """`datasets.load_dataset`.
 
     Raises:
-        FileNotFoundError: There is no such dataset, or no way to reach it.
+        FileNotFoundError: There is no such dataset, or it cannot be reached.
+        ValueError: It cannot be loaded.
     """
     try:
-        return load_dataset(name, config_name, split=split, **kwargs)
+        return load_dataset(name, config_name, split=split, streaming=streaming)
     except (FileNotFoundError, ConnectionError) as error:
         raise FileNotFoundError(f"{name}: neither a file nor a dataset of the Hub within reach ({error})") from None
     except (ValueError, DatasetsError) as error:  # also for a name that no dataset can have
         raise ValueError(f"{name}: not a dataset that can be loaded ({error})") from None
 
 
-def _load_parquet(name: str) -> Dataset:
-    try:
-        rows = parquet.read_metadata(name).num_rows
-        table = load_dataset("parquet", data_files=name, split="train") if rows else None
-    except PARQUET_ERRORS as error:
-        raise ValueError(f"{name}: not a whole Parquet file ({error}); fetch or make it again") from None
-    require_rows(rows, name)
-    return table
-
-
-def _from_table(table: Dataset, name: str, languages: Sequence[str], num_proc: int | None) -> Dataset:
-    require_rows(len(table), name)
-    table = table.flatten()
-    nested = [column for column in table.column_names if column.startswith("translation.")]
-    columns = {column.removeprefix("translation."): column for column in nested or table.column_names}
-    try:
-        _require_languages(languages, list(columns))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    for language in languages:
-        kind = str(table.features.arrow_schema.field(columns[language]).type)
-        if kind not in ("string", "large_string"):
-            raise ValueError(f"{name}: the texts in {language!r} are not strings but of type {kind}")
-
-    def join(*sides: list[str | None]) -> dict[str, list[dict[str, str]]]:
-        pairs = zip(*([text or "" for text in side] for side in sides), strict=True)
-        return {"translation": [dict(zip(languages, pair, strict=True)) for pair in pairs]}
-
-    try:
-        return table.map(
-            join,
-            batched=True,
-            input_columns=[columns[language] for language in languages],
-            remove_columns=table.column_names,
-            features=_features(languages),
-            num_proc=num_proc,
-            desc="Joining columns",
-        )
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: a text is not UTF-8 ({error.reason}); make the table again") from None
-
-
-def _features(languages: Sequence[str]) -> Features:
-    return Features({"translation": Translation(languages=sorted(languages))})
-
-
-def _require_languages(languages: Sequence[str], available: Sequence[str]) -> None:
-    for language in languages:
-        if language not in available:
-            raise ValueError(f"there is no text in language {language!r}, only {', '.join(available) or 'nothing'}")
-
-
-def require_rows(count: int, *names: str) -> None:
-    if count == 0:
-        raise ValueError(f"{' and '.join(names)}: the corpus is empty; give files with at least one sentence pair")
-
-
-def require_file(path: Path) -> None:
+def _require_file(path: Path) -> None:
     if path.is_dir():
         raise IsADirectoryError(f"{path}: a directory; name the files in it")
     if not path.is_file():
@@ -330,16 +279,11 @@ def require_file(path: Path) -> None:
 def sentences(corpus: Dataset, languages: Sequence[str], batch_size: int = 1000) -> Iterator[str]:
     """Every sentence of a corpus in the given languages, for training a tokenizer."""
     for batch in corpus.iter(batch_size):
-        pairs = batch["translation"]
-        yield from itertools.chain.from_iterable((pair[language] for language in languages) for pair in pairs)
+        for pair in batch["translation"]:
+            yield from (pair[language] for language in languages)
 
 
-def evenly(items: Iterable[Item], length: int, count: int) -> Iterator[Item]:
-    """`count` of the items, or all if there are fewer, spread over the whole: the same whenever it is asked.
-
-    Args:
-        items: As many as `length`.
-        length: How many there are.
-        count: How many to choose.
-    """
-    return (item for index, item in enumerate(items) if index * count % length < count)
+def spread(length: int, count: int) -> np.ndarray:
+    """`[min(count, length)]` indices of a sample that is spread evenly over so many rows."""
+    count = min(count, length)
+    return -(-np.arange(count) * length // count)

@@ -9,7 +9,7 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -22,8 +22,16 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data import PreparationArguments, TrainingData
-from ..data.preparation import identify
-from ..files import Json, atomic_write, content_digest, make_directory, require_same_manifest, try_lock
+from ..files import (
+    Json,
+    atomic_write,
+    content_digest,
+    identify,
+    identify_tokenizer,
+    make_directory,
+    require_same_manifest,
+    try_lock,
+)
 from .checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
 from .collective import first_of_any_rank, on_main_process
 from .trainer import VaswaniTrainingArguments
@@ -134,13 +142,10 @@ def describe_settings(
         known: An earlier record. Files that have not been touched since then are not read again.
     """
     before = {} if known is None else known.settings
-    place = {"config": data.dataset_config, "split": "train"}
-    corpora = [identify(name, _identities(before.get("train")), **place) for name in data.sources["train"]]
-    tokenizer = None
-    if data.tokenizer is not None:
-        file = Path(data.tokenizer, "tokenizer.json")
-        name = str(file) if file.is_file() else data.tokenizer
-        tokenizer = identify(name, _identities([before.get("tokenizer")]))
+    corpora: list[Json] = [
+        identify(name, before.get("train"), config=data.dataset_config, split="train") for name in data.sources["train"]
+    ]
+    tokenizer = None if data.tokenizer is None else identify_tokenizer(data.tokenizer, before.get("tokenizer"))
     return {
         "train": corpora,
         **{name: getattr(data, name) for name in _DATA_SETTINGS},
@@ -148,10 +153,6 @@ def describe_settings(
         **model,
         **{name: _plain(getattr(args, name)) for name in _TRAINING_SETTINGS if hasattr(args, name)},
     }
-
-
-def _identities(value: Json) -> Sequence[dict[str, Json]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _plain(value: object) -> Json:
