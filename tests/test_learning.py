@@ -1,7 +1,6 @@
 """A system test that must learn: what the paper's trainer makes of a tiny model, and what its search then writes."""
 
 import random
-from pathlib import Path
 
 import pytest
 import torch
