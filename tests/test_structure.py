@@ -55,6 +55,43 @@ ALLOWED_IN_MODEL = {
 }
 
 
+# Modules without a test file of their name, and the one that tests them.
+TESTED_IN = {
+    "batches": "export",
+    "beam_search_vaswani": "generation_vaswani",
+    "callbacks": "progress",
+    "collective": "trainer",
+    "corpus": "phrasebook",
+    "ctranslate2": "export",
+    "embeddings_vaswani": "modeling_vaswani",
+    "fairseq": "convert_fairseq",
+    "flops": "trainer",
+    "fsmt": "convert",
+    "grammar": "phrasebook",
+    "length_limits_vaswani": "generation_vaswani",
+    "lexicon": "phrasebook",
+    "marian": "convert",
+    "memory": "trainer",
+    "parity": "export",
+    "processes": "translate",
+    "registration": "pipeline_vaswani",
+    "settings_file": "arguments",
+    "sharded_translation": "translate",
+    "shards": "preparation",
+    "step_decoder_vaswani": "generation_vaswani",
+    "weights": "convert",
+}
+
+# Lines of a file: of the tests of one module twice as many, for they stay together.
+LONGEST = {"vaswani_transformer": 400, "recipes": 400, "tests": 800}
+LONGER = {
+    "modeling_vaswani.py": 580,  # section 3 of the paper, top to bottom
+    "saved_model.py": 410,  # one check after another of what a directory may hold
+    "score.py": 410,  # what it compares and sweeps shares its arguments
+    "train_wmt.py": 500,  # the arguments of every recipe that trains stand before the one that trains
+}
+
+
 def imports(path: Path) -> set[str]:
     """Absolute names of the modules that a file imports, relative imports resolved."""
     package = ["vaswani_transformer", *path.relative_to(PACKAGE).parts[:-1]] if PACKAGE in path.parents else []
@@ -139,6 +176,20 @@ def test_every_module_has_a_docstring_and_short_functions(path):
             # The signature and docstring of a forward are long of themselves.
             body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
             assert not body or body[-1].end_lineno - body[0].lineno < 60, node.name
+
+
+@pytest.mark.parametrize("folder", LONGEST)
+def test_no_file_is_too_long(folder):
+    for path in (REPOSITORY / folder).rglob("*.py"):
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines <= LONGER.get(path.name, LONGEST[folder]), path
+
+
+def test_every_module_has_its_tests():
+    tests = {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")}
+    without = {path.stem for path in MODULES if path.stem != "__init__"} - tests
+    assert without == TESTED_IN.keys()
+    assert set(TESTED_IN.values()) <= tests
 
 
 def test_the_top_level_holds_nothing_else():
