@@ -32,3 +32,38 @@ def talkative() -> VaswaniForConditionalGeneration:
     last.weight.data *= 0.4
     model.generation_config.max_new_tokens_over_source = 8
     return model
+
+
+def penalty(length: int, alpha: float, penalty_type: str) -> float:
+    return ((5 + length) / 6) ** alpha if penalty_type == "gnmt" else length**alpha
+
+
+@torch.no_grad()
+def beam_search_by_definition(
+    model: VaswaniForConditionalGeneration, source: list[int], num_beams: int, alpha: float, rule: object, kind: str
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Finished hypotheses of one sentence, best first, or live ones; each with its score."""
+    limit = len(source) + model.generation_config.max_new_tokens_over_source
+    live, finished = [(0.0, ())], []
+    for length in range(1, limit + 1):
+        ids = torch.tensor([[0, *tokens] for _, tokens in live])
+        logits = model(torch.tensor([source]).expand(len(ids), -1), decoder_input_ids=ids).logits[:, -1]
+        steps = logits.double().log_softmax(-1).tolist()
+        candidates = sorted(
+            ((score + step, (*tokens, token)) for (score, tokens), row in zip(live, steps, strict=True)
+             for token, step in enumerate(row)), reverse=True
+        )[: 2 * num_beams]  # fmt: skip
+        counted = candidates if rule == "never" else candidates[:num_beams]
+        finished += [(score / penalty(length, alpha, kind), tokens) for score, tokens in counted if tokens[-1] == EOS]
+        finished = sorted(finished, reverse=True)[:num_beams]
+        live = [candidate for candidate in candidates if candidate[1][-1] != EOS][:num_beams]
+        full = len(finished) == num_beams
+        if rule is True and full:
+            break
+        if rule is False and full and finished[-1][0] >= live[0][0] / penalty(length, alpha, kind):
+            break
+        if rule == "never" and finished:
+            ends = (length + 1, limit)
+            if finished[0][0] >= max(live[0][0] / penalty(end, alpha, kind) for end in ends):
+                break
+    return finished or [(score / penalty(length, alpha, kind), tokens) for score, tokens in live]

@@ -1,5 +1,7 @@
 """Packed weights and CUDA graphs compute what the plain modules compute."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from cuda_stand_in import StandInForCuda
@@ -8,7 +10,7 @@ from torch import nn
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.model import acceleration_vaswani, step_decoder_vaswani
-from vaswani_transformer.model.acceleration_vaswani import joined_projection
+from vaswani_transformer.model.acceleration_vaswani import best_tokens, joined_projection
 from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
 
 
@@ -118,3 +120,30 @@ def test_layers_with_quantised_weights_are_called():
     assert type(linears[0]) is nn.Linear
     with torch.no_grad():
         assert torch.allclose(joined_projection(linears)(x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("vocabulary", [7, 4096, 5003])
+def test_best_tokens_are_those_of_log_softmax(vocabulary):
+    logits = torch.randn(3, vocabulary) * 10
+    logits[0, -1], logits[1, 0] = 100.0, 90.0
+    expected = logits.log_softmax(-1).topk(min(8, vocabulary))
+    values, tokens = best_tokens(logits, 8)
+    assert torch.equal(tokens, expected.indices)
+    assert torch.allclose(values, expected.values, atol=1e-5)
+
+
+@pytest.mark.parametrize("missing", ["library", "operators", "nothing"])
+@pytest.mark.parametrize("activation", [None, nn.ReLU(), nn.GELU()], ids=str)
+def test_products_do_without_onednn(monkeypatch, missing, activation):
+    """A build of torch may lack the library, and a release may lack its private operators."""
+    linears, x = [nn.Linear(8, 5), nn.Linear(8, 3)], torch.randn(2, 4, 8)
+    if missing == "library":
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    if missing == "operators":
+        monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
+    is_packed = acceleration_vaswani.packed_product(linears[0].weight, linears[0].bias) is not None
+    assert is_packed == (missing == "nothing" and torch.backends.mkldnn.is_available())
+    expected = torch.cat([linear(x) for linear in linears], dim=-1)
+    with torch.no_grad():
+        found = joined_projection(linears, activation)(x)
+    torch.testing.assert_close(found, expected if activation is None else activation(expected))

@@ -1,8 +1,8 @@
-"""A model's own search settings, kept free of the defaults that transformers fills in.
+"""A model's own generation_config, kept free of the defaults that transformers fills in.
 
-`Seq2SeqTrainer` with `predict_with_generate` sets every empty field of `model.generation_config` to transformers'
-default after its first batch, `max_length = 20` among them. Taken for the user's limit, that would cut translations,
-and it would be stored with the model.
+After its first batch, `Seq2SeqTrainer` with `predict_with_generate` sets every empty field of `model.generation_config`
+to transformers' default, such as `max_length = 20`. Taken for the user's limit, that would cut translations, and it
+would be saved with the model.
 """
 
 import copy
@@ -14,7 +14,7 @@ from transformers import GenerationConfig
 from .generation_vaswani import paper_generation_config
 
 
-# What transformers fills in, from 5.15 to 5.23; it has no public name for it.
+# The defaults of transformers 5.15 to 5.23, which have no public name there.
 _DEFAULTS: dict[str, Any] = {
     "max_length": 20,
     "min_length": 0,
@@ -46,7 +46,7 @@ _DEFAULTS: dict[str, Any] = {
     "diversity_penalty": 0.0,
 }
 
-# Fields that say nothing about the search. Without a file, transformers takes some of them from config.json.
+# Fields that do not describe the search. Without a file, transformers copies some of them from config.json.
 _NO_SEARCH = {
     "pad_token_id",
     "bos_token_id",
@@ -59,16 +59,16 @@ _NO_SEARCH = {
 
 
 def is_filled(config: GenerationConfig) -> bool:
-    """Whether a library has filled in every default; a user sets a few fields, never all of them."""
+    """Whether a library has filled in every default; a user sets a few fields, never all."""
     return all(getattr(config, name, default) is not None for name, default in _DEFAULTS.items())
 
 
 def empty_defaults(config: GenerationConfig, own: GenerationConfig | None) -> None:
-    """Empty the fields that a library has filled in.
+    """Set the fields that a library has filled in to None.
 
     Args:
         config: A filled configuration; changed in place.
-        own: The configuration before it was filled; None if nobody has seen it. Its fields stay.
+        own: The configuration before it was filled, whose fields stay; None if it is not known.
     """
     for name, default in _DEFAULTS.items():
         if getattr(config, name, None) == default and getattr(own, name, None) is None:
@@ -76,18 +76,18 @@ def empty_defaults(config: GenerationConfig, own: GenerationConfig | None) -> No
 
 
 class OwnGenerationConfig:
-    """Keeps transformers' defaults out of a model's `generation_config`; stands first among the model's bases."""
+    """Keeps transformers' defaults out of a model's `generation_config`; must be the first base class."""
 
     generation_config: GenerationConfig
 
-    # The configuration, and a copy of what it was when `generate` last saw it without the defaults.
+    # The configuration, and a copy of it from when `generate` last saw it without the defaults.
     _seen: tuple[GenerationConfig, GenerationConfig] | None = None
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         """Load a model; see `transformers.PreTrainedModel.from_pretrained`.
 
-        With a `generation_config.json` that is missing or says nothing about the search, it searches as the paper does.
+        Where `generation_config.json` is missing or does not describe the search, the model searches as the paper does.
         """
         loaded = super().from_pretrained(*args, **kwargs)  # type: ignore[misc]  # a mixin
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
@@ -97,7 +97,7 @@ class OwnGenerationConfig:
         return loaded
 
     def restore_generation_config(self) -> None:
-        """Undo what a library has filled into `generation_config`; what the user has set stays."""
+        """Remove the defaults that a library has filled into `generation_config`; the user's fields stay."""
         config = self.generation_config
         if is_filled(config):
             empty_defaults(config, self._seen[1] if self._seen is not None and self._seen[0] is config else None)
@@ -107,7 +107,7 @@ class OwnGenerationConfig:
     def generate(
         self, inputs: Any = None, generation_config: GenerationConfig | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Translate; see `VaswaniGenerationMixin.generate`. A default that a library filled in is no limit."""
+        """Translate; see `VaswaniGenerationMixin.generate`. A filled-in default does not limit the length."""
         self.restore_generation_config()
         given = generation_config
         if given is not None and is_filled(given) and given.max_length == _DEFAULTS["max_length"]:
@@ -116,6 +116,6 @@ class OwnGenerationConfig:
         return super().generate(inputs, generation_config, *args, **kwargs)  # type: ignore[misc]
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Save the model with its own search settings; see `transformers.PreTrainedModel.save_pretrained`."""
+        """Save the model with its own generation_config; see `transformers.PreTrainedModel.save_pretrained`."""
         self.restore_generation_config()
         super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]

@@ -1,5 +1,4 @@
-"""Section 3 of the paper, "Model Architecture", from the inside out: attention, feed-forward, embeddings, positions,
-layers, stacks, model."""
+"""Section 3 of the paper, "Model Architecture": attention, feed-forward, layers, stacks, model."""
 
 import math
 from collections.abc import Callable
@@ -50,8 +49,8 @@ def eager_attention_forward(
         query: `[batch, heads, target, d_k]`
         key: `[batch, heads, source, d_k]`
         value: `[batch, heads, source, d_v]`
-        attention_mask: Added to the scores: 0 where attention is legal, the lowest number elsewhere.
-            Broadcasts to `[batch, heads, target, source]`.
+        attention_mask: Added to the scores `[batch, heads, target, source]`: 0 where attention is allowed, the lowest
+            number elsewhere.
 
     Returns:
         The output `[batch, target, heads, d_v]` and the weights `[batch, heads, target, source]`.
@@ -60,9 +59,9 @@ def eager_attention_forward(
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = F.softmax(scores, dim=-1)
-    if attention_mask is not None:  # where nothing is legal, all weights are zero, as in the other implementations
-        illegal = attention_mask <= torch.finfo(attention_mask.dtype).min
-        weights = weights.masked_fill(illegal.all(-1, keepdim=True), 0.0)
+    if attention_mask is not None:  # where nothing is allowed, all weights are zero, as in the other implementations
+        is_masked = attention_mask <= torch.finfo(attention_mask.dtype).min
+        weights = weights.masked_fill(is_masked.all(-1, keepdim=True), 0.0)
     weights = F.dropout(weights, p=dropout, training=module.training)
     output = torch.matmul(weights, value)  # [batch, heads, target, d_v]
     return output.transpose(1, 2).contiguous(), weights
@@ -100,9 +99,17 @@ class VaswaniAttention(nn.Module):
         implementation: str | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attend from `hidden_states` `[batch, target, d_model]`; returns the same shape, and the weights if eager.
+        """Attend from `hidden_states` `[batch, target, d_model]`.
 
-        `implementation` is the attention implementation that takes the mask, by default the configuration's.
+        Args:
+            hidden_states: States that attend and, in self-attention, are attended to.
+            attention_mask: In the format of the attention implementation.
+            encoder_hidden_states: `[batch, source, d_model]`, for encoder-decoder attention.
+            past_key_values: Cache of keys and values.
+            implementation: The attention implementation, by default the configuration's.
+
+        Returns:
+            `[batch, target, d_model]`, and the weights if the implementation returns them.
         """
         query = self._split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
         key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values)
@@ -132,7 +139,7 @@ class VaswaniAttention(nn.Module):
                 return layer.keys, layer.values
             cache = past_key_values.cross_attention_cache if self.is_cross else past_key_values.self_attention_cache
         elif self.is_cross:
-            cache = None  # a plain cache, from a decoder used alone, belongs to self-attention
+            cache = None  # the plain cache of a decoder that is used alone belongs to self-attention
         states = encoder_hidden_states if self.is_cross else hidden_states
         key = self._split_heads(self.k_proj(states), self.d_k)
         value = self._split_heads(self.v_proj(states), self.d_v)
@@ -155,7 +162,7 @@ def source_mask(
 
 
 class VaswaniFeedForward(nn.Module):
-    """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2`, max(0, .) being "relu"."""
+    """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2`; "relu" is max(0, .)."""
 
     def __init__(self, config: VaswaniConfig, d_ff: int) -> None:
         super().__init__()
@@ -226,20 +233,14 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         attended, _ = self.self_attn(hidden_states, attention_mask, None, past_key_values, implementation, **kwargs)
         hidden_states = self.self_attn_residual(hidden_states, attended)
         if encoder_hidden_states is not None:
-            attended, _ = self.encoder_attn(
-                hidden_states,
-                encoder_attention_mask,
-                encoder_hidden_states,
-                past_key_values,
-                cross_implementation,
-                **kwargs,
-            )
+            source = (encoder_attention_mask, encoder_hidden_states, past_key_values, cross_implementation)
+            attended, _ = self.encoder_attn(hidden_states, *source, **kwargs)
             hidden_states = self.encoder_attn_residual(hidden_states, attended)
         return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
 
 
 class VaswaniPreTrainedModel(PreTrainedModel):
-    """What the models share: their configuration, what they support, and the initialisation."""
+    """Base of the models: their configuration, the features they support, and the initialization."""
 
     config_class = VaswaniConfig
     base_model_prefix = "model"
@@ -253,7 +254,7 @@ class VaswaniPreTrainedModel(PreTrainedModel):
 
     @property
     def _shares_embeddings(self) -> bool:
-        """Whether source and target have one vocabulary, and one matrix for it."""
+        """Whether source and target share one vocabulary and its matrix."""
         return self.config.tie_word_embeddings and self.config.target_vocab_size is None
 
     def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
@@ -266,8 +267,10 @@ class VaswaniPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """The authors' code: Glorot-uniform weights, that is, within sqrt(6 / (fan_in + fan_out)), zero biases, and
-        embeddings from N(0, 1 / d_model)."""
+        """Draw weights as the authors' code does.
+
+        Weights are Glorot-uniform, within sqrt(6 / (fan_in + fan_out)), biases zero, embeddings from N(0, 1 / d_model).
+        """
         if isinstance(module, nn.Linear):
             limit = math.sqrt(6.0 / (module.in_features + self._fan_out(module)))
             init.uniform_(module.weight, -limit, limit)
@@ -280,27 +283,40 @@ class VaswaniPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
 
     def _fan_out(self, linear: nn.Linear) -> int:
-        """Outputs of the matrix that a layer is part of: the authors drew Q, K and V as one, across stacks K and V."""
-        for attention in self.modules():
-            if isinstance(attention, VaswaniAttention):
-                parts = [attention.k_proj, attention.v_proj]
-                parts += [] if attention.is_cross else [attention.q_proj]
-                if any(part is linear for part in parts):
+        """Outputs of the matrix that a layer is part of.
+
+        The authors drew Q, K and V as one matrix, and in encoder-decoder attention K and V.
+        """
+        for module in self.modules():
+            if isinstance(module, VaswaniAttention):
+                parts = [module.k_proj, module.v_proj] + ([] if module.is_cross else [module.q_proj])
+                if linear in parts:
                     return sum(part.out_features for part in parts)
         return linear.out_features
 
 
 class VaswaniStack(VaswaniPreTrainedModel):
-    """What encoder and decoder share: the way that they embed."""
+    """Base of encoder and decoder: how they embed tokens."""
 
-    embed_tokens: Any  # adapters may replace it by a module of their own
+    embed_tokens: Any  # adapters may replace it by another module
+    embed_positions: VaswaniPositionalEncoding
 
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Embeddings `[batch, length, d_model]` of `input_ids` `[batch, length]`."""
         embedded = self.embed_tokens(input_ids)
         if isinstance(self.embed_tokens, VaswaniEmbedding):
             return embedded
-        return zero_padding(self.config, input_ids, embedded)  # an adapter in its place knows nothing of padding
+        return zero_padding(self.config, input_ids, embedded)  # an adapter does not treat padding specially
+
+    def add_positions(
+        self, embedded: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor
+    ) -> torch.Tensor:
+        """Input of the first layer (3.5, 5.4): `embedded` `[batch, length, d_model]` plus positions, with dropout."""
+        length = embedded.shape[1]
+        positions = positions_from_mask(attention_mask, length, past, embedded.device)
+        longest = length if isinstance(past, torch.Tensor) else past + length
+        hidden_states = embedded + self.embed_positions(positions, embedded.dtype, longest)
+        return F.dropout(hidden_states, p=self.config.dropout, training=self.training)
 
 
 class VaswaniEncoder(VaswaniStack):
@@ -334,10 +350,7 @@ class VaswaniEncoder(VaswaniStack):
             raise ValueError("the encoder takes either input_ids or inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.embed(input_ids)
-        length = inputs_embeds.shape[1]
-        positions = positions_from_mask(attention_mask, length, 0, inputs_embeds.device)
-        hidden_states = inputs_embeds + self.embed_positions(positions, inputs_embeds.dtype, length)
-        hidden_states = F.dropout(hidden_states, p=self.config.dropout, training=self.training)
+        hidden_states = self.add_positions(inputs_embeds, attention_mask, past=0)
         mask, implementation = self_attention_mask(
             create_bidirectional_mask, self.config, inputs_embeds, attention_mask
         )
@@ -394,11 +407,8 @@ class VaswaniDecoder(VaswaniStack):
         cache = past_key_values
         if isinstance(cache, EncoderDecoderCache):
             cache = cache.self_attention_cache
-        length, past = inputs_embeds.shape[1], 0 if cache is None else cache.get_seq_length()
-        positions = positions_from_mask(attention_mask, length, past, inputs_embeds.device)
-        longest = length if isinstance(past, torch.Tensor) else past + length
-        hidden_states = inputs_embeds + self.embed_positions(positions, inputs_embeds.dtype, longest)
-        hidden_states = F.dropout(hidden_states, p=self.config.dropout, training=self.training)
+        past = 0 if cache is None else cache.get_seq_length()
+        hidden_states = self.add_positions(inputs_embeds, attention_mask, past)
         mask, kwargs["implementation"] = self_attention_mask(
             create_causal_mask, self.config, inputs_embeds, attention_mask, past_key_values=cache
         )
@@ -456,7 +466,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
     ) -> Seq2SeqModelOutput:
         """Encode the source, decode the target; `last_hidden_state` is `[batch, target, d_model]`.
 
-        Without `attention_mask`, padding is recognised by its id, since a source has no other use for it.
+        Without `attention_mask`, padding is recognized by its id, which a source uses for nothing else.
         """
         if attention_mask is None and input_ids is not None:
             attention_mask = input_ids.ne(self.config.pad_token_id)  # [batch, source]
@@ -540,12 +550,12 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
         Args:
             input_ids: `[batch, source]`, ending in EOS, padded on either side.
             attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
-            decoder_input_ids: `[batch, target]`; made from `labels` where absent.
-            decoder_attention_mask: `[batch, past + target]`; needed only where the target is padded on the left.
+            decoder_input_ids: `[batch, target]`; by default made from `labels`.
+            decoder_attention_mask: `[batch, past + target]`; needed only if the target is padded on the left.
             labels: `[batch, target]`, ending in EOS, -100 where nothing is to be predicted.
             logits_to_keep: Compute only so many logits from the end, 0 for all; or the indices to compute.
-            num_items_in_batch: What to divide the summed loss by, such as the labels of the whole global batch;
-                by default the labels given here.
+            num_items_in_batch: Divisor of the summed loss, such as the number of labels in the whole global batch;
+                by default the number of labels given here.
         """
         if labels is not None:
             use_cache = False

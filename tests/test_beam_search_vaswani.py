@@ -1,0 +1,274 @@
+"""Section 6.1: the search against exhaustive search, its definition, and transformers."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from models import EOS, SOURCES, as_batch, beam_search_by_definition, lively, penalty
+from torch.nn import functional as F
+from transformers import MarianMTModel
+from transformers.generation import (
+    EosTokenCriteria,
+    LogitsProcessor,
+    LogitsProcessorList,
+    MaxLengthCriteria,
+    MaxTimeCriteria,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+
+from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.convert.marian import to_marian
+from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
+
+
+@torch.no_grad()
+def every_ending(model: VaswaniForConditionalGeneration, source: torch.Tensor, longest: int) -> dict:
+    """log P of every sequence of at most `longest` tokens that ends in its only EOS."""
+    others = [token for token in range(model.config.vocab_size) if token != EOS]
+    inner = torch.tensor(list(itertools.product(others, repeat=longest - 1)))  # [sequences, longest - 1]
+    ids = F.pad(inner, (1, 0))
+    logits = model(source.expand(len(ids), -1), decoder_input_ids=ids).logits.double().log_softmax(-1)
+    before = F.pad(logits[:, :-1].gather(2, inner.unsqueeze(-1)).squeeze(-1).cumsum(-1), (1, 0))
+    totals = (before + logits[:, :, EOS]).tolist()  # [sequences, longest]
+    return {
+        (*tokens[:length], EOS): totals[number][length]
+        for number, tokens in enumerate(inner.tolist())
+        for length in range(longest)
+    }
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "longest", "models"), [(3, 6, 20), (5, 4, 20), (5, 6, 2)], ids=["3^6", "5^4", "5^6"]
+)
+@pytest.mark.parametrize("penalty_type", ["gnmt", "transformers"])
+def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, longest, models, penalty_type):
+    source = torch.tensor([[2, 0, 1]])
+    width = vocabulary * (vocabulary - 1) ** (longest - 1) // 2  # all continuations are then candidates
+    for seed in range(models):
+        model = lively(vocabulary, seed, num_heads=1)
+        endings = every_ending(model, source, longest)
+        alpha = (0.0, 0.6, 1.0, 2.0, -0.5)[seed % 5]
+        scores = {tokens: score / penalty(len(tokens), alpha, penalty_type) for tokens, score in endings.items()}
+        ranked = sorted(scores, key=scores.get, reverse=True)
+        settings = {"max_new_tokens": longest, "length_penalty": alpha, "length_penalty_type": penalty_type}
+        settings |= {"return_dict_in_generate": True, "output_scores": bool(seed % 2)}
+        best = model.generate(source, num_beams=width, num_return_sequences=3, **settings)
+        for place in range(3):
+            found = tuple(best.sequences[place, 1:].tolist())
+            found = found[: found.index(EOS) + 1]
+            assert scores[found] == pytest.approx(scores[ranked[place]], abs=1e-4)
+            if scores[ranked[place]] - scores[ranked[place + 1]] > 1e-3:
+                assert found == ranked[place]
+            if seed % 2:
+                assert float(best.sequences_scores[place]) == pytest.approx(scores[found], abs=1e-4)
+        narrow = model.generate(source, num_beams=2, **settings)
+        if seed % 2 and EOS in narrow.sequences[0].tolist():
+            assert float(narrow.sequences_scores[0]) <= scores[ranked[0]] + 1e-4
+
+
+@pytest.mark.parametrize("num_beams", [2, 3, 4, 7, 21])
+@pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "transformers"), (-1.0, "gnmt")])
+@pytest.mark.parametrize("rule", ["never", False, True])
+def test_search_equals_the_definition(talkative_model, num_beams, alpha, kind, rule):
+    output = talkative_model.generate(
+        as_batch(SOURCES),
+        num_beams=num_beams,
+        length_penalty=alpha,
+        length_penalty_type=kind,
+        early_stopping=rule,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    for source, sequence, score in zip(SOURCES, output.sequences, output.sequences_scores, strict=True):
+        expected_score, expected = beam_search_by_definition(talkative_model, source, num_beams, alpha, rule, kind)[0]
+        assert sequence.tolist() == [0, *expected] + [0] * (len(sequence) - 1 - len(expected))
+        assert float(score) == pytest.approx(expected_score, abs=1e-4)
+
+
+def test_sentences_of_the_talkative_model_end_at_many_lengths(talkative_model):
+    """Else the tests above and below would show little."""
+    output = talkative_model.generate(as_batch(SOURCES))
+    assert len({row.index(EOS) for row in output.tolist()}) > 4
+
+
+# As OPUS-MT models do; here tokens that would otherwise be chosen. EOS is forced at the end of the longest sentence.
+FORBIDDEN = {"bad_words_ids": [[5], [7, 8]], "renormalize_logits": True}
+
+
+FORCED = {"forced_eos_token_id": EOS, "max_new_tokens": 30}
+
+
+@pytest.mark.parametrize("processors", [{}, FORBIDDEN | FORCED], ids=["no processors", "processors"])
+@pytest.mark.parametrize("num_beams", [2, 4, 9])
+def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams, processors):
+    options = {"num_beams": num_beams, "num_return_sequences": 2, "return_dict_in_generate": True, **processors}
+
+    def search(sources: list[list[int]], **more: object) -> list[tuple]:
+        output = talkative_model.generate(as_batch(sources), **options, **more)
+        rows = output.sequences.unflatten(0, (len(sources), 2)).tolist()
+        return [tuple(tuple(row + [0] * (40 - len(row))) for row in rows_of_one) for rows_of_one in rows]
+
+    together = search(SOURCES)
+    assert search(SOURCES[::-1])[::-1] == together
+    assert search(SOURCES[:3]) + search(SOURCES[3:]) == together
+    assert [search([source])[0] for source in SOURCES] == together
+    # With the scores of all steps kept, and with a whole forward pass a step, no sentence leaves.
+    assert search(SOURCES, output_scores=True) == together
+    assert search(SOURCES, use_cache=False) == together
+
+
+@pytest.mark.parametrize("processors", [{}, FORBIDDEN], ids=["no processors", "processors"])
+def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, monkeypatch, processors):
+    rows, trees = [], []
+    step = IncrementalDecoder.step
+
+    def counting(decoder, tokens, parents):
+        rows.append(len(tokens))
+        trees.append(decoder.layers[0].source_attention.keys.shape[0])
+        return step(decoder, tokens, parents)
+
+    monkeypatch.setattr(IncrementalDecoder, "step", counting)
+    talkative_model.generate(as_batch(SOURCES), **processors)
+    assert rows[0] == len(SOURCES)
+    assert rows == sorted(rows, reverse=True)
+    assert len(set(rows)) > 3
+    assert set(trees) == {len(SOURCES)}  # not times the beams
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf"), 1e300, -101.0])
+def test_a_penalty_that_overflows_is_refused(model, alpha):
+    with pytest.raises(ValueError, match="length_penalty: must be a number of at most 100"):
+        model.generate(torch.tensor([[5, 1]]), length_penalty=alpha)
+
+
+def test_unknown_penalty_is_refused(model):
+    with pytest.raises(ValueError, match='length_penalty_type: must be "gnmt" or "transformers"'):
+        model.generate(torch.tensor([[5, 1]]), length_penalty_type="wu")
+
+
+def test_another_eos_ends_and_pads_a_sequence(model):
+    batch = torch.tensor([[7, 8, 9, 4, 5, 1]])
+    first = int(model.generate(batch, num_beams=1, max_new_tokens=4)[0, 1])
+    output = model.generate(batch, eos_token_id=[1, first], max_new_tokens=4, num_beams=1)
+    assert output.tolist() == [[0, first]]
+
+
+@pytest.mark.parametrize("rule", [True, False])
+def test_beam_search_with_transformers_rules_equals_marian(talkative_model, rule):
+    marian: MarianMTModel = to_marian(talkative_model)
+    options = {"num_beams": 4, "length_penalty": 0.3, "early_stopping": rule, "max_new_tokens": 40}
+    # Marian never generates its padding token, which the model under test may.
+    options |= {"bad_words_ids": [[0]], "return_dict_in_generate": True, "output_scores": True}
+    batch = as_batch(SOURCES)
+    ours = talkative_model.generate(batch, length_penalty_type="transformers", **options)
+    theirs = marian.generate(batch, attention_mask=batch.ne(0).long(), **options)
+    ends = theirs.sequences.eq(EOS).any(-1)  # what is cut off competes there, but not in the paper's search
+    assert ends.sum() > 3
+    assert torch.allclose(ours.sequences_scores[ends], theirs.sequences_scores[ends], atol=1e-4)
+    for mine, other in zip(ours.sequences[ends].tolist(), theirs.sequences[ends].tolist(), strict=True):
+        assert mine[: mine.index(EOS)] == other[: other.index(EOS)]
+
+
+def test_scores_of_the_steps_add_up_to_the_score_of_the_sequence(talkative_model):
+    output = talkative_model.generate(
+        as_batch(SOURCES),
+        num_return_sequences=3,
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+        length_penalty=0.0,
+    )
+    assert output.sequences.shape[0] == output.sequences_scores.shape[0] == 3 * len(SOURCES)
+    steps = talkative_model.compute_transition_scores(output.sequences, output.scores, output.beam_indices)
+    assert torch.allclose(steps.sum(-1), output.sequences_scores, atol=1e-4)
+    assert torch.allclose(output.logits[0].log_softmax(-1), output.scores[0], atol=1e-5)
+    ordered = output.sequences_scores.unflatten(0, (-1, 3))
+    assert torch.equal(ordered, ordered.sort(dim=-1, descending=True).values)
+
+
+class Halve(LogitsProcessor):
+    """Makes every token but one half as likely."""
+
+    def __call__(self, input_ids, scores):
+        likelier = scores[:, 11].clone()
+        scores = scores - math.log(2)
+        scores[:, 11] = likelier
+        return scores
+
+
+def test_logits_processors_see_sequences_and_change_scores(talkative_model):
+    seen = []
+
+    class Watch(Halve):
+        def __call__(self, input_ids, scores):
+            seen.append(tuple(input_ids.shape))
+            return super().__call__(input_ids, scores)
+
+    batch = as_batch(SOURCES)
+    options = {"return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 6}
+    output = talkative_model.generate(batch, logits_processor=LogitsProcessorList([Watch()]), **options)
+    assert seen[:3] == [(4 * len(SOURCES), 1), (4 * len(SOURCES), 2), (4 * len(SOURCES), 3)]
+    slow = talkative_model.generate(batch, logits_processor=[Halve()], use_cache=False, **options)
+    assert torch.equal(output.sequences, slow.sequences)
+    plain = talkative_model.generate(batch, **options)
+    assert not torch.allclose(plain.sequences_scores, output.sequences_scores)
+    for row in talkative_model.generate(batch, bad_words_ids=[[11], [12]], min_new_tokens=3).tolist():
+        assert not {11, 12} & set(row)
+        assert EOS not in row[:4]
+
+
+def test_allowed_tokens_may_depend_on_the_sentence(talkative_model):
+    output = talkative_model.generate(
+        as_batch(SOURCES[:3]),
+        max_new_tokens=4,
+        prefix_allowed_tokens_fn=lambda sentence, tokens: [10 + sentence, 20 + sentence],
+    )
+    for sentence, row in enumerate(output.tolist()):
+        assert set(row[1:]) <= {10 + sentence, 20 + sentence}
+
+
+def test_stopping_criteria_end_hypotheses(talkative_model):
+    class AtThree(StoppingCriteria):
+        def __call__(self, input_ids, scores, **kwargs):
+            return torch.full((len(input_ids),), input_ids.shape[1] == 1 + 3)
+
+    batch = as_batch(SOURCES)
+    output = talkative_model.generate(batch, stopping_criteria=StoppingCriteriaList([AtThree()]))
+    assert output.shape[1] == 1 + 3
+    assert talkative_model.generate(batch, stopping_criteria=[MaxTimeCriteria(0.0)]).shape[1] == 1 + 1
+
+
+def test_sampled_beams_are_likely_and_differ(talkative_model):
+    batch = as_batch(SOURCES[:1]).expand(200, -1)
+    options = {
+        "do_sample": True,
+        "max_new_tokens": 1,
+        "min_new_tokens": 1,
+        "num_beams": 2,
+        "top_k": 0,
+        "temperature": 9.0,
+    }
+    drawn = talkative_model.generate(batch, **options)[:, 1]
+    with torch.no_grad():
+        logits = talkative_model(batch[:1], decoder_input_ids=torch.zeros(1, 1, dtype=torch.long)).logits[0, -1]
+    likeliest = int(logits.index_fill(0, torch.tensor([EOS]), -math.inf).argmax())
+    assert drawn.unique().numel() > 1
+    assert int(drawn.mode().values) == likeliest
+
+
+def test_own_limits_and_ends_among_the_criteria_hold(talkative_model):
+    batch = as_batch(SOURCES)
+    assert talkative_model.generate(batch, stopping_criteria=[MaxLengthCriteria(4)]).shape[1] == 4
+    first = int(talkative_model.generate(batch[:1])[0, 1])
+    ended = talkative_model.generate(batch[:1], stopping_criteria=[EosTokenCriteria(first)], early_stopping=True)
+    assert first in ended[0, 1:].tolist() or EOS in ended[0].tolist()
+    expected = talkative_model.generate(batch[:1], eos_token_id=[EOS, first], early_stopping=True)
+    assert torch.equal(ended, expected)
+
+
+def test_more_hypotheses_than_there_are_come_back_empty():
+    model = lively(3, seed=1)
+    output = model.generate(torch.tensor([[2, 1]]), num_beams=9, num_return_sequences=9, max_new_tokens=1)
+    assert output[3:].tolist() == [[0, 0]] * 6
