@@ -21,7 +21,7 @@ test: .venv/installed
 
 test-matrix: $(MATRIX:%=.venv/transformers-%)  ## all tests on older transformers
 	for version in $(MATRIX); do \
-		PYTHONPATH=$(CURDIR)/.venv/transformers-$$version $(BIN)/python -m pytest $(TESTS) || exit 1; \
+		PYTHONPATH=$(CURDIR)/.venv/transformers-$$version $(BIN)/python -m pytest $(PARALLEL) $(TESTS) || exit 1; \
 	done
 
 test-core: TESTS := $(CORE)

@@ -149,9 +149,7 @@ def edit_values(tree: object, edits: list[tuple[str, list[float], object]]) -> o
 
 @pytest.fixture(scope="module")
 def train_wmt():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(REPOSITORY / "recipes")
-        yield recipe_module("train_wmt.py")
+    return recipe_module("train_wmt.py")
 
 
 def parse(module: object, *argv: str) -> tuple[object, ...]:

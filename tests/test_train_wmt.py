@@ -197,8 +197,7 @@ def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
 
 def in_process(monkeypatch, capsys, settings: dict, folder: Path, *overrides: str) -> str:
     """Run the recipe's `main` up to its error, which must be one line; training must not begin."""
-    monkeypatch.syspath_prepend(RECIPE.parent)
-    import train_wmt
+    train_wmt = recipe_module("train_wmt.py")
 
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
@@ -218,8 +217,7 @@ def error(monkeypatch, capsys, settings, tmp_path):
 
 
 def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, capfd, settings, tmp_path):
-    monkeypatch.syspath_prepend(RECIPE.parent)
-    import train_wmt
+    train_wmt = recipe_module("train_wmt.py")
 
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({**settings, "learning_rate_factor": 1e9}), encoding="utf-8")
@@ -310,8 +308,7 @@ def test_a_backend_without_other_processes(error, backend):
 
 def test_the_launchers_precision_is_that_of_the_run(error, monkeypatch, tmp_path):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    monkeypatch.syspath_prepend(RECIPE.parent)
-    import train_wmt
+    train_wmt = recipe_module("train_wmt.py")
 
     assert train_wmt.RecipeTrainingArguments(str(tmp_path), use_cpu=True).bf16
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
@@ -385,8 +382,7 @@ def test_two_trainings_do_not_share_a_directory(error, settings):
 
 
 def test_configuration_file_that_is_missing_or_no_mapping(monkeypatch, capsys, tmp_path):
-    monkeypatch.syspath_prepend(RECIPE.parent)
-    import train_wmt
+    train_wmt = recipe_module("train_wmt.py")
 
     for content, expected in ((None, "No such file"), ("- a\n- b\n", "name: value"), ("a: [", "not YAML")):
         path = tmp_path / "other.yaml"
@@ -400,8 +396,7 @@ def test_configuration_file_that_is_missing_or_no_mapping(monkeypatch, capsys, t
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_configuration_is_understood_and_describes_a_model(path, monkeypatch):
-    monkeypatch.syspath_prepend(RECIPE.parent)
-    import train_wmt
+    train_wmt = recipe_module("train_wmt.py")
 
     classes = (train_wmt.DataArguments, train_wmt.ModelArguments, train_wmt.RecipeTrainingArguments)
     data, model, args = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--bf16", "false"])

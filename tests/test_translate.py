@@ -12,7 +12,6 @@ import random
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -28,7 +27,6 @@ from vaswani_transformer.evaluation import sharded_translation
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
 LINES = [english for english, _ in phrasebook("test")[:9]]
 LINES[2:2] = ["", "  \t "]
 LINES += ["one\u2028line", "one\x85line", "one\rline", "one\tline\x0c"]
@@ -308,7 +306,7 @@ def command(lively_model: Path, *arguments: object) -> list[str]:
 
 
 def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracle):
-    lines = LINES * 40
+    lines = LINES * 20
     source.write_bytes("".join(line + "\n" for line in lines).encode())
     arguments = ["--input", source, "--output", output, "--lines_per_shard", 2]
     process = start_python(command(lively_model, *arguments))
@@ -330,13 +328,13 @@ def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracl
     shard.write_text(mark, encoding="utf-8")
     record = {"lines": 2, "sha256": hashlib.sha256(mark.encode()).hexdigest()}
     shard.with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
-    restart = [*TORCHRUN, *command(lively_model, *arguments)]
-    result = subprocess.run(restart, capture_output=True, text=True, encoding="utf-8", check=False)
-    assert result.returncode == 0, result.stderr
-    assert f"{len(finished)} of {len(lines) // 2} shards are there already" in result.stderr
+    ranks = run_ranks(command(lively_model, *arguments), 2)
+    messages = "".join(rank.stderr for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [0, 0], messages
+    assert f"{len(finished)} of {len(lines) // 2} shards are there already" in messages
     share = 2 * math.ceil((len(lines) // 2 - len(finished)) / 2)
-    assert "process 1 of 2" in result.stderr
-    assert f" {share}/{share} [" in result.stderr
+    assert "process 1 of 2" in messages
+    assert f" {share}/{share} [" in messages
     assert output.read_bytes() == mark.encode() + oracle(lines[2:])
     assert not folder.exists()
 
