@@ -3,6 +3,7 @@
 import io
 import os
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from helpers import REPOSITORY, recipe_module
@@ -11,6 +12,8 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 
 from vaswani_transformer.console import PlainConsole, one_line, printable
+from vaswani_transformer.convert.parity import Difference, ParityReport
+from vaswani_transformer.experiments.records import Example, RunRecord
 
 
 HOSTILE = [
@@ -72,9 +75,9 @@ def recipe(monkeypatch):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_training_shows_sentences_as_they_are(recipe, capsys, text):
-    scores = {"sentences": 5, "bleu": {"score": 1.0, "signature": f"ref:{text}"}, "perplexity": {"perplexity": 2.0}}
-    example = dict.fromkeys(("source", "translation", "reference"), text)
-    recipe("train_wmt.py").show_results({"test": scores, "examples": [example]})
+    record = RunRecord.load(REPOSITORY / "model_cards" / "multi30k-en-de.json")
+    test = replace(record.test, bleu=replace(record.test.bleu, signature=text))
+    recipe("train_wmt.py").show_results(replace(record, test=test, examples=[Example(text, text, text)]))
     assert capsys.readouterr().out.count(printable(text)) == 4
 
 
@@ -83,9 +86,15 @@ def test_export_and_conversion_show_names_and_hypotheses_as_they_are(
     recipe, capsys, monkeypatch, tmp_path, model, text
 ):
     export = recipe("export.py")
-    report = {"identical": 0, "lines": 1, "identical_share": 0.0, "kinds": {text: 1}}
-    difference = {"line": 1, "kind": text, "ours": text, "ours_score": 0.0, "exported": text, "exported_score": 0.0}
-    export.show(export.ExportArguments(text, str(tmp_path)), tmp_path, {**report, "differences": [difference]})
+    report = ParityReport(
+        lines=1,
+        identical=0,
+        identical_share=0.0,
+        tie_tolerance=0.0,
+        kinds={text: 1},
+        differences=[Difference(1, text, text, text, text, 0.0, 0.0)],
+    )
+    export.show(export.ExportArguments(text, str(tmp_path)), tmp_path, report)
     assert capsys.readouterr().out.count(printable(text)) == 5
     convert = recipe("convert.py")
     convert.show(convert.ConvertArguments("marian", text, text), model, model)
