@@ -27,6 +27,8 @@ from vaswani_transformer import (
 )
 from vaswani_transformer.files import Manifest
 from vaswani_transformer.training import (
+    DivergenceError,
+    LabelSmoothedLoss,
     TimeLimit,
     TrainingProgress,
     VaswaniTrainingArguments,
@@ -196,6 +198,35 @@ def train_without_a_shared_disk(
     return found
 
 
+class OverflowingLoss(LabelSmoothedLoss):
+    """Its sum over the tokens overflows in one call; the gradients stay finite."""
+
+    def __init__(self, call: int) -> None:
+        super().__init__()
+        self.calls_before = call
+
+    def __call__(self, outputs: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self.calls_before -= 1
+        logits = outputs["logits"]
+        if self.calls_before == 0:
+            logits = logits + torch.nn.functional.one_hot(torch.tensor(0), logits.shape[-1]) * 3e38
+        return super().__call__({"logits": logits}, *args, **kwargs)
+
+
+def diverge_on_the_last_rank(
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, folder: Path
+) -> dict[str, Any] | None:
+    """What a training raises here whose loss overflows in the third step, on the last of the ranks alone."""
+    trainer = make_trainer(model, tokenizer, folder / "diverged", save_strategy="steps", save_steps=2)
+    if torch.distributed.get_rank() == torch.distributed.get_world_size() - 1:
+        trainer.compute_loss_func = OverflowingLoss(3)
+    try:
+        trainer.train()
+    except DivergenceError as error:
+        return {"step": error.step, "examples": sorted(error.examples), "checkpoint": error.checkpoint}
+    return None
+
+
 class BarSeen(TrainerCallback):
     def __init__(self, progress: TrainingProgress) -> None:
         self.progress = progress
@@ -265,6 +296,7 @@ def main(folder: Path) -> None:
     limited.train()
     clock.stop()
     findings["limited"] = limited.state.global_step
+    findings["diverged"] = diverge_on_the_last_rank(model(), tokenizer, folder)
     findings["machines"] = train_without_a_shared_disk(model(), tokenizer, folder)
     torch.save(findings, folder / f"rank-{rank}.pt")
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import typing
 from pathlib import Path
 
@@ -39,7 +40,19 @@ TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
     *("neftune_noise_alpha", "eval_delay", "eval_steps", "width", "depth", "length_penalty"),
     *("learning_rate_factor", "save_minutes", "max_minutes", "minutes", "timeout_minutes"),
 }
-TEXTS_NO_OPTION_TAKES = ("", " ", "a\x1b[31mb", "a\nb", "a\0b", "\ud800")
+TEXTS_NO_OPTION_TAKES = ("", " ", "a\x1b[31mb", "a\nb", "a\0b", "\ud800", "a" * 256, "a/" * 2001)
+OTHER_VALUES = (
+    "{",
+    "[]",
+    "{}",
+    '{"a":' * 2000,
+    "[" * 10_000,
+    "/",
+    "/dev/null",
+    "[/INST]",
+    "maybe",
+    "9" * 6000,
+)
 CONVERTED = ("generation_config", "liger_kernel_config")  # a path and a mapping, which are never empty
 
 
@@ -129,9 +142,13 @@ def test_other_values_never_end_in_a_traceback(parsers, recipe):
     parser = parsers[recipe]
     for action in parser._actions:
         if action.dest not in ("help", "config"):
-            for value in ("{", "[]", "{}", "[" * 10_000, "/", "/dev/null", "[/INST]", "maybe", "9" * 6000):
+            for value in OTHER_VALUES:
                 message = outcome(parser, *RECIPES[recipe], f"--{action.dest}={value}")
                 assert message is None or action.dest in message, message
+
+
+def test_errors_of_other_types_are_one_line(parsers):
+    assert "unexpected keyword argument 'a'" in outcome(parsers["train_wmt.py"], '--accelerator_config={"a": 1}')
 
 
 def test_every_recipe_is_tried():
@@ -146,6 +163,16 @@ def test_every_recipe_is_tried():
 def test_float16_on_a_cpu_is_refused(parsers):
     message = outcome(parsers["train_wmt.py"], "--fp16", "--use_cpu")
     assert message.endswith("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
+
+
+def test_help_names_what_a_resumed_training_may_change(parsers):
+    (option,) = [action for action in parsers["train_wmt.py"]._actions if "--resume" in action.option_strings]
+    names = {action.dest for action in parsers["train_wmt.py"]._actions}
+    may_change = option.help.partition("what may change: ")[2]
+    for name in ("max_steps", "num_train_epochs", "max_minutes", "gradient_accumulation_steps", "average_last"):
+        assert name in names
+        assert name in may_change
+    assert re.search("the number of processes.* validation and test.* logged, evaluated, saved and pushed", may_change)
 
 
 # YAML

@@ -14,11 +14,14 @@ def text(tmp_path) -> Path:
     path = tmp_path / "text.en"
     path.write_text("".join(english + "\n" for english, _ in phrasebook("validation")[:20]), encoding="utf-8")
     (tmp_path / "short.de").write_text("Ein Satz.\n", encoding="utf-8")
+    (tmp_path / "part.yaml").write_text("train: phrasebook\nsource_language: no\n", encoding="utf-8")
+    (tmp_path / "twice.yaml").write_text("train: phrasebook\ntrain: other\n", encoding="utf-8")
     (tmp_path / "empty.en").write_text("\n \n", encoding="utf-8")
     return path
 
 
 DECODE = ("decode", "--text", "{folder}/text.en", "--model", "{model}")
+SCALING = ("scaling", "--source", "{folder}/text.en", "--target")
 STOCK = ("stock_trainer", "--ours", "{model}")
 
 
@@ -36,9 +39,16 @@ STOCK = ("stock_trainer", "--ours", "{model}")
         (("decode", "--text", "{folder}/empty.en", "--model", "{model}"), "text: there is nothing in .* to translate"),
         (("decode", "--text", "{folder}/none.en", "--model", "{model}"), "none.en"),
         ((*STOCK, "--like", "{folder}/none.yaml"), "none.yaml"),
-        ((*STOCK, "--like", "{folder}/text.en"), "like: .* has no train, test, .*; name the configuration"),
+        ((*STOCK, "--like", "{folder}/text.en"), r"like: .*text\.en: must hold lines of the form"),
+        ((*STOCK, "--like", "{folder}/part.yaml"), "like: .* has no test, target_language, .*; name the configuration"),
+        ((*STOCK, "--like", "{folder}/twice.yaml"), r"like: .*twice\.yaml, line 2: 'train' is set already in line 1"),
         ((*STOCK, "--like", "{demo}", "--output", "{folder}/text.en"), "output: cannot write into .*text.en"),
         (("table1", "--output", "{folder}/text.en/below"), "output: cannot write into .*below"),
+        (("elastic", "--output", "{folder}/text.en/below"), "output: cannot write into .*below"),
+        ((*SCALING, "{folder}/none.de"), r"none\.de: there is no such file"),
+        ((*SCALING, "{folder}/short.de"), r"text\.en has 20 lines but .*short\.de has 1"),
+        ((*SCALING, "{folder}/text.en"), r"vocab_size: the corpus supports only \d+ entries, not 8000"),
+        ((*SCALING, "{folder}/text.en", "--output", "{folder}/text.en/below"), "output: cannot write into .*below"),
         (("table1", "--device", "cuda"), "device: there is no CUDA device"),
         (("table1", "--dtype", "float33"), "dtype"),
     ],
@@ -49,7 +59,7 @@ def test_what_is_wrong_is_said_before_the_work(arguments, message, text, saved_m
         pytest.importorskip("ctranslate2")
     places = {"folder": tmp_path, "model": saved_model, "demo": REPOSITORY / "recipes" / "configs" / "demo.yaml"}
     module = recipe_module(f"benchmarks/{name}.py")
-    for work in ("compare", "measure", "untrained"):
+    for work in ("compare", "measure", "untrained", "balance"):
         monkeypatch.setattr(module, work, lambda *_: pytest.fail("the work began"), raising=False)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *(option.format(**places) for option in options)])
@@ -57,6 +67,14 @@ def test_what_is_wrong_is_said_before_the_work(arguments, message, text, saved_m
         module.main()
     assert str(caught.value.code).startswith(f"{name}.py: ")
     assert len(str(caught.value.code).splitlines()) == 1
+
+
+def test_a_language_is_what_the_configuration_shows(tmp_path):
+    path = tmp_path / "like.yaml"
+    text = "train: a\ntest: [b, c]\nsource_language: no\ntarget_language: en\nmax_steps: 5\nmax_ratio:\n"
+    path.write_text(text, encoding="utf-8")
+    expected = {"train": "a", "test": ["b", "c"], "source_language": "no", "target_language": "en", "max_steps": 5}
+    assert recipe_module("benchmarks/stock_trainer.py").read_configuration(path) == expected
 
 
 def test_the_output_of_decode_is_made_before_the_work(text, saved_model, tmp_path, monkeypatch):

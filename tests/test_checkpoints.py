@@ -148,6 +148,15 @@ def test_a_checkpoint_under_another_name_is_damaged(copied: Path) -> None:
     assert checkpoint_damage(copied / "checkpoint-4") == "manifest.json is of step 2"
 
 
+def test_a_manifest_that_was_edited_is_damaged(copied: Path) -> None:
+    file = copied / "checkpoint-4" / "manifest.json"
+    manifest = json.loads(file.read_text(encoding="utf-8"))
+    del manifest["files"]["optimizer.pt"]
+    file.write_text(json.dumps(manifest), encoding="utf-8")
+    (copied / "checkpoint-4" / "optimizer.pt").unlink()
+    assert checkpoint_damage(copied / "checkpoint-4") == "manifest.json is damaged"
+
+
 def test_without_an_optimizer_nothing_is_resumed(tmp_path: Path, train: Any, warnings: Any) -> None:
     train(tmp_path, save_only_model=True, max_steps=2)
     assert newest_complete_checkpoint(tmp_path) is None
@@ -180,19 +189,41 @@ class Disk:
         monkeypatch.setattr(checkpoints.CheckpointingTrainer, "_save_rng_state", write_or_fail)
 
 
+@pytest.mark.parametrize(("step", "earlier"), [(4, ["checkpoint-2"]), (6, ["checkpoint-2", "checkpoint-4"])])
 def test_a_full_disk_leaves_the_earlier_checkpoints(
-    tmp_path: Path, train: Any, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    train: Any,
+    finished: tuple[Path, dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    step: int,
+    earlier: list[str],
 ) -> None:
     with monkeypatch.context() as patch:
-        disk = Disk(patch, step=4)
-        with pytest.raises(OSError, match=rf"^{tmp_path}/checkpoint-4: could not be written: .*No space left"):
+        disk = Disk(patch, step)
+        with pytest.raises(OSError, match=rf"^{tmp_path}/checkpoint-{step}: could not be written: .*No space left"):
             train(tmp_path, callbacks=[CheckpointAveraging(2)], save_total_limit=2)
-    assert disk.seen == (["_incomplete", "checkpoint-2"], str(tmp_path / "checkpoint-2"))
-    assert names(tmp_path) == ["checkpoint-2"]
-    assert checkpoint_damage(tmp_path / "checkpoint-2") is None
+    assert disk.seen == (["_incomplete", *earlier], str(tmp_path / earlier[-1]))
+    assert names(tmp_path) == earlier
+    assert [checkpoint_damage(tmp_path / name) for name in earlier] == [None] * len(earlier)
     resumed = train(tmp_path, True, callbacks=[CheckpointAveraging(2)], save_total_limit=2)
     assert_equal(resumed.model, finished[1])
     assert names(tmp_path) == ["checkpoint-4", "checkpoint-6"]
+
+
+def test_older_checkpoints_stay_until_the_newer_one_is_in_its_place(
+    tmp_path: Path, train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = checkpoints.publish
+
+    def publish_or_fail(staged: Path, directory: Path, *others: Any) -> None:
+        if directory.name == f"checkpoint-{LAST}":
+            raise OSError(errno.EIO, "Input/output error")
+        publish(staged, directory, *others)
+
+    monkeypatch.setattr(checkpoints, "publish", publish_or_fail)
+    with pytest.raises(OSError, match="checkpoint-6: could not be written"):
+        train(tmp_path, save_total_limit=2)
+    assert names(tmp_path) == ["checkpoint-2", "checkpoint-4"]
 
 
 def test_an_interrupted_save_is_named_and_removed(

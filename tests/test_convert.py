@@ -296,17 +296,24 @@ def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(saved_s
             ("--from", "marian", "--model", "{incomplete}", "--output", "{new}"),
             "lacks .*decoder.layers.1.fc1",
         ),
+        (
+            ("--from", "marian", "--model", "{diverged}", "--output", "{new}"),
+            r"model\.decoder\.layers\.1\.fc1\.bias has values that are not finite",
+        ),
         (("--from", "marian", "--model", "m", "--output", "o", "--dictionaries", "d"), "dictionaries: only fairseq's"),
     ],
 )
 def test_the_recipe_says_what_is_wrong_and_leaves_nothing(arguments, message, tmp_path):
-    paths = {name: tmp_path / name for name in ("marian", "incomplete", "old", "new")}
-    model, tokenizer = untrained("marian"), marian_tokenizer(tmp_path / "vocabulary", separate_vocabs=False)
-    for name in ("marian", "incomplete"):
+    paths = {name: tmp_path / name for name in ("marian", "incomplete", "diverged", "old", "new")}
+    tokenizer = marian_tokenizer(tmp_path / "vocabulary", separate_vocabs=False)
+    model = untrained("marian", vocab_size=len(tokenizer))
+    for name in ("marian", "incomplete", "diverged"):
         tokenizer.save_pretrained(paths[name])
         weights = model.state_dict()
         if name == "incomplete":
             weights = {name: weight for name, weight in weights.items() if ".1.fc1." not in name}
+        if name == "diverged":
+            weights["model.decoder.layers.1.fc1.bias"] = weights["model.decoder.layers.1.fc1.bias"] * torch.inf
         model.save_pretrained(paths[name], state_dict=weights)
     paths["old"].mkdir()
     before = sorted(tmp_path.rglob("*"))

@@ -482,3 +482,14 @@ def test_the_recipe_says_what_is_wrong_with_a_checkpoint_and_leaves_nothing(tmp_
         with pytest.raises(SystemExit, match=message):
             call_recipe("convert.py", "--from", "fairseq", "--model", model, "--output", tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"trap.pt", "good.pt"}
+
+
+def test_the_recipe_refuses_weights_that_are_not_finite(dictionaries, tmp_path):
+    source_size, target_size = sizes(dictionaries)
+    model = untrained("fsmt", src_vocab_size=source_size, tgt_vocab_size=target_size)
+    model.model.decoder.layers[0].fc1.weight.data[3, 2] = float("nan")
+    checkpoint = save_checkpoint(tmp_path / "diverged.pt", model, "args")
+    arguments = ["--model", checkpoint, "--dictionaries", dictionaries, "--output", tmp_path / "out"]
+    with pytest.raises(SystemExit, match=r"diverged\.pt: decoder\.layers\.0\.fc1\.weight has values that are not"):
+        call_recipe("convert.py", "--from", "fairseq", *arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["diverged.pt"]

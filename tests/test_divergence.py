@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from distributed_step import STEPS_AN_EPOCH, RecordingTrainer, make_trainer
+from distributed_step import STEPS_AN_EPOCH, OverflowingLoss, RecordingTrainer, make_trainer
 from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging
-from vaswani_transformer.training import DivergenceError, DivergenceGuard, LabelSmoothedLoss
+from vaswani_transformer.training import DivergenceError, DivergenceGuard
 from vaswani_transformer.training.divergence import all_finite, spread_non_finite
 
 
@@ -38,19 +38,6 @@ class SpoilWeights(TrainerCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step + 1 == self.step:
             next(kwargs["model"].parameters()).data[0, 0] = math.nan
-
-
-class SpoilLoss(LabelSmoothedLoss):
-    """Its sum overflows in one call, with finite gradients."""
-
-    def __init__(self, call: int) -> None:
-        super().__init__()
-        self.calls_before = call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self.calls_before -= 1
-        loss = super().__call__(*args, **kwargs)
-        return spread_non_finite(loss + math.inf) if self.calls_before == 0 else loss
 
 
 def checkpoints(folder: Path) -> list[str]:
@@ -97,7 +84,7 @@ def test_loss_of_which_the_gradients_are_finite(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     trainer = make_trainer(model, tokenizer, tmp_path)
-    trainer.compute_loss_func = SpoilLoss(2)
+    trainer.compute_loss_func = OverflowingLoss(2)
     error = diverge(trainer)
     assert (error.step, error.checkpoint) == (2, None)
     assert "there is no checkpoint before it" in str(error)

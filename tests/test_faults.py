@@ -21,6 +21,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training import Watchdog, faults_in_one_line
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
+from vaswani_transformer.training.run_directory import DirectoryInUseError, locked
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
@@ -165,6 +166,24 @@ def test_a_rank_that_stops(training: Training, victim: int) -> None:
     assert f"rank {victim} has not answered for 3 seconds" in line
     assert line.endswith("; continue with --resume")
     training.require_resumable()
+
+
+def test_a_rank_that_survives_the_others_keeps_the_directory(training: Training) -> None:
+    training.start(2, ddp_timeout=1000)
+    training.wait_for_checkpoints()
+    first, survivor = training.ranks
+    survivor.send_signal(signal.SIGSTOP)
+    first.kill()
+    first.wait(BOUND)
+    with pytest.raises(DirectoryInUseError), locked(training.output_dir):
+        pass
+    training.start(resume=True, max_steps=training.require_intact() + 1)
+    (resumed,) = training.ranks
+    training.ranks.append(survivor)
+    assert any("waiting 60 seconds for an earlier training to end" in line for line in resumed.stderr)
+    survivor.kill()
+    _, errors = resumed.communicate(timeout=BOUND)
+    assert resumed.returncode == 0, errors
 
 
 @pytest.mark.parametrize("asked", [0, 1])

@@ -2,9 +2,11 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from distributed_step import make_trainer
@@ -170,6 +172,33 @@ def test_signals_at_any_moment_of_training(
         with pytest.raises(Interrupted):
             trainer.train()
     assert checkpoints(tmp_path) == saved
+
+
+class SendSignalToAll(TrainerCallback):
+    """Sends this process and its children a signal in a step, as a terminal does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            children = psutil.Process().children()
+            assert children
+            for process in (*children, psutil.Process()):
+                process.send_signal(signal.SIGINT)
+            for process in children:
+                with suppress(psutil.TimeoutExpired):
+                    process.wait(1)
+
+
+def test_a_loader_survives_a_signal_to_all_processes(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    with Interruption() as interruption:
+        callbacks = [SendSignalToAll(1), interruption]
+        settings = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 1, "save_strategy": "no"}
+        trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=callbacks, **settings)
+        with pytest.raises(Interrupted, match="continue with --resume"):
+            trainer.train()
+    assert checkpoints(tmp_path) == ["checkpoint-2"]
 
 
 def test_outside_training_a_signal_acts_at_once() -> None:

@@ -27,10 +27,36 @@ from vaswani_transformer.training.run_directory import (
 MODEL: dict[str, Json] = {"d_model": 16, "dropout": 0.1}
 TRAINING = {
     "source_tokens": 400,
+    "target_tokens": 400,
     "seed": 42,
+    "data_seed": None,
     "warmup_steps": 4000.0,
     "learning_rate_factor": 1.0,
+    "optim": "adamw_torch",
+    "optim_args": None,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.98,
+    "adam_epsilon": 1e-9,
+    "weight_decay": 0.0,
+    "max_grad_norm": 0.0,
+    "neftune_noise_alpha": None,
+    "bf16": False,
+    "fp16": False,
+    "virtual_ranks": None,
+    "virtual_rank_threads": 1,
     "torch_compile": False,
+}
+# What may change when a training is resumed.
+FREE = {
+    "max_steps": 100,
+    "num_train_epochs": 3.0,
+    "max_minutes": None,
+    "gradient_accumulation_steps": 1,
+    "average_last": 5,
+    "logging_steps": 500,
+    "eval_steps": None,
+    "save_steps": 500,
+    "push_to_hub": False,
 }
 
 
@@ -45,8 +71,7 @@ def describe(corpus: list[str], **changes: Any) -> Any:
     """A function that describes a training, some of whose settings are changed."""
     data = {"train": corpus, **{name: value for name, value in changes.items() if name in vars(PreparationArguments())}}
     model = {name: changes.get(name, value) for name, value in MODEL.items()}
-    args: Any = SimpleNamespace(**{name: changes.get(name, value) for name, value in TRAINING.items()})
-    args.__dict__.update(dict.fromkeys(("data_seed", "optim_args")))
+    args: Any = SimpleNamespace(**{name: changes.get(name, value) for name, value in (TRAINING | FREE).items()})
     return lambda known: describe_settings(PreparationArguments(**data), model, args, known)
 
 
@@ -59,13 +84,33 @@ def begin(directory: Path, description: Any, resume: bool = False) -> Path | Non
     ("changes", "difference"),
     [
         ({"source_language": "fr"}, "source_language (en then, fr now)"),
+        ({"target_language": "fr"}, "target_language (de then, fr now)"),
+        ({"dataset_config": "de-en"}, "dataset_config (None then, de-en now)"),
         ({"max_length": 100}, "max_length (256 then, 100 now)"),
+        ({"max_ratio": 2.0}, "max_ratio (5.0 then, 2.0 now)"),
+        ({"tokenizer_model": "wordpiece"}, "tokenizer_model (bpe then, wordpiece now)"),
+        ({"tokenizer_sample": 9}, "tokenizer_sample (1000000 then, 9 now)"),
         ({"vocab_size": 500}, "vocab_size (37000 then, 500 now)"),
         ({"tokenizer": "somewhere"}, "tokenizer (None then, somewhere now)"),
         ({"d_model": 32}, "d_model (16 then, 32 now)"),
         ({"source_tokens": 300}, "source_tokens (400 then, 300 now)"),
+        ({"target_tokens": 300}, "target_tokens (400 then, 300 now)"),
         ({"seed": 7}, "seed (42 then, 7 now)"),
+        ({"data_seed": 7}, "data_seed (None then, 7 now)"),
+        ({"warmup_steps": 9.0}, "warmup_steps (4000.0 then, 9.0 now)"),
         ({"learning_rate_factor": 2.0}, "learning_rate_factor (1.0 then, 2.0 now)"),
+        ({"optim": "sgd"}, "optim (adamw_torch then, sgd now)"),
+        ({"optim_args": "a=1"}, "optim_args (None then, a=1 now)"),
+        ({"adam_beta1": 0.8}, "adam_beta1 (0.9 then, 0.8 now)"),
+        ({"adam_beta2": 0.8}, "adam_beta2 (0.98 then, 0.8 now)"),
+        ({"adam_epsilon": 0.1}, "adam_epsilon (1e-09 then, 0.1 now)"),
+        ({"weight_decay": 0.1}, "weight_decay (0.0 then, 0.1 now)"),
+        ({"max_grad_norm": 0.1}, "max_grad_norm (0.0 then, 0.1 now)"),
+        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha (None then, 5.0 now)"),
+        ({"bf16": True}, "bf16 (False then, True now)"),
+        ({"fp16": True}, "fp16 (False then, True now)"),
+        ({"virtual_ranks": 8}, "virtual_ranks (None then, 8 now)"),
+        ({"virtual_rank_threads": 2}, "virtual_rank_threads (1 then, 2 now)"),
         ({"torch_compile": True}, "torch_compile (False then, True now)"),
     ],
 )
@@ -80,6 +125,13 @@ def test_another_training_is_not_resumed(
     assert f"it differs in {difference}; " in str(refused.value)
     assert (directory / "_run.json").read_bytes() == before
     assert begin(directory, describe(corpus), resume=True) is None
+
+
+@pytest.mark.parametrize("name", [*FREE, "validation", "test"])
+def test_what_the_help_says_may_change(tmp_path: Path, corpus: list[str], name: str) -> None:
+    directory = tmp_path / "run"
+    begin(directory, describe(corpus))
+    assert begin(directory, describe(corpus, **{name: ["phrasebook"] if name not in FREE else 7}), resume=True) is None
 
 
 def test_another_corpus_is_not_resumed(tmp_path: Path, corpus: list[str]) -> None:
@@ -162,6 +214,16 @@ def test_the_lock_excludes_a_second_training_until_the_first_has_ended(tmp_path:
             pass
     with locked(tmp_path / "run"):
         pass
+
+
+def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]) -> None:
+    with open_run(tmp_path / "run", describe(corpus), resume=False):
+        for resume in (False, True):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("vaswani_transformer.training.run_directory._PATIENCE", 0.2)
+                with pytest.raises(DirectoryInUseError, match="another training is at work"):
+                    begin(tmp_path / "run", describe(corpus), resume)
+    begin(tmp_path / "run", describe(corpus), resume=True)
 
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:

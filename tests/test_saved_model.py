@@ -79,6 +79,10 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
     assert "is of type 'marian', not 'vaswani'" in refusal(tmp_path, model_type="vaswani")
     change(tmp_path / "config.json", max_position_embeddings=10**12)
     assert "max_position_embeddings is 1000000000000" in refusal(tmp_path)
+    change(tmp_path / "config.json", max_position_embeddings=64)
+    corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
+    VaswaniTokenizer.train(corpus, 500, show_progress=False).save_pretrained(tmp_path)
+    assert "does not fit: it has 500 entries, the model's vocabulary 400" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +282,7 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
     module = recipe_module(name)
     monkeypatch.setattr(sys, "stdin", answers)
     monkeypatch.setattr(sys, "argv", [name, *options])
+    monkeypatch.setattr("vaswani_transformer.VaswaniTrainer.train", lambda *_, **__: pytest.fail("training began"))
     with pytest.raises(SystemExit) as caught:
         module.main()
     message = str(caught.value.code)
@@ -286,3 +291,32 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
     assert len(message.splitlines()) == 1
     assert answers.buffer.tell() == 0
     assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate.py", "--model", "{trap}", "--input", "{text}"],
+        ["translate.py", "--model", "{trap}", "--input", "{text}", "--output", "{folder}/out.txt"],
+        [
+            "score.py",
+            "--model",
+            "{trap}",
+            "--source",
+            "{text}",
+            "--reference",
+            "{text}",
+            "--output_dir",
+            "{folder}/out",
+        ],
+    ],
+    ids=["to standard output", "to a file", "score"],
+)
+def test_recipes_run_the_code_of_a_model_that_their_option_trusts(arguments, trap, tmp_path, monkeypatch):
+    (tmp_path / "text").write_text("y\n", encoding="utf-8")
+    name, *options = [argument.format(trap=trap, text=tmp_path / "text", folder=tmp_path) for argument in arguments]
+    module = recipe_module(name)
+    monkeypatch.setattr(sys, "argv", [name, *options, "--trust_remote_code"])
+    with pytest.raises(SystemExit, match="Unrecognized configuration class"):  # it has no model class
+        module.main()
+    assert (tmp_path / "trace").exists()

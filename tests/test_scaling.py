@@ -78,12 +78,10 @@ def test_measures_a_corpus_and_writes_a_report(scaling, tmp_path, monkeypatch):
     for name in ("a.en", "a.de"):
         (tmp_path / name).write_text("".join(f"word number {number} here\n" for number in range(600)), encoding="utf-8")
     files = ["--source", str(tmp_path / "a.en"), "--target", str(tmp_path / "a.de")]
-    monkeypatch.setattr(sys, "argv", ["scaling.py", *files, "--vocab_size", "300", "--output", str(tmp_path / "none")])
-    with pytest.raises(SystemExit, match="output: there is no directory"):
-        scaling.main()
-    monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], str(tmp_path)])
+    output = tmp_path / "out"
+    monkeypatch.setattr(sys, "argv", ["scaling.py", *files, "--vocab_size", "300", "--output", str(output)])
     monkeypatch.setattr(scaling, "BUDGETS_AND_RANKS", [(1000, 8)])
     scaling.main()
-    (row,) = json.loads((tmp_path / "scaling.json").read_text(encoding="utf-8"))
+    (row,) = json.loads((output / "scaling.json").read_text(encoding="utf-8"))
     assert (row["pairs"], row["ranks"]) == (600, 8)
-    assert f"| {tmp_path.name} | 1,000 | 8 |" in (tmp_path / "scaling.md").read_text(encoding="utf-8")
+    assert f"| {tmp_path.name} | 1,000 | 8 |" in (output / "scaling.md").read_text(encoding="utf-8")

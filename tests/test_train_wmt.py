@@ -78,6 +78,9 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
         assert [event.value for event in tracked.Scalars(f"train/{name}")] == pytest.approx(values, rel=1e-6)
         assert len(values) == 4
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    for name in ("all_results.json", "README.md"):  # the corpus was given by its full name
+        assert str(Path(settings["train"][0]).parent) not in (directory / name).read_text(encoding="utf-8")
+    assert results["data"]["train"] == ["train.en", "train.de"]
     assert results["data"]["cleaning"] == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 300}
     assert results["training"]["steps"] == 4
     assert results["training"]["averaged"] == ["checkpoint-2", "checkpoint-4"]
@@ -221,7 +224,12 @@ def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, capfd, 
 
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({**settings, "learning_rate_factor": 1e9}), encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config), "--save_steps", "1"])
+    push = ["--push_to_hub", "--hub_model_id", "user/name"]
+    monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config), "--save_steps", "1", *push])
+    monkeypatch.setattr(train_wmt, "prepare_repository", lambda name, private: name)
+    monkeypatch.setattr(train_wmt.VaswaniTrainer, "init_hf_repo", lambda *_: None)
+    for work in ("score", "push_run"):
+        monkeypatch.setattr(train_wmt, work, lambda *_, work=work: pytest.fail(work))
     with pytest.raises(SystemExit) as stop:
         train_wmt.main()
     assert stop.value.code == 1
@@ -365,7 +373,13 @@ def test_nothing_to_resume(error, settings):
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "config.json", "tokenizer.json", "model.safetensors", "checkpoint-7", "_incomplete"]
+    "name",
+    [
+        *("README.md", "all_results.json", "bleu_by_source_length.png", "checkpoint-7", "config.json"),
+        *("generation_config.json", "learning_curve.png", "model.safetensors", "model-00001-of-00002.safetensors"),
+        *("model.safetensors.index.json", "modeling_vaswani.py", "special_tokens_map.json", "tokenizer.json"),
+        *("tokenizer_config.json", "training_args.bin", "translations.test.txt", "_incomplete"),
+    ],
 )
 def test_files_of_something_else_are_not_overwritten(error, settings, name):
     directory = Path(settings["output_dir"])

@@ -383,6 +383,15 @@ def test_a_clock_that_stands_still_does_no_harm(tmp_path: Path, tokenizer: Vaswa
     assert "target_tokens_per_second" in trainer.state.log_history[0]
 
 
+def test_all_ranks_end_when_the_loss_of_one_is_not_finite(two_processes: list[dict[str, Any]]) -> None:
+    first, second = (found["diverged"] for found in two_processes)
+    assert first == second
+    assert first["step"] == 3
+    assert Path(first["checkpoint"]).name == "checkpoint-2"
+    batches = [found["rows"][0][2] for found in two_processes]  # the same training, as far as it went
+    assert first["examples"] == sorted(chain(*batches))
+
+
 def test_machines_without_a_shared_disk_have_the_same_average(
     two_processes: list[dict[str, Any]],
 ) -> None:

@@ -8,10 +8,10 @@ so that other work on the machine disturbs it little; the median over the rounds
 """
 
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,8 +27,9 @@ from vaswani_transformer import (
     VaswaniTrainingArguments,
 )
 from vaswani_transformer.arguments import COUNT, RecipeParser
+from vaswani_transformer.console import one_line
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus, sentences
-from vaswani_transformer.files import atomic_write
+from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.training import keep_freed_memory
 
@@ -125,11 +126,14 @@ def as_markdown(args: Arguments, found: dict[str, list[float]]) -> str:
 
 def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
-    Path(args.output).mkdir(parents=True, exist_ok=True)
+    try:
+        output = make_directory("output", args.output)
+    except ValueError as error:
+        sys.exit(f"elastic.py: {one_line(error)}")
     keep_freed_memory()
     torch.set_num_threads(1)
     report = as_markdown(args, measure(args))
-    atomic_write(Path(args.output, "elastic.md"), report)
+    atomic_write(output / "elastic.md", report)
     print(report)
 
 

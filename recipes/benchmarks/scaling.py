@@ -10,18 +10,21 @@ or into `--output`.
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
+from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.arguments import COUNT, RecipeParser
+from vaswani_transformer.console import one_line
 from vaswani_transformer.data import TokenBudgetBatchSampler, encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.division import TARGET_COST
-from vaswani_transformer.files import atomic_write
+from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.training.flops import training_flops
 
 
@@ -45,8 +48,6 @@ class Arguments:
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
             raise ValueError("source, target: give as many files of each")
-        if not Path(self.output).is_dir():
-            raise ValueError(f"output: there is no directory {self.output}; make it first")
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,8 @@ def count_parameters(variant: str) -> int:
         return VaswaniForConditionalGeneration(config).num_parameters()
 
 
-def corpus_lengths(source: str, target: str, vocab_size: int) -> np.ndarray:
+def corpus_lengths(corpus: Dataset, vocab_size: int) -> np.ndarray:
     """`[2, pairs]` tokens of each sentence and its translation, under a vocabulary trained on some of them."""
-    corpus = load_parallel_corpus([source, target], "source", "target")
     sample = (text for pair in corpus[:20_000]["translation"] for text in pair.values())
     tokenizer = VaswaniTokenizer.train(sample, vocab_size=vocab_size, show_progress=False)
     encoded = encode_corpus(corpus, tokenizer, "source", "target")
@@ -264,12 +264,18 @@ of 400 Gb/s).
 
 def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
-    balances = []
-    for source, target in zip(args.source, args.target, strict=True):
-        lengths = corpus_lengths(source, target, args.vocab_size)
-        corpus = Path(source).resolve().parent.name
-        balances += [balance(corpus, lengths, tokens, ranks) for tokens, ranks in BUDGETS_AND_RANKS]
-    output = Path(args.output)
+    try:
+        output = make_directory("output", args.output)
+        corpora = [
+            load_parallel_corpus(list(files), "source", "target")
+            for files in zip(args.source, args.target, strict=True)
+        ]
+        balances = []
+        for source, corpus in zip(args.source, corpora, strict=True):
+            lengths, name = corpus_lengths(corpus, args.vocab_size), Path(source).resolve().parent.name
+            balances += [balance(name, lengths, tokens, ranks) for tokens, ranks in BUDGETS_AND_RANKS]
+    except (ValueError, OSError) as error:
+        sys.exit(f"scaling.py: {one_line(error)}")
     atomic_write(output / "scaling.json", json.dumps([asdict(row) for row in balances], indent=2) + "\n")
     atomic_write(output / "scaling.md", report(balances))
     print(report(balances))

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from datasets import Dataset
 from rich.table import Table
 from transformers import (
@@ -41,7 +40,12 @@ from vaswani_transformer.experiments.typed_json import to_json
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.saved_model import open_model
+from vaswani_transformer.settings_file import read_settings
 from vaswani_transformer.training import TimeLimit
+
+
+# Those of the settings that are no text.
+NUMBERS = ("max_steps", "warmup_steps", "max_minutes", "dataloader_num_workers", "num_proc", "max_length", "max_ratio")
 
 
 @dataclass
@@ -132,18 +136,18 @@ def read_configuration(path: Path) -> dict[str, Any]:
     """The settings of a YAML file, if they are all there that this benchmark needs.
 
     Raises:
-        ValueError: One is not there, or the file is no YAML.
+        ValueError: One is not there or no number, or the file is no YAML.
         OSError: There is no such file.
     """
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"like: {path} is not YAML: {error}") from None
+        settings = {name: value for name, value in read_settings(path).items() if value is not None}
+        numbers = {name: json.loads(str(settings[name])) for name in NUMBERS if name in settings}
+    except ValueError as error:
+        raise ValueError(f"like: {error}") from None
     needed = ("train", "test", "source_language", "target_language", "max_steps")
-    missing = [name for name in needed if not isinstance(settings, dict) or settings.get(name) is None]
-    if missing:
+    if missing := [name for name in needed if name not in settings]:
         raise ValueError(f"like: {path} has no {', '.join(missing)}; name the configuration of a training")
-    return settings
+    return {**settings, **numbers}
 
 
 def main() -> None:
