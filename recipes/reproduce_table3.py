@@ -16,41 +16,40 @@ and seeds that are finished.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 import yaml
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from train_wmt import DataArguments, ModelArguments, RecipeTrainingArguments
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, SEED, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import prepare_corpus
-from vaswani_transformer.experiments import RunRecord
 from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
 from vaswani_transformer.experiments.costs import paper_cost
 from vaswani_transformer.experiments.paper import PAPER_TRAININGS
 from vaswani_transformer.experiments.reports import cost_table, score_table, verdict, write_report
-from vaswani_transformer.files import Json, atomic_write, locked, read_json
+from vaswani_transformer.experiments.sweep import (
+    Job,
+    finished,
+    require_same_sweep,
+    scaled_sizes,
+    shares,
+    start,
+    train_all,
+)
+from vaswani_transformer.files import Json, atomic_write, locked
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
+from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.training.run_directory import RECORD_NAME
-from vaswani_transformer.training.watchdog import LAUNCHER
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
-WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
-DEPTHS = ("encoder_layers", "decoder_layers")
 
 # Settings of a training that a sweep decides, or that do not go together with it, and what to do instead.
 REFUSED = {
@@ -97,33 +96,6 @@ class SweepArguments(RecipeTrainingArguments):
         super().__post_init__()
 
 
-@dataclass(frozen=True)
-class Job:
-    """One training: a row with a seed."""
-
-    row: str
-    seed: int
-    sweep: Path
-
-    @property
-    def name(self) -> str:
-        return f"{self.row}, seed {self.seed}"
-
-    @property
-    def directory(self) -> Path:
-        return self.sweep / self.row / f"seed-{self.seed}"
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "train.log"
-
-    @property
-    def results(self) -> RunRecord | None:
-        """What the training measured; None until it is finished."""
-        path = self.directory / "all_results.json"
-        return RunRecord.load(path) if path.exists() else None
-
-
 def main() -> None:
     args, data_args, settings = parse()
     directory = Path(args.output_dir)
@@ -132,13 +104,13 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory) as lock:
             manifest = {"width": args.width, "depth": args.depth, **settings}
-            require_same(directory, manifest)
+            require_same_sweep(directory, manifest)
             prepare_corpus(data_args.prepared, data_args)
             # After the corpora, since it is with the settings that these need changing that one cannot go on.
             atomic_write(directory / "training.yaml", yaml.safe_dump(settings, allow_unicode=True))
             atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
             try:
-                failed = train_all(args, data_args.prepared, lock)
+                failed = train_rows(args, data_args.prepared, lock)
             finally:
                 report(directory, args)
     except KeyboardInterrupt:
@@ -165,129 +137,25 @@ def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
     return args, data_args, settings
 
 
-def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
-    """The sizes of a row of Table 3, scaled, for `VaswaniConfig.from_variant`; the number of heads stays.
+def train_rows(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
+    """Train what is not finished, and return what failed."""
+    directory = Path(args.output_dir)
 
-    Raises:
-        ValueError: There is no such row, or a size is no whole number.
-    """
-    config = VaswaniConfig.from_variant(row)
-    sizes = {}
-    for scale, factor, names in (("width", width, WIDTHS), ("depth", depth, DEPTHS)):
-        for name in names:
-            size = getattr(config, name) * factor
-            if size < 1 or not size.is_integer():
-                raise ValueError(f"{scale}: {factor:g} makes {name} of row {row} {size:g}; it must be a whole number")
-            sizes[name] = int(size)
-    return sizes
+    def start_job(job: Job, variables: dict[str, str]) -> subprocess.Popen:
+        options: dict[str, object] = {
+            "config": directory / "training.yaml",
+            "prepared": prepared,
+            "output_dir": job.directory,
+            "average_last": 1,
+            "variant": job.row,
+            **scaled_sizes(job.row, args.width, args.depth),
+            "seed": job.seed,
+            "resume": (job.directory / RECORD_NAME).exists(),
+        }
+        return start(TRAIN, options, job.log, variables, lock)
 
-
-def require_same(directory: Path, manifest: dict[str, Json]) -> None:
-    """Raise a ValueError if a directory has another sweep in it, or something else."""
-    before = read_json(directory / "sweep.json")
-    if before is None:
-        if any(path.name not in ("data", "training.yaml") and path.suffix != ".tmp" for path in directory.iterdir()):
-            raise ValueError(f"output_dir: {directory} has something else in it than a sweep; choose another")
-        return
-    differing = [
-        f"{name} ({before.get(name, 'the default')} then, {manifest.get(name, 'the default')} now)"
-        for name in {**before, **manifest}
-        if before.get(name) != manifest.get(name)
-    ]
-    if differing:
-        raise ValueError(
-            f"output_dir: {directory} holds a sweep that differs in {', '.join(differing)}; repeat the command that "
-            f"began it to go on with that one, or choose another directory"
-        )
-
-
-def shares(args: SweepArguments) -> list[dict[str, str]]:
-    """For each of the trainings at once, the environment that gives it its share of the machine."""
-    count = 0 if args.use_cpu else torch.cuda.device_count()
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = given.split(",")[:count] if given else [str(number) for number in range(count)]
-    parallel = args.parallel or count or 1
-    if gpus:
-        return [{"CUDA_VISIBLE_DEVICES": gpus[number % count]} for number in range(parallel)]
-    return [{"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // parallel))}] * parallel
-
-
-def train_all(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
-    """Train what is not finished, several at once, and return what failed. However this ends, no training goes on."""
-    jobs = [Job(row, seed, Path(args.output_dir)) for seed in args.seeds for row in args.rows]
-    waiting = deque(job for job in jobs if job.results is None)
-    slots, running = shares(args), dict[int, tuple[Job, subprocess.Popen]]()
-    failed: list[Job] = []
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=PlainConsole()) as progress:
-        task = progress.add_task("", total=len(jobs), completed=len(jobs) - len(waiting))
-        try:
-            while waiting or running:
-                for slot, variables in enumerate(slots):
-                    if waiting and slot not in running:
-                        job = waiting.popleft()
-                        running[slot] = job, start(job, args, prepared, variables, lock)
-                names = "; ".join(job.name for job, _ in running.values())
-                progress.update(task, description=f"running: {names}; waiting: {len(waiting)}")
-                time.sleep(0.2)
-                for slot, (job, process) in list(running.items()):
-                    if process.poll() is not None:
-                        del running[slot]
-                        progress.console.print(outcome(job, process.returncode))
-                        progress.advance(task)
-                        failed += [job] if job.results is None else []
-        finally:
-            stop([process for _, process in running.values()])
-    return failed
-
-
-def start(job: Job, args: SweepArguments, prepared: str, variables: dict[str, str], lock: int) -> subprocess.Popen:
-    """Start a training, or go on with it, in a session of its own, which an interruption from the keyboard spares."""
-    job.directory.mkdir(parents=True, exist_ok=True)
-    options: dict[str, object] = {
-        "config": job.sweep / "training.yaml",
-        "prepared": prepared,
-        "output_dir": job.directory,
-        "average_last": 1,
-        "variant": job.row,
-        **scaled_sizes(job.row, args.width, args.depth),
-        "seed": job.seed,
-        "resume": (job.directory / RECORD_NAME).exists(),
-    }
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    with job.log.open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, str(TRAIN), *words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **variables, LAUNCHER: str(os.getpid())},
-            start_new_session=True,
-            pass_fds=[lock],
-        )
-
-
-def outcome(job: Job, status: int) -> str:
-    """A line on how a training ended."""
-    if job.results is None:
-        lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "")
-        return f"{job.name}: failed with status {status}: {last}"
-    scores, minutes = job.results.validation, job.results.training.seconds / 60
-    bleu, perplexity = scores.bleu.score, scores.perplexity.perplexity
-    return f"{job.name}: sacreBLEU {bleu:.2f}, perplexity {perplexity:.2f}, {minutes:.1f} minutes"
-
-
-def stop(processes: Sequence[subprocess.Popen]) -> None:
-    for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-    for process in processes:
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    jobs = [Job(row, seed, directory) for seed in args.seeds for row in args.rows]
+    return train_all(jobs, shares(args.use_cpu, args.parallel), start_job)
 
 
 def report(directory: Path, args: SweepArguments) -> None:
@@ -306,13 +174,6 @@ def report(directory: Path, args: SweepArguments) -> None:
             table.add_row(*line)
         console.print(table)
     console.print(verdict(found), f"Report: {directory / 'report.md'}", sep="\n")
-
-
-def finished(directory: Path, row: str) -> dict[int, RunRecord]:
-    """The records of a row's finished trainings, by seed."""
-    seeds = [int(path.name.removeprefix("seed-")) for path in (directory / row).glob("seed-*")]
-    found = {seed: Job(row, seed, directory).results for seed in seeds}
-    return {seed: results for seed, results in found.items() if results is not None}
 
 
 if __name__ == "__main__":

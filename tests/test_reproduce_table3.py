@@ -5,18 +5,19 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
-from helpers import REPOSITORY, start_python
+from helpers import REPOSITORY, recipe_module, start_python
 from runs import run_results
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.experiments.sweep import Job, scaled_sizes, shares, start, stop
 from vaswani_transformer.files import locked
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
@@ -45,12 +46,7 @@ results["validation"]["bleu"]["score"] = 10.0 * int(options["seed"]) + len(row)
 
 @pytest.fixture(scope="module")
 def recipe():
-    """The recipe as a module."""
-    sys.path.insert(0, str(REPOSITORY / "recipes"))
-    import reproduce_table3
-
-    yield reproduce_table3
-    sys.path.remove(str(REPOSITORY / "recipes"))
+    return recipe_module("reproduce_table3.py")
 
 
 @pytest.fixture(scope="module")
@@ -205,13 +201,14 @@ def test_an_interruption_ends_what_runs_and_the_rest_is_gone_on_with(
     monkeypatch.setenv("STAYS", "base")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs behind
 
-    def interrupt(seconds: float) -> None:
-        has_begun = (tmp_path / "calls.jsonl").exists() and "base" in (tmp_path / "calls.jsonl").read_text("utf-8")
-        if has_begun and (tmp_path / "sweep" / "C-N2" / "seed-1" / "all_results.json").exists():
-            os.kill(os.getpid(), number)
-        time.sleep(0.01)
+    def interrupt() -> None:
+        called, finished = tmp_path / "calls.jsonl", tmp_path / "sweep" / "C-N2" / "seed-1" / "all_results.json"
+        while not (called.exists() and "base" in called.read_text("utf-8") and finished.exists()):
+            time.sleep(0.01)
+        time.sleep(0.2)
+        os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(recipe, "time", SimpleNamespace(sleep=interrupt))
+    threading.Thread(target=interrupt, daemon=True).start()
     goes_on = "reproduce_table3.py: interrupted; the same command goes on"
     assert sweep("--parallel", "2") == (goes_on if number == signal.SIGINT else 128 + number)
     made = calls()
@@ -222,7 +219,6 @@ def test_an_interruption_ends_what_runs_and_the_rest_is_gone_on_with(
     assert (tmp_path / "asked").exists()
     assert "| C-N2 " in (tmp_path / "sweep" / "report.md").read_text(encoding="utf-8")
     signal.signal(signal.SIGINT, before)
-    monkeypatch.setattr(recipe, "time", time)
     monkeypatch.delenv("STAYS")
     assert sweep() is None
     assert trained(calls()) == [("base", "1")]
@@ -252,15 +248,16 @@ def test_two_sweeps_do_not_share_a_directory(recipe, sweep, calls, monkeypatch, 
     directory = tmp_path / "sweep"
     directory.mkdir()
     monkeypatch.setenv("STAYS", "C-N2")
-    job, args = recipe.Job("C-N2", 1, directory), SimpleNamespace(width=0.0625, depth=0.5)
-    with recipe.locked(directory) as lock:
+    job = Job("C-N2", 1, directory)
+    with locked(directory) as lock:
         assert "another process is at work" in sweep()
-        outliving = recipe.start(job, args, "data", {}, lock)
+        options = {"variant": job.row, "output_dir": job.directory, "seed": job.seed}
+        outliving = start(recipe.TRAIN, options, job.log, {}, lock)
     try:
         assert "another process is at work" in sweep()
     finally:
-        recipe.stop([outliving])
-    with recipe.locked(directory):
+        stop([outliving])
+    with locked(directory):
         pass
 
 
@@ -349,7 +346,7 @@ def test_configurations_without_sizes_serve_a_sweep(recipe, monkeypatch, name):
 @pytest.mark.parametrize("row", PAPER_VARIANTS)
 def test_scaled_rows_keep_their_relation_to_the_paper(recipe, row):
     config = VaswaniConfig.from_variant(row)
-    sizes = recipe.scaled_sizes(row, 0.25, 0.5)
+    sizes = scaled_sizes(row, 0.25, 0.5)
     scaled = VaswaniConfig.from_variant(row, **sizes)
     for name in ("d_model", "d_ff", "d_k", "d_v"):
         assert 4 * getattr(scaled, name) == getattr(config, name)
@@ -374,18 +371,16 @@ def test_each_training_has_a_gpu_of_its_own(recipe, monkeypatch, visible, parall
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    shares = recipe.shares(SimpleNamespace(use_cpu=False, parallel=parallel))
-    assert shares == [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
+    assert shares(False, parallel) == [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
 
 
 @pytest.mark.parametrize(("parallel", "threads"), [(None, "6"), (2, "3"), (4, "1"), (8, "1")])
 def test_trainings_share_the_processor(recipe, monkeypatch, parallel, threads):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
-    shares = recipe.shares(SimpleNamespace(use_cpu=True, parallel=parallel))
-    assert shares == [{"OMP_NUM_THREADS": threads}] * (parallel or 1)
+    assert shares(True, parallel) == [{"OMP_NUM_THREADS": threads}] * (parallel or 1)
 
 
 def test_trainings_at_once_run_on_different_gpus(sweep, calls, monkeypatch, recipe):
-    monkeypatch.setattr(recipe, "shares", lambda args: [{"CUDA_VISIBLE_DEVICES": name} for name in "45"])
+    monkeypatch.setattr(recipe, "shares", lambda *args: [{"CUDA_VISIBLE_DEVICES": name} for name in "45"])
     assert sweep() is None
     assert sorted(call["variables"]["CUDA_VISIBLE_DEVICES"] for call in calls()) == ["4", "5"]

@@ -1,0 +1,208 @@
+"""A sweep over rows of Table 3 (6.2): each row and seed is trained by a process, several at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..console import PlainConsole
+from ..files import Json, read_json, require_same_manifest
+from ..model.configuration_vaswani import VaswaniConfig
+from ..training.watchdog import LAUNCHER
+from .records import RunRecord
+
+
+_WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
+_DEPTHS = ("encoder_layers", "decoder_layers")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: a row with a seed."""
+
+    row: str
+    seed: int
+    sweep: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.row}, seed {self.seed}"
+
+    @property
+    def directory(self) -> Path:
+        return self.sweep / self.row / f"seed-{self.seed}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "train.log"
+
+    @property
+    def results(self) -> RunRecord | None:
+        """What the training measured; None until it is finished."""
+        path = self.directory / "all_results.json"
+        return RunRecord.load(path) if path.exists() else None
+
+
+def finished(directory: Path, row: str) -> dict[int, RunRecord]:
+    """The records of a row's finished trainings, by seed."""
+    seeds = [int(path.name.removeprefix("seed-")) for path in (directory / row).glob("seed-*")]
+    found = {seed: Job(row, seed, directory).results for seed in seeds}
+    return {seed: results for seed, results in found.items() if results is not None}
+
+
+def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
+    """The sizes of a row of Table 3, scaled, for `VaswaniConfig.from_variant`; the number of heads stays.
+
+    Raises:
+        ValueError: There is no such row, or a size is no whole number.
+    """
+    config = VaswaniConfig.from_variant(row)
+    sizes = {}
+    for scale, factor, names in (("width", width, _WIDTHS), ("depth", depth, _DEPTHS)):
+        for name in names:
+            size = getattr(config, name) * factor
+            if size < 1 or not size.is_integer():
+                raise ValueError(f"{scale}: {factor:g} makes {name} of row {row} {size:g}; it must be a whole number")
+            sizes[name] = int(size)
+    return sizes
+
+
+def require_same_sweep(directory: Path, manifest: Mapping[str, Json]) -> None:
+    """Raise a ValueError if a directory holds another sweep, or something else."""
+    before = read_json(directory / "sweep.json")
+    if before is None:
+        if any(path.name not in ("data", "training.yaml") and path.suffix != ".tmp" for path in directory.iterdir()):
+            raise ValueError(f"output_dir: {directory} has something else in it than a sweep; choose another")
+        return
+    defaults = dict.fromkeys({**before, **manifest}, "the default")
+    require_same_manifest(
+        {**defaults, **before},
+        {**defaults, **manifest},
+        f"output_dir: {directory} holds a sweep that differs in",
+        "repeat the command that began it to go on with that one, or choose another directory",
+    )
+
+
+def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:
+    """For each of the trainings at once, the environment that gives it its share of the machine."""
+    count = 0 if use_cpu else torch.cuda.device_count()
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = given.split(",")[:count] if given else [str(number) for number in range(count)]
+    parallel = parallel or count or 1
+    if gpus:
+        return [{"CUDA_VISIBLE_DEVICES": gpus[number % count]} for number in range(parallel)]
+    return [{"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // parallel))}] * parallel
+
+
+def start(
+    program: Path, options: Mapping[str, object], log: Path, variables: Mapping[str, str], lock: int
+) -> subprocess.Popen:
+    """Start a training in a session of its own, so that Ctrl-C reaches the sweep alone.
+
+    Args:
+        program: `train_wmt.py`.
+        options: Its options.
+        log: File to which its output is appended.
+        variables: Added to the environment.
+        lock: Descriptor of the sweep's lock, which the training holds, too.
+    """
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, str(program), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **variables, LAUNCHER: str(os.getpid())},
+            start_new_session=True,
+            pass_fds=[lock],
+        )
+
+
+def train_all(
+    jobs: Sequence[Job],
+    environments: Iterable[dict[str, str]],
+    start_job: Callable[[Job, dict[str, str]], subprocess.Popen],
+) -> list[Job]:
+    """Train the jobs that are not finished, and return those that failed. After an error, all trainings are ended.
+
+    Args:
+        jobs: Trained in this order.
+        environments: One for each of the trainings at once.
+        start_job: Starts the training of a job in an environment.
+    """
+    free, running = SimpleQueue[dict[str, str]](), dict[Job, subprocess.Popen]()
+    starting, is_ending = threading.Lock(), threading.Event()
+    waiting, failed = [job for job in jobs if job.results is None], []
+    for environment in (environments := list(environments)):
+        free.put(environment)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+
+    def train(job: Job) -> int:
+        variables = free.get()
+        with starting:
+            if is_ending.is_set():
+                raise CancelledError
+            process = running[job] = start_job(job, variables)
+        progress.update(task, description=f"running: {'; '.join(each.name for each in list(running))}")
+        try:
+            return process.wait()
+        finally:
+            del running[job]
+            free.put(variables)
+
+    with Progress(*columns, console=PlainConsole()) as progress, ThreadPoolExecutor(len(environments)) as pool:
+        task = progress.add_task("", total=len(jobs), completed=len(jobs) - len(waiting))
+        try:
+            futures = {pool.submit(train, job): job for job in waiting}
+            for future in as_completed(futures):
+                job = futures[future]
+                progress.console.print(_outcome(job, future.result()))
+                progress.advance(task)
+                failed += [job] if job.results is None else []
+        finally:
+            with starting:
+                is_ending.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop(list(running.values()))
+    return failed
+
+
+def _outcome(job: Job, status: int) -> str:
+    """A line on how a training ended."""
+    if job.results is None:
+        lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return f"{job.name}: failed with status {status}: {last}"
+    scores, minutes = job.results.validation, job.results.training.seconds / 60
+    bleu, perplexity = scores.bleu.score, scores.perplexity.perplexity
+    return f"{job.name}: sacreBLEU {bleu:.2f}, perplexity {perplexity:.2f}, {minutes:.1f} minutes"
+
+
+def stop(processes: Sequence[subprocess.Popen]) -> None:
+    """End trainings: by SIGTERM, and by SIGKILL after 20 seconds."""
+    for process in processes:
+        if process.poll() is None:
+            _signal(process, signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            _signal(process, signal.SIGKILL)
+            process.wait()
+
+
+def _signal(process: subprocess.Popen, number: int) -> None:
+    with suppress(ProcessLookupError):  # it has just ended
+        os.killpg(process.pid, number)
