@@ -14,11 +14,10 @@ A dataset of the Hub is downloaded into the cache of datasets, or with `--stream
 import sys
 import time
 
-from train_wmt import DataArguments, ModelArguments, RecipeTrainingArguments
-
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import one_line, printable
 from vaswani_transformer.data import prepare_corpus
+from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 
 
 def main() -> None:

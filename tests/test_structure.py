@@ -75,10 +75,12 @@ TESTED_IN = {
     "parity": "export",
     "processes": "translate",
     "registration": "pipeline_vaswani",
+    "run_arguments": "train_wmt",
     "settings_file": "arguments",
     "sharded_translation": "translate",
     "shards": "preparation",
     "step_decoder_vaswani": "generation_vaswani",
+    "sweep": "reproduce_table3",
     "weights": "convert",
 }
 
