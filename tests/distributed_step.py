@@ -84,7 +84,7 @@ def make_trainer(
     callbacks = overrides.pop("callbacks", [])
     dataset = overrides.pop("train_dataset", Dataset.from_list(make_rows()))
     settings = {
-        "source_tokens": 40,
+        "source_tokens": 50,
         "target_tokens": 60,
         "num_train_epochs": EPOCHS,
         "save_strategy": "no",

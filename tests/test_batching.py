@@ -1,5 +1,6 @@
 from collections import Counter
-from itertools import chain
+from fractions import Fraction
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -27,18 +28,21 @@ def fits(batch: list[int], source: list[int], target: list[int], budgets: tuple[
     return all(len(batch) * length <= budget for length, budget in zip(longest, budgets, strict=True))
 
 
-def planned_slowly(source: list[int], target: list[int], budgets: tuple[int, int]) -> list[list[int]]:
-    """Greedy batches of the sorted sentences, one sentence at a time; then the last takes from the one before it."""
-    batches: list[list[int]] = [[]]
-    for index in sorted(range(len(source)), key=lambda index: (target[index], source[index])):
-        if not fits([*batches[-1], index], source, target, budgets):
-            batches.append([])
-        batches[-1].append(index)
-    if len(batches) > 1:
-        before, last = batches[-2:]
-        while len(last) + 1 <= len(before) - 1 and fits([before[-1], *last], source, target, budgets):
-            last.insert(0, before.pop())
-    return batches
+def planned_slowly(
+    source: list[int], target: list[int], budgets: tuple[int, int], window: int
+) -> list[list[list[int]]]:
+    """Windows of equal batches, from the largest pairs on; too few for a full batch of its own join the last window."""
+    sizes = [max(Fraction(s, budgets[0]), Fraction(t, budgets[1])) for s, t in zip(source, target, strict=True)]
+    left = sorted(range(len(source)), key=lambda index: (-sizes[index], -target[index], -source[index]))
+    windows = []
+    while left:
+        count = 1
+        while fits([left[0]] * (count + 1), source, target, budgets):
+            count += 1
+        taken = count * window if len(left) >= count * (window + 1) else len(left)
+        windows.append([batch.tolist() for batch in np.array_split(left[:taken], -(-taken // count))])
+        left = left[taken:]
+    return windows
 
 
 def sampler(lengths: list[tuple[int, int]], *budgets: int, **kwargs) -> TokenBudgetBatchSampler:
@@ -69,19 +73,35 @@ def random_lengths(count: int, longest: int, seed: int = 0) -> list[tuple[int, i
 
 
 @PROPERTY
-@given(LENGTHS, st.integers(9, 60), st.integers(9, 60))
-@example([(1, 1)] * 8 + [(5, 5)], 10, 10)  # the last batch can take one more sentence, not half of them
-@example([(1, 1)] * 8 + [(1, 5)], 10, 10)  # for its target alone
-@example([(1, 1)] * 8 + [(5, 2)], 10, 10)  # for its source alone
-@example([(9, 1)] * 3 + [(1, 2)] * 9, 20, 20)  # the longest sources are not with the longest targets
-@example([(1, 1)] * 60 + [(9, 9)] * 10, 60, 60)  # as many sentences in a batch as tokens
-def test_a_plan_is_that_of_the_greedy_loop(lengths, source_tokens, target_tokens):
+@given(LENGTHS, st.integers(9, 60), st.integers(9, 60), st.integers(1, 5))
+@example([(1, 1)] * 8 + [(5, 5)], 10, 10, 1)  # fewer short sentences than fill a batch
+@example([(9, 1)] * 3 + [(1, 2)] * 9, 20, 40, 2)  # the longest sources are not with the longest targets
+def test_a_plan_is_that_of_the_greedy_loop(lengths, source_tokens, target_tokens, window):
     source, target = (list(side) for side in zip(*lengths, strict=True))
-    plan = plan_batches(source, target, source_tokens, target_tokens)
-    batches = [plan.order[a:b].tolist() for a, b in zip(plan.starts[:-1], plan.starts[1:], strict=True)]
-    assert batches == planned_slowly(source, target, (source_tokens, target_tokens))
-    assert plan.source.tolist() == [source[index] for index in plan.order]
-    assert plan.target.tolist() == [target[index] for index in plan.order]
+    plan = plan_batches(source, target, source_tokens, target_tokens, window)
+    slowly = planned_slowly(source, target, (source_tokens, target_tokens), window)
+    assert [sorted(map(len, part)) for part in slowly] == [
+        sorted(np.diff(plan.starts[(plan.starts >= first) & (plan.starts <= end)]).tolist())
+        for first, end in pairwise(plan.windows)
+    ]
+    assert plan.order.tolist() == [index for part in slowly for batch in part for index in batch]
+    assert [index for batch in plan.batches[::-1] for index in batch] == plan.order.tolist()
+
+
+@PROPERTY
+@given(LENGTHS, st.integers(9, 60), st.integers(1, 4), st.integers(0, 3))
+def test_pairs_are_exchanged_within_windows_only(lengths, tokens, window, epoch):
+    batches = sampler(lengths, tokens, tokens, window=window)
+    batches.set_epoch(epoch)
+    source, target = zip(*lengths, strict=True)
+    of_pair = {
+        index: number
+        for number, part in enumerate(planned_slowly(source, target, (tokens, tokens), window))
+        for batch in part
+        for index in batch
+    }
+    for batch in global_batches(batches):
+        assert len({of_pair[index] for index in batch}) == 1
 
 
 @PROPERTY
@@ -120,49 +140,70 @@ def test_global_batches_are_the_same_on_any_number_of_processes_and_steps(
 
 @PROPERTY
 @given(DIVISIBLE, BUDGET, st.sampled_from(MANY), st.integers(0, 5))
-def test_the_costliest_batch_comes_first_in_every_epoch(lengths, tokens, parts, seed):
+def test_the_costliest_batch_opens_the_first_epoch(lengths, tokens, parts, seed):
     batches = sampler(lengths, tokens, tokens, num_parts=parts, seed=seed)
-    for epoch in range(3):
+    costs = [memory(batch, lengths) for batch in global_batches(batches)]
+    assert costs[0] == max(costs)
+
+
+def test_later_epochs_open_with_any_batch():
+    lengths = random_lengths(400, 9)
+    batches = sampler(lengths, 200, 200)
+    opened_by = set()
+    for epoch in range(1, 9):
         batches.set_epoch(epoch)
-        costs = [memory(batch, lengths) for batch in global_batches(batches)]
-        assert costs[0] == max(costs)
+        batch = next(iter(batches))
+        opened_by.add(max(max(lengths[index]) for index in batch))
+    assert len(opened_by) > 3
 
 
 @PROPERTY
-@given(DIVISIBLE, BUDGET, BUDGET, st.sampled_from(MANY), st.integers(0, 3))
-def test_the_share_of_padding_is_that_of_the_micro_batches_of_every_epoch(
-    lengths, source_tokens, target_tokens, parts, epoch
+@given(DIVISIBLE, BUDGET, BUDGET, st.sampled_from(MANY))
+def test_the_share_of_padding_is_that_of_the_micro_batches_of_the_first_epoch(
+    lengths, source_tokens, target_tokens, parts
 ):
     batches = sampler(lengths, source_tokens, target_tokens, num_parts=parts)
-    batches.set_epoch(epoch)
     padded = sum(padded_size(batch, lengths) for batch in batches)
     real = sum(source + target for source, target in lengths)
     assert batches.padding_share == pytest.approx((padded - real) / padded, abs=1e-12)
 
 
 def test_batches_hold_sentences_of_like_length():
-    lengths = random_lengths(3000, 50)
-    assert sampler(lengths, 1000, 1000).padding_share < 0.25
+    noise = np.random.default_rng(1).integers(0, 5, size=3000).tolist()  # translations are of like length
+    lengths = [(source, source + more) for (source, _), more in zip(random_lengths(3000, 50), noise, strict=True)]
+    assert sampler(lengths, 1000, 1000).padding_share < 0.1
     at_random = [list(range(first, first + 20)) for first in range(0, 3000, 20)]
     padded = sum(padded_size(batch, lengths) for batch in at_random)
     assert 1 - sum(map(sum, lengths)) / padded > 0.4
 
 
-def test_epochs_differ_in_order_and_in_company_but_not_in_shape():
-    lengths = random_lengths(400, 3)  # many of equal length, who change places
-    batches = sampler(lengths, 90, 90, num_parts=2)
+def company(sampler: TokenBudgetBatchSampler, epoch: int) -> dict[int, frozenset[int]]:
+    """By pair, the other pairs of its global batch."""
+    sampler.set_epoch(epoch)
+    return {index: frozenset(batch) - {index} for batch in global_batches(sampler) for index in batch}
+
+
+@pytest.mark.parametrize("budget", [300, 3000])
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_two_epochs_share_one_windowth_of_a_batch(budget, window):
+    batches = sampler(random_lengths(4000, 30), budget, budget, window=window)
+    one, two = company(batches, 1), company(batches, 2)
+    shared = np.mean([len(one[index] & two[index]) / len(one[index]) for index in one])
+    assert shared == pytest.approx(1 / window, rel=0.2)
+
+
+def test_epochs_differ_in_order_and_in_company_but_not_in_number():
+    batches = sampler(random_lengths(400, 9), 90, 90, num_parts=2)
     epochs = []
     for epoch in range(4):
         batches.set_epoch(epoch)
-        epochs.append(list(batches))
-        assert len(batches) == len(epochs[-1])
+        epochs.append(global_batches(batches))
+        assert len(batches) == 2 * len(epochs[-1])
     for number, epoch in enumerate(epochs):
         for other in epochs[:number]:
-            assert epoch != other
             assert [len(batch) for batch in epoch] != [len(batch) for batch in other]  # another order
             assert {frozenset(batch) for batch in epoch} != {frozenset(batch) for batch in other}  # other company
-        shapes = Counter(tuple(sorted(lengths[index] for index in batch)) for batch in epoch)
-        assert shapes == Counter(tuple(sorted(lengths[index] for index in batch)) for batch in epochs[0])
+        assert Counter(map(len, epoch)) == Counter(map(len, epochs[0]))
 
 
 def test_an_epoch_is_made_by_its_seed_and_number_alone():
@@ -249,3 +290,8 @@ def test_fewer_sentences_than_parts_are_refused(lengths, budget, smallest):
 def test_no_sentences_or_unpaired_ones_are_refused(source, target):
     with pytest.raises(ValueError, match=rf"^source_lengths, target_lengths: {len(source)} and {len(target)} of them"):
         TokenBudgetBatchSampler(source, target)
+
+
+def test_a_window_of_no_batch_is_refused():
+    with pytest.raises(ValueError, match=r"^batch_window: must be at least 1, is 0"):
+        sampler([(1, 1)], 9, 9, window=0)

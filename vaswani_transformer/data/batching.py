@@ -11,39 +11,51 @@ from .division import divide_batches
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How sentences sorted by length are cut into global batches.
+    """Sentence pairs in windows of similar size, and the number of pairs in each global batch.
+
+    The size of a pair is that of its longer side, each relative to its budget. The batches of a window have as many
+    pairs as fit with its largest pair, so any division of the window's pairs among them fits.
 
     Attributes:
-        order: `[pairs]` indices of the sentence pairs by target length, then source length.
-        starts: `[batches + 1]` where each global batch begins in `order`; the last entry is the number of pairs.
-        source: `[pairs]` source lengths in that order.
-        target: `[pairs]` target lengths in that order.
+        order: `[pairs]` indices of the pairs, the largest first.
+        windows: `[windows + 1]` where each window begins in `order`; the last entry is the number of pairs.
+        starts: `[batches + 1]` where each batch begins in `order`; the last entry is the number of pairs.
     """
 
     order: np.ndarray
+    windows: np.ndarray
     starts: np.ndarray
-    source: np.ndarray
-    target: np.ndarray
 
     @property
     def batches(self) -> list[np.ndarray]:
-        """The indices of each global batch, those of the shortest sentences first."""
-        return np.split(self.order, self.starts[1:-1])
+        """The indices of each global batch before any shuffling, the shortest sentences first."""
+        return np.split(self.order, self.starts[1:-1])[::-1]
 
 
 def plan_batches(
-    source_lengths: Sequence[int], target_lengths: Sequence[int], source_tokens: int, target_tokens: int
+    source_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    source_tokens: int,
+    target_tokens: int,
+    window: int = 1,
 ) -> BatchPlan:
-    """Cut a corpus into global batches of at most so many tokens a side, padding included.
+    """Divide a corpus into global batches of at most so many tokens a side, padding included.
 
-    Each batch takes as many sentences as fit. The last takes over up to half of those of the one before, for no update
-    should rest on a sentence or two.
+    Args:
+        source_lengths: Tokens of each source sentence.
+        target_lengths: Tokens of each target sentence.
+        source_tokens: Budget of source tokens of a batch.
+        target_tokens: Budget of target tokens of a batch.
+        window: Number of batches whose pairs are exchanged. The last window, of the shortest sentences, may have more
+            batches, or fewer.
 
     Raises:
-        ValueError: There are no sentences, or one alone exceeds the budget.
+        ValueError: There are no sentences, one alone exceeds the budget, or the window is below 1.
     """
+    if window < 1:
+        raise ValueError(f"batch_window: must be at least 1, is {window}")
     # A slice, because a column of a dataset is quick to read only at once.
-    source, target = (np.asarray(lengths[:], dtype=np.int32) for lengths in (source_lengths, target_lengths))
+    source, target = (np.asarray(lengths[:], dtype=np.int64) for lengths in (source_lengths, target_lengths))
     if not len(source) == len(target) > 0:
         raise ValueError(
             f"source_lengths, target_lengths: {len(source)} and {len(target)} of them; "
@@ -56,27 +68,35 @@ def plan_batches(
                 f"{name}: a budget of {budget} tokens cannot hold the longest sentence, of {lengths.max()} tokens; "
                 f"raise it, or lower max_length"
             )
-    order = np.lexsort((source, target))  # the last key is the first to sort by
-    source, target = source[order], target[order]
-    starts = [0]
-    while starts[-1] < len(order):
-        # Targets only grow from here on, so a window of as many as the first one's length allows holds the batch's end.
-        window = slice(starts[-1], starts[-1] + target_tokens // max(int(target[starts[-1]]), 1))
-        starts.append(starts[-1] + _count_that_fits(source[window], target[window], *budgets))
-    if len(starts) > 2:
-        half = (starts[-1] - starts[-3]) // 2
-        share = _count_that_fits(source[-half:][::-1], target[-half:][::-1], *budgets)
-        starts[-2] = min(starts[-2], starts[-1] - share)
-    return BatchPlan(order, np.asarray(starts), source, target)
+    # n pairs of these sizes, or smaller, fit if n * size <= source_tokens * target_tokens.
+    sizes = np.maximum(np.maximum(source * target_tokens, target * source_tokens), 1)
+    order = np.lexsort((-source, -target, -sizes))  # the last key is the first to sort by
+    windows, starts = [0], [0]
+    while windows[-1] < len(order):
+        first = windows[-1]
+        count = source_tokens * target_tokens // int(sizes[order[first]])  # pairs of a batch
+        end = first + count * window
+        if end + count > len(order):  # what is left would not fill a batch of these pairs
+            end = len(order)
+        batches = -(-(end - first) // count)
+        windows.append(end)
+        starts += [first + (end - first) * number // batches for number in range(1, batches + 1)]
+    return BatchPlan(order, np.asarray(windows), np.asarray(starts))
 
 
-def _count_that_fits(source: np.ndarray, target: np.ndarray, source_tokens: int, target_tokens: int) -> int:
-    """How many of the sentences, from the first on, make up a batch within the budget."""
-    count = np.arange(1, len(source) + 1)
-    padded_source = count * np.maximum.accumulate(source)
-    padded_target = count * np.maximum.accumulate(target)
-    # True up to the answer, and false behind it, for padded sizes grow.
-    return int(((padded_source <= source_tokens) & (padded_target <= target_tokens)).sum())
+@dataclass(frozen=True)
+class _Epoch:
+    """The batches of one epoch.
+
+    Attributes:
+        pairs: `[pairs]` indices of the sentence pairs, batch by batch, each batch sorted by target length.
+        part_starts: `[batches * parts + 1]` where each micro-batch begins in `pairs`.
+        batches: `[batches]` the batches in the order of training.
+    """
+
+    pairs: np.ndarray
+    part_starts: np.ndarray
+    batches: np.ndarray
 
 
 class TokenBudgetBatchSampler:
@@ -85,9 +105,10 @@ class TokenBudgetBatchSampler:
     The global batches depend on the lengths, the seed and the epoch alone: on how many processes and accumulation
     steps a batch is spread changes nothing but its division. `accelerate` deals the micro-batches out in turn, so
     that every process makes the same number of steps; the parts of a batch cost about the same time, so that none waits
-    long for another (see `divide_batches`). Each epoch has the same number of batches of the same shapes,
-    holding other sentences of equal length, in another order but for the costliest one, which always comes first: if
-    memory does not suffice, it fails at once.
+    long for another (see `divide_batches`). Every epoch has as many batches as the others, of the same numbers of
+    pairs, but exchanges the pairs within windows of similar length, so that two pairs of a batch are together again in
+    about one of `window` epochs. The costliest batch opens the first epoch: if memory does not suffice, it fails at
+    once.
 
     Args:
         source_lengths: Tokens of each source sentence.
@@ -97,6 +118,10 @@ class TokenBudgetBatchSampler:
         num_parts: Micro-batches of a global batch: the number of processes times accumulation steps, or, in elastic
             training, of virtual ranks.
         seed: With the epoch, the only source of randomness.
+        window: Number of batches among which pairs of similar length are exchanged. More mix better; fewer pad less.
+
+    Attributes:
+        padding_share: Share of padding among the tokens of the first epoch's micro-batches.
 
     Raises:
         ValueError: There are no sentences, one alone exceeds the budget, or a batch has fewer of them than parts.
@@ -110,52 +135,59 @@ class TokenBudgetBatchSampler:
         target_tokens: int = 25000,
         num_parts: int = 1,
         seed: int = 0,
+        window: int = 4,
     ) -> None:
         self.num_parts = num_parts
         self.seed = seed
         self.epoch = 0
-        self.plan = plan_batches(source_lengths, target_lengths, source_tokens, target_tokens)
-        counts = np.diff(self.plan.starts)  # [batches]
-        if counts.min() < num_parts:
+        self.plan = plan_batches(source_lengths, target_lengths, source_tokens, target_tokens, window)
+        self._source, self._target = (
+            np.asarray(lengths[:], dtype=np.int32) for lengths in (source_lengths, target_lengths)
+        )
+        smallest = np.diff(self.plan.starts).min()
+        if smallest < num_parts:
             raise ValueError(
-                f"source_tokens, target_tokens: a batch of {counts.min()} sentences cannot be divided into "
+                f"source_tokens, target_tokens: a batch of {smallest} sentences cannot be divided into "
                 f"{num_parts} micro-batches, one for each process and accumulation step, or virtual rank; raise the "
                 f"budget, or lower gradient_accumulation_steps, virtual_ranks or max_length"
             )
-        # [batches * parts + 1]
-        self._part_starts = divide_batches(self.plan.starts, self.plan.source, self.plan.target, num_parts)
-        tokens = self.plan.source.sum() + self.plan.target.sum()
-        self.padding_share = float(1.0 - tokens / sum(sizes.sum() for sizes in self._padded_sizes(self._part_starts)))
+        first = self._deal(0)
+        source, target = self._padded_sizes(first.pairs, first.part_starts)
+        self.padding_share = 1.0 - float(self._source.sum() + self._target.sum()) / float(source.sum() + target.sum())
 
     def __len__(self) -> int:
-        return len(self._part_starts) - 1
+        return (len(self.plan.starts) - 1) * self.num_parts
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration yields."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        generator = np.random.default_rng((self.seed, self.epoch))
-        order = self._shuffle_equal_lengths(generator)
-        for batch in self._batch_order(generator):
+        epoch = self._deal(self.epoch)
+        for batch in epoch.batches:
             for part in range(batch * self.num_parts, (batch + 1) * self.num_parts):
-                yield order[self._part_starts[part] : self._part_starts[part + 1]].tolist()
+                yield epoch.pairs[epoch.part_starts[part] : epoch.part_starts[part + 1]].tolist()
 
-    def _shuffle_equal_lengths(self, generator: np.random.Generator) -> np.ndarray:
-        """`plan.order` with the pairs of equal source and target length in a new order."""
-        shuffled = generator.permutation(len(self.plan.order))
-        keys = (self.plan.source[shuffled], self.plan.target[shuffled])
-        return self.plan.order[shuffled[np.lexsort(keys)]]
+    def _deal(self, epoch: int) -> _Epoch:
+        generator = np.random.default_rng((self.seed, epoch))
+        starts = self.plan.starts
+        window_of = np.repeat(np.arange(len(self.plan.windows) - 1), np.diff(self.plan.windows))  # [pairs]
+        shuffled = generator.permutation(len(window_of))
+        pairs = self.plan.order[shuffled[np.argsort(window_of[shuffled], kind="stable")]]
+        batch_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # [pairs]
+        pairs = pairs[np.lexsort((self._source[pairs], self._target[pairs], batch_of))]
+        part_starts = divide_batches(starts, self._source[pairs], self._target[pairs], self.num_parts)
+        batches = generator.permutation(len(starts) - 1)
+        if epoch == 0:
+            source, target = self._padded_sizes(pairs, starts)
+            # In memory a target token, with its logits, costs about three times what a source token does. Global
+            # batches are compared, not their parts, since the order must not depend on the number of parts.
+            costliest = np.argmax(source + 3 * target)
+            batches = np.concatenate(([costliest], batches[batches != costliest]))
+        return _Epoch(pairs, part_starts, batches)
 
-    def _batch_order(self, generator: np.random.Generator) -> np.ndarray:
-        batches = generator.permutation(len(self.plan.starts) - 1)
-        source, target = self._padded_sizes(self.plan.starts)
-        # In memory a target token, with its logits, costs about three times what a source token does. Global batches
-        # are compared, though single parts are what must fit, for the order must not depend on the number of parts.
-        costliest = np.argmax(source + 3 * target)
-        return np.concatenate(([costliest], batches[batches != costliest]))
-
-    def _padded_sizes(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Source and target tokens of each batch, padding included; `starts` is as in the plan."""
-        source, target = (np.maximum.reduceat(side, starts[:-1]) for side in (self.plan.source, self.plan.target))
-        return np.diff(starts) * source, np.diff(starts) * target
+    def _padded_sizes(self, pairs: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target tokens of each batch or part, padding included."""
+        longest = (np.maximum.reduceat(side[pairs], starts[:-1]) for side in (self._source, self._target))
+        source, target = (np.diff(starts) * side for side in longest)
+        return source, target

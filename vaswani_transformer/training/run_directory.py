@@ -75,6 +75,7 @@ _DATA_SETTINGS = (
 _TRAINING_SETTINGS = (
     "source_tokens",
     "target_tokens",
+    "batch_window",
     "seed",
     "data_seed",
     "warmup_steps",
@@ -217,7 +218,8 @@ def _record(directory: Path, describe: Describe, resume: bool) -> None:
     before = TrainingRecord.load(directory)
     settings = describe(before)
     if resume:
-        _require_equal(directory, before.settings, settings)
+        # Earlier versions, which divided a corpus into other batches, recorded no window.
+        _require_equal(directory, {"batch_window": None, **before.settings}, settings)
     else:
         _require_free(directory)
         TrainingRecord(settings).save(directory)

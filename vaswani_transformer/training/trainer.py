@@ -54,6 +54,14 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
             "help": "Target tokens of a global batch, over all processes and accumulation steps.",
         },
     )
+    batch_window: int = field(
+        default=4,
+        metadata={
+            "interval": COUNT,
+            "help": "Number of batches among which sentences of similar length are exchanged in each epoch. More mix "
+            "better; fewer pad less.",
+        },
+    )
     adam_beta1: float = field(default=0.9, metadata={"help": "Adam's beta1 (5.3)."})
     adam_beta2: float = field(default=0.98, metadata={"help": "Adam's beta2 (5.3)."})
     adam_epsilon: float = field(default=1e-9, metadata={"help": "Adam's epsilon (5.3)."})
@@ -105,7 +113,7 @@ class VaswaniTrainer(CheckpointingTrainer):
     """`Seq2SeqTrainer` on token-budget batches, with atomic checkpoints (see `CheckpointingTrainer`).
 
     By default it collates with `DataCollatorForSeq2Seq`, and smooths labels by `model.config.label_smoothing`. Its
-    logs also have `target_tokens_per_second`, over all processes, and `padding_share`.
+    logs also have `target_tokens_per_second`, over all processes, and `padding_share` of the first epoch.
 
     Args:
         model: As in `Seq2SeqTrainer`, and so are all others.
@@ -187,6 +195,7 @@ class VaswaniTrainer(CheckpointingTrainer):
             "target_tokens": self.args.target_tokens,
             "num_parts": self.args.virtual_ranks or self.args.world_size * self.args.gradient_accumulation_steps,
             "seed": self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+            "window": self.args.batch_window,
         }
         if self.batch_sampler is not None and self._planned_for is not None:
             dataset, planned = self._planned_for
