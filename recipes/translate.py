@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from accelerate import PartialState
 from tqdm.auto import tqdm
@@ -82,7 +82,7 @@ class TranslationArguments:
                 raise ValueError(f"{name}: must be at most {most}, is {value}")
 
     @property
-    def generate_kwargs(self) -> dict[str, Any]:
+    def generate_kwargs(self) -> dict[str, float]:
         given = {name: getattr(self, name) for name in ("num_beams", "length_penalty", "max_new_tokens")}
         return {name: value for name, value in given.items() if value is not None}
 

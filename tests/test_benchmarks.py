@@ -73,8 +73,9 @@ def test_a_language_is_what_the_configuration_shows(tmp_path):
     path = tmp_path / "like.yaml"
     text = "train: a\ntest: [b, c]\nsource_language: no\ntarget_language: en\nmax_steps: 5\nmax_ratio:\n"
     path.write_text(text, encoding="utf-8")
-    expected = {"train": "a", "test": ["b", "c"], "source_language": "no", "target_language": "en", "max_steps": 5}
-    assert recipe_module("benchmarks/stock_trainer.py").read_configuration(path) == expected
+    found = recipe_module("benchmarks/stock_trainer.py").read_configuration(path)
+    assert (found.train, found.test) == (["a"], ["b", "c"])
+    assert (found.source_language, found.target_language, found.max_steps, found.max_ratio) == ("no", "en", 5, 5.0)
 
 
 def test_the_output_of_decode_is_made_before_the_work(text, saved_model, tmp_path, monkeypatch):

@@ -222,7 +222,7 @@ push_run({repository!r}, "out")
     result = hub.run(script, folder=tmp_path)
     setattr(hub, trouble, False)
     last = result.stderr.splitlines()[-1]
-    assert f"OSError: out is complete, but has not been pushed to {repository}" in last
+    assert f"OSError: out is complete, but was not pushed to {repository}" in last
     assert "model.safetensors" not in hub.repositories[repository].files
     assert all(path.read_bytes() == content for path, content in before.items())
     words = shlex.split(last.partition("`hf ")[2].partition("`")[0])

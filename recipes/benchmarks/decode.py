@@ -34,8 +34,9 @@ from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
 from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.data.corpora import read_lines
-from vaswani_transformer.evaluation import Bleu
-from vaswani_transformer.experiments.typed_json import to_json
+from vaswani_transformer.evaluation import sacrebleu_score
+from vaswani_transformer.experiments import Provenance
+from vaswani_transformer.experiments.typed_json import Record
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.acceleration_vaswani import joined_projection
@@ -71,6 +72,37 @@ class Arguments:
             raise ValueError('ctranslate2 is not installed; run: pip install "vaswani_transformer[export]"')
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device: there is no CUDA device; leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """The speed of a system at a batch size: one row of a table."""
+
+    system: str
+    batch: int
+    sentences_per_second: float
+    ratio_to_first: float
+    same_as_ours: float  # share of the sentences
+    bleu: float | None = None
+    time: dict[str, float] | None = None  # shares by kind of operation
+
+
+@dataclass(frozen=True)
+class SpeedTable:
+    """All systems on the same sentences."""
+
+    title: str
+    sentences: int
+    product_limit: float | None  # sentences a second; None on a GPU
+    rows: list[Speed]
+
+
+@dataclass(frozen=True)
+class DecodeRecord(Record):
+    """`decode.json`."""
+
+    run: Provenance
+    results: list[SpeedTable]
 
 
 @dataclass
@@ -280,7 +312,7 @@ def compare(
     sources: list[list[int]],
     args: Arguments,
     references: list[str] | None = None,
-) -> dict[str, Any]:
+) -> SpeedTable:
     """One table: every system on the same sentences."""
     with tempfile.TemporaryDirectory() as folder:
         systems = list(peers(model, tokenizer, args.device, Path(folder)))
@@ -292,52 +324,55 @@ def compare(
         first = systems[0].seconds
         rows = []
         for system in systems:
-            row: dict[str, Any] = {"system": system.name, "batch": system.batch_size}
-            row["sentences_per_second"] = len(sources) / system.seconds
-            row["ratio_to_first"] = first / system.seconds
             same = sum(a == b for a, b in zip(system.outputs, exact.outputs, strict=True))
-            row["same_as_ours"] = same / len(sources)
-            if references is not None:
-                hypotheses = tokenizer.batch_decode(system.outputs, skip_special_tokens=True)
-                row["bleu"] = Bleu().compute(predictions=hypotheses, references=references)["score"]
-            if args.device == "cpu" and not system.name.startswith("CTranslate2"):
-                row["time"] = where_time_goes(system, sources)
+            hypotheses = tokenizer.batch_decode(system.outputs, skip_special_tokens=True)
+            is_profiled = args.device == "cpu" and not system.name.startswith("CTranslate2")
+            row = Speed(
+                system=system.name,
+                batch=system.batch_size,
+                sentences_per_second=len(sources) / system.seconds,
+                ratio_to_first=first / system.seconds,
+                same_as_ours=same / len(sources),
+                bleu=None if references is None else sacrebleu_score(hypotheses, references).score,
+                time=where_time_goes(system, sources) if is_profiled else None,
+            )
             rows.append(row)
         limit = product_limit(model, sources, exact) if args.device == "cpu" else None
-    return {"title": title, "sentences": len(sources), "product_limit": limit, "rows": rows}
+    return SpeedTable(title, len(sources), limit, rows)
 
 
-def as_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    limit = result["product_limit"]
+def as_table(result: SpeedTable) -> tuple[list[str], list[list[str]]]:
+    limit = result.product_limit
     head = ["system", "batch", "sentences/s", "ratio", "of the product limit", "same as ours", "BLEU", *KINDS, "rest"]
     body = []
-    for row in result["rows"]:
-        speed = row["sentences_per_second"]
-        cells = [row["system"], str(row["batch"]), f"{speed:.1f}", f"{row['ratio_to_first']:.2f}"]
-        is_exact = limit is not None and "int8" not in row["system"] and "bfloat16" not in row["system"]
+    for row in result.rows:
+        speed = row.sentences_per_second
+        cells = [row.system, str(row.batch), f"{speed:.1f}", f"{row.ratio_to_first:.2f}"]
+        is_exact = limit is not None and "int8" not in row.system and "bfloat16" not in row.system
         cells.append(f"{speed / limit:.0%}" if is_exact else "-")
-        cells.append(f"{row['same_as_ours']:.1%}")
-        cells.append(f"{row['bleu']:.2f}" if "bleu" in row else "-")
-        cells += [f"{row['time'][kind]:.0%}" if "time" in row else "-" for kind in (*KINDS, "rest")]
+        cells.append(f"{row.same_as_ours:.1%}")
+        cells.append("-" if row.bleu is None else f"{row.bleu:.2f}")
+        cells += ["-" if row.time is None else f"{row.time[kind]:.0%}" for kind in (*KINDS, "rest")]
         body.append(cells)
     return head, body
 
 
-def write(results: list[dict[str, Any]], run: dict[str, Any], output: Path) -> None:
+def write(results: list[SpeedTable], output: Path) -> None:
     """Write the tables so far, and show the last."""
-    (output / "decode.json").write_text(json.dumps({"run": run, "results": results}, indent=2) + "\n", encoding="utf-8")
-    lines = ["# Speed of beam search", "", f"`{run['command']}`, commit `{run['commit']}`, {run['hardware']}.", ""]
+    run = describe_run()
+    DecodeRecord(run, results).save(output / "decode.json")
+    lines = ["# Speed of beam search", "", f"`{run.command}`, commit `{run.commit}`, {run.hardware}.", ""]
     for result in results:
         head, body = as_table(result)
-        limit = result["product_limit"]
-        lines += [f"## {result['title']}", "", f"{result['sentences']} sentences, beam {BEAMS}, alpha {ALPHA}."]
+        limit = result.product_limit
+        lines += [f"## {result.title}", "", f"{result.sentences} sentences, beam {BEAMS}, alpha {ALPHA}."]
         if limit is not None:
             lines.append(f"The matrix products of our search alone, in float32: {limit:.1f} sentences/s.")
         lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(cells) + " |" for cells in body]
         lines.append("")
     (output / "decode.md").write_text("\n".join(lines), encoding="utf-8")
-    table = Table(*head, title=result["title"])
+    table = Table(*head, title=result.title)
     for cells in body:
         table.add_row(*cells)
     PlainConsole(width=200).print(table)
@@ -378,7 +413,7 @@ def main() -> None:
         model, tokenizer = saved.load(), saved.tokenizer
         sources = tokenizer(spread(lines, args.sentences)).input_ids
         results.append(compare(name, model, tokenizer, sources, args, references))
-        write(results, to_json(describe_run()), output)
+        write(results, output)
 
 
 if __name__ == "__main__":

@@ -76,11 +76,22 @@ def seconds_of_training(
     config = VaswaniConfig.from_variant("base", **sizes, decoder_layers=2, vocab_size=len(tokenizer))
     times = StepTimes()
     with tempfile.TemporaryDirectory() as folder:
-        settings: dict[str, Any] = {"source_tokens": args.tokens, "target_tokens": args.tokens, **division}
-        settings |= {"max_steps": WARM_UP + args.steps, "save_strategy": "no", "report_to": "none", "use_cpu": True}
+        arguments = VaswaniTrainingArguments(
+            folder,
+            source_tokens=args.tokens,
+            target_tokens=args.tokens,
+            max_steps=WARM_UP + args.steps,
+            disable_tqdm=True,
+            logging_strategy="no",
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            virtual_ranks=division.get("virtual_ranks"),
+            gradient_accumulation_steps=division.get("gradient_accumulation_steps", 1),
+        )
         VaswaniTrainer(
             VaswaniForConditionalGeneration(config),
-            VaswaniTrainingArguments(folder, disable_tqdm=True, logging_strategy="no", **settings),
+            arguments,
             train_dataset=dataset,
             processing_class=tokenizer,
             callbacks=[NoamSchedule(100), times],

@@ -14,9 +14,9 @@ Prints, and writes as `stock_trainer.json`, target tokens a second, steps, and s
 import json
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import torch
 from datasets import Dataset
@@ -35,8 +35,9 @@ from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
-from vaswani_transformer.evaluation import Bleu, translate_corpus
-from vaswani_transformer.experiments.typed_json import to_json
+from vaswani_transformer.evaluation import BleuScore, sacrebleu_score, translate_corpus
+from vaswani_transformer.experiments import Provenance
+from vaswani_transformer.experiments.typed_json import Record, from_json
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.saved_model import open_model
@@ -44,7 +45,7 @@ from vaswani_transformer.settings_file import read_settings
 from vaswani_transformer.training import TimeLimit
 
 
-# Those of the settings that are no text.
+# The options that are numbers.
 NUMBERS = ("max_steps", "warmup_steps", "max_minutes", "dataloader_num_workers", "num_proc", "max_length", "max_ratio")
 
 
@@ -62,13 +63,44 @@ class Arguments:
     bf16: bool = field(default=True, metadata={"help": "Compute in bfloat16."})
 
 
-def corpus(settings: dict[str, Any], split: str) -> Dataset:
+@dataclass(frozen=True)
+class Configuration:
+    """The options of a training's configuration file that the benchmark reads."""
+
+    train: list[str]
+    test: list[str]
+    source_language: str
+    target_language: str
+    max_steps: int
+    max_minutes: float | None = None
+    warmup_steps: float = 4000
+    max_length: int = 256
+    max_ratio: float = 5.0
+    dataset_config: str | None = None
+    num_proc: int | None = None
+    dataloader_num_workers: int = 0
+
+
+@dataclass(frozen=True)
+class StockTrainerRecord(Record):
+    """`stock_trainer.json`."""
+
+    run: Provenance
+    settings: dict[str, object]
+    steps: int
+    seconds: float
+    target_tokens_per_second: float
+    translation_seconds: float
+    bleu: BleuScore
+
+
+def corpus(settings: Configuration, split: Literal["train", "test"]) -> Dataset:
     return load_parallel_corpus(
-        settings[split],
-        settings["source_language"],
-        settings["target_language"],
+        getattr(settings, split),
+        settings.source_language,
+        settings.target_language,
         split,
-        settings.get("dataset_config"),
+        settings.dataset_config,
     )
 
 
@@ -100,13 +132,13 @@ def untrained(ours: VaswaniConfig, longest: int) -> MarianMTModel:
 
 
 def trainer_of(
-    args: Arguments, settings: dict[str, Any], model: MarianMTModel, tokenizer: PreTrainedTokenizerBase, rows: Dataset
+    args: Arguments, settings: Configuration, model: MarianMTModel, tokenizer: PreTrainedTokenizerBase, rows: Dataset
 ) -> Seq2SeqTrainer:
-    warmup = settings.get("warmup_steps", 4000)
-    minutes = args.minutes or settings.get("max_minutes")
+    warmup = settings.warmup_steps
+    minutes = args.minutes or settings.max_minutes
     arguments = Seq2SeqTrainingArguments(
         args.output,
-        max_steps=settings["max_steps"],
+        max_steps=settings.max_steps,
         per_device_train_batch_size=args.batch_size,
         train_sampling_strategy="group_by_length",
         label_smoothing_factor=0.1,
@@ -120,7 +152,7 @@ def trainer_of(
         use_cpu=not torch.accelerator.is_available(),
         save_strategy="no",
         logging_steps=100,
-        dataloader_num_workers=settings.get("dataloader_num_workers", 0),
+        dataloader_num_workers=settings.dataloader_num_workers,
         report_to="none",
     )
     return Seq2SeqTrainer(
@@ -132,22 +164,23 @@ def trainer_of(
     )
 
 
-def read_configuration(path: Path) -> dict[str, Any]:
-    """The settings of a YAML file, if they are all there that this benchmark needs.
+def read_configuration(path: Path) -> Configuration:
+    """The configuration of a training, from a YAML file.
 
     Raises:
-        ValueError: One is not there or no number, or the file is no YAML.
+        ValueError: An option is missing or of a wrong type, or the file is not YAML.
         OSError: There is no such file.
     """
     try:
         settings = {name: value for name, value in read_settings(path).items() if value is not None}
-        numbers = {name: json.loads(str(settings[name])) for name in NUMBERS if name in settings}
+        settings |= {name: json.loads(str(settings[name])) for name in NUMBERS if name in settings}
+        needed = [each.name for each in fields(Configuration) if each.default is MISSING]
+        if missing := [name for name in needed if name not in settings]:
+            raise ValueError(f"{path} has no {', '.join(missing)}; name the configuration of a training")
+        corpora = {name: [files] if isinstance(files := settings[name], str) else files for name in ("train", "test")}
+        return from_json(Configuration, {**settings, **corpora})
     except ValueError as error:
         raise ValueError(f"like: {error}") from None
-    needed = ("train", "test", "source_language", "target_language", "max_steps")
-    if missing := [name for name in needed if name not in settings]:
-        raise ValueError(f"like: {path} has no {', '.join(missing)}; name the configuration of a training")
-    return {**settings, **numbers}
 
 
 def main() -> None:
@@ -155,12 +188,12 @@ def main() -> None:
     set_seed(42)
     try:
         settings = read_configuration(Path(args.settings))
-        languages = settings["source_language"], settings["target_language"]
+        languages = settings.source_language, settings.target_language
         ours = open_model(args.ours, option="ours", model_type="vaswani")
         output, tokenizer = make_directory("output", args.output), ours.tokenizer
         test = corpus(settings, "test")
-        encoded = encode_corpus(corpus(settings, "train"), tokenizer, *languages, settings.get("num_proc"))
-        rows, _ = clean_corpus(encoded, settings.get("max_length", 256), settings.get("max_ratio", 5.0))
+        encoded = encode_corpus(corpus(settings, "train"), tokenizer, *languages, settings.num_proc)
+        rows, _ = clean_corpus(encoded, settings.max_length, settings.max_ratio)
     except (ValueError, OSError) as error:
         sys.exit(f"stock_trainer.py: {one_line(error)}")
     model = untrained(ours.config, longest=1024)
@@ -175,19 +208,18 @@ def main() -> None:
     model.generation_config.update(num_beams=4, max_length=512)
     started = time.monotonic()
     translations = translate_corpus(model, tokenizer, source)
-    results = {
-        "run": to_json(describe_run()),
-        "settings": vars(args),
-        "steps": steps,
-        "seconds": seconds,
-        "target_tokens_per_second": tokens / seconds,
-        "translation_seconds": time.monotonic() - started,
-        "bleu": Bleu().compute(predictions=translations, references=references),
-    }
-    (output / "stock_trainer.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    record = StockTrainerRecord(
+        run=describe_run(),
+        settings=vars(args),
+        steps=steps,
+        seconds=seconds,
+        target_tokens_per_second=tokens / seconds,
+        translation_seconds=time.monotonic() - started,
+        bleu=sacrebleu_score(translations, references),
+    )
+    record.save(output / "stock_trainer.json")
     table = Table("steps", "minutes", "target tokens/s", "sacreBLEU", title="MarianMTModel in Seq2SeqTrainer")
-    score = results["bleu"]["score"]
-    table.add_row(str(steps), f"{seconds / 60:.1f}", f"{tokens / seconds:,.0f}", f"{score:.2f}")
+    table.add_row(str(steps), f"{seconds / 60:.1f}", f"{tokens / seconds:,.0f}", f"{record.bleu.score:.2f}")
     PlainConsole().print(table)
 
 

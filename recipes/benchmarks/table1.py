@@ -13,7 +13,6 @@ memory. Writes `table1.md`, `table1.json` and `table1.png` beside this script, o
 """
 
 import ctypes
-import json
 import math
 import sys
 import time
@@ -32,7 +31,8 @@ from torch.nn import functional as F
 
 from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
-from vaswani_transformer.experiments.typed_json import to_json
+from vaswani_transformer.experiments import Provenance
+from vaswani_transformer.experiments.typed_json import Record
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
@@ -51,6 +51,48 @@ PREDICTED = {
 }
 
 Layer = Callable[[], torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """The sizes of n, or of d, at a fixed size of the other."""
+
+    sizes: list[int]
+    n: int | None = None
+    d: int | None = None
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """Growth of the time of a layer over n, or over d."""
+
+    measured: float
+    predicted: float
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """The restricted layer with r neighbours beside full attention under its mask; seconds and bytes by kind."""
+
+    n: int
+    d: int
+    r: int
+    largest_difference: float
+    seconds: dict[str, float]
+    peak_bytes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Table1Record(Record):
+    """`table1.json`; seconds and exponents are by kind of layer and by "n" or "d"."""
+
+    run: Provenance
+    settings: dict[str, object]
+    n: Axis
+    d: Axis
+    seconds: dict[str, dict[str, list[float]]]
+    exponents: dict[str, dict[str, Exponent]]
+    restricted: Restricted
 
 
 @dataclass
@@ -80,13 +122,13 @@ class Arguments:
 
 def layers(args: Arguments, n: int, d: int) -> dict[str, Layer]:
     """A call of each kind of layer on a sentence of n positions of width d."""
-    options: dict[str, Any] = {"device": args.device, "dtype": getattr(torch, args.dtype)}
-    states = torch.randn(1, n, d, **options)  # [1, n, d]
+    place, dtype = args.device, getattr(torch, args.dtype)
+    states = torch.randn(1, n, d, device=place, dtype=dtype)  # [1, n, d]
     heads = states.unflatten(-1, (HEADS, d // HEADS)).transpose(1, 2).contiguous()  # [1, heads, n, d_k]
     module: Any = SimpleNamespace(is_causal=False, training=False)
     scaling = (d // HEADS) ** -0.5
-    lstm = nn.LSTM(d, d, batch_first=True, **options)
-    convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, **options)
+    lstm = nn.LSTM(d, d, batch_first=True, device=place, dtype=dtype)
+    convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, device=place, dtype=dtype)
     channels = states.transpose(1, 2).contiguous()  # [1, d, n]
 
     def full() -> torch.Tensor:
@@ -107,11 +149,11 @@ def layers(args: Arguments, n: int, d: int) -> dict[str, Layer]:
 def masked(args: Arguments, n: int, d: int) -> tuple[Layer, Layer, Layer]:
     """Full attention under a mask of the neighbourhood, by equation 1 and fused; and the restricted layer; of the same
     random states."""
-    options: dict[str, Any] = {"device": args.device, "dtype": getattr(torch, args.dtype)}
-    query, key, value = (torch.randn(1, HEADS, n, d // HEADS, **options) for _ in range(3))
+    place, dtype = args.device, getattr(torch, args.dtype)
+    query, key, value = (torch.randn(1, HEADS, n, d // HEADS, device=place, dtype=dtype) for _ in range(3))
     places = torch.arange(n, device=args.device)
     far = (places[:, None] - places).abs() > args.neighborhood // 2  # [n, n]
-    mask = torch.zeros(n, n, **options).masked_fill_(far, -math.inf)
+    mask = torch.zeros(n, n, device=place, dtype=dtype).masked_fill_(far, -math.inf)
     module: Any = SimpleNamespace(is_causal=False, training=False)
     scaling = (d // HEADS) ** -0.5
     return (
@@ -165,7 +207,7 @@ def exponent(sizes: list[int], times: list[float]) -> float:
 
 
 @torch.no_grad()
-def measure(args: Arguments) -> dict[str, Any]:
+def measure(args: Arguments) -> Table1Record:
     lengths = [args.max_length // 2**power for power in range(4, -1, -1)]
     widths = [args.max_width // 2**power for power in range(3, -1, -1)]
     n, d = lengths[2], widths[1]  # what is fixed while the other grows
@@ -174,88 +216,83 @@ def measure(args: Arguments) -> dict[str, Any]:
         for size in track(sizes, description=f"growing {axis}"):
             for name, layer in layers(args, *size).items():
                 times[name][axis].append(seconds(layer, args))
-    return {
-        "run": to_json(describe_run()),
-        "settings": {**vars(args), "heads": HEADS, "kernel": KERNEL},
-        "n": {"sizes": lengths, "d": d},
-        "d": {"sizes": widths, "n": n},
-        "seconds": times,
-        "exponents": {
+    return Table1Record(
+        run=describe_run(),
+        settings={**vars(args), "heads": HEADS, "kernel": KERNEL},
+        n=Axis(sizes=lengths, d=d),
+        d=Axis(sizes=widths, n=n),
+        seconds=times,
+        exponents={
             name: {
-                axis: {"measured": exponent(sizes, times[name][axis]), "predicted": predicted}
+                axis: Exponent(exponent(sizes, times[name][axis]), predicted)
                 for axis, sizes, predicted in (("n", lengths, growth[0]), ("d", widths, growth[1]))
             }
             for name, growth in PREDICTED.items()
         },
-        "restricted": compare(args, args.max_length, d),
-    }
+        restricted=compare(args, args.max_length, d),
+    )
 
 
-def compare(args: Arguments, n: int, d: int) -> dict[str, Any]:
+def compare(args: Arguments, n: int, d: int) -> Restricted:
     """The restricted layer beside full attention under a mask."""
     full, fused, restricted = masked(args, n, d)
     spent = {"full": seconds(full, args), "fused": seconds(fused, args), "restricted": seconds(restricted, args)}
     memory = {name: peak_memory(call, args.device) for name, call in zip(spent, (full, fused, restricted), strict=True)}
-    return {
-        "n": n,
-        "d": d,
-        "r": args.neighborhood,
-        "largest_difference": float((full() - restricted()).abs().max()),
-        "seconds": spent,
-        "peak_bytes": memory,
-    }
+    difference = float((full() - restricted()).abs().max())
+    return Restricted(n, d, args.neighborhood, difference, seconds=spent, peak_bytes=memory)
 
 
-def write(results: dict[str, Any], output: Path) -> None:
-    (output / "table1.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+def write(results: Table1Record, output: Path) -> None:
+    results.save(output / "table1.json")
     (output / "table1.md").write_text(as_markdown(results), encoding="utf-8")
     plot(results, output / "table1.png")
 
 
-def rows(results: dict[str, Any]) -> list[list[str]]:
-    """Of each kind: its name, and for n and d the predicted and the measured exponent."""
+def rows(results: Table1Record) -> list[list[str]]:
+    """For each kind of layer its name, and for n and d the predicted and the measured exponent."""
+    exponents = {name: (growth["n"], growth["d"]) for name, growth in results.exponents.items()}
     return [
-        [name, *(f"{growth[axis][which]:.4g}" for axis in ("n", "d") for which in ("predicted", "measured"))]
-        for name, growth in results["exponents"].items()
+        [name, *(f"{value:.4g}" for each in both for value in (each.predicted, each.measured))]
+        for name, both in exponents.items()
     ]
 
 
-def as_markdown(results: dict[str, Any]) -> str:
-    run, settings, found = results["run"], results["settings"], results["restricted"]
+def as_markdown(results: Table1Record) -> str:
+    run, settings, found = results.run, results.settings, results.restricted
     lines = ["| layer | n, predicted | n, measured | d, predicted | d, measured |", "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
     comparison = ["| attention | time, ratio | peak memory, ratio |", "|---|---|---|"]
     for name, label in (("full", "full, equation 1"), ("fused", "full, fused kernel"), ("restricted", "restricted")):
-        ratios = [found[what][name] / found[what]["restricted"] for what in ("seconds", "peak_bytes")]
+        ratios = [values[name] / values["restricted"] for values in (found.seconds, found.peak_bytes)]
         comparison.append(f"| {label} | {ratios[0]:.1f} | {ratios[1]:.1f} |")
     return "\n\n".join(
         [
             "# Table 1, measured",
-            f"`{run['command']}`, commit `{run['commit']}`, {run['date']}, {run['hardware']}, {settings['dtype']}; "
+            f"`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}, {settings['dtype']}; "
             f"forward, {settings['heads']} heads, k = {settings['kernel']}, r = {settings['neighborhood']}.",
             "Growth exponents of the time: over n at d = "
-            f"{results['n']['d']}, over d at n = {results['d']['n']}, each through the larger half of the sizes.",
+            f"{results.n.d}, over d at n = {results.d.n}, each through the larger half of the sizes.",
             "\n".join(lines),
             "![Time over n and d](table1.png)",
-            f"Restricted attention beside full attention under the same mask, n = {found['n']}, d = {found['d']}, "
-            f"r = {found['r']}; the largest difference of their results is {found['largest_difference']:.1e}.",
+            f"Restricted attention beside full attention under the same mask, n = {found.n}, d = {found.d}, "
+            f"r = {found.r}; the largest difference of their results is {found.largest_difference:.1e}.",
             "\n".join(comparison) + "\n",
         ]
     )
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
+def plot(results: Table1Record, path: Path) -> None:
     """Measured times as points, and lines of the predicted growth through the largest of them."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     for place, (axes, axis) in enumerate(zip(figure.subplots(1, 2, sharey=True), ("n", "d"), strict=True)):
-        sizes = results[axis]["sizes"]
+        sizes = (results.n if axis == "n" else results.d).sizes
         for number, (name, growth) in enumerate(PREDICTED.items()):
-            times = [1000 * value for value in results["seconds"][name][axis]]
+            times = [1000 * value for value in results.seconds[name][axis]]
             axes.plot(sizes, times, "o", color=f"C{number}", label=name)
             line = [times[-1] * (size / sizes[-1]) ** growth[place] for size in sizes]
             axes.plot(sizes, line, "--", color=f"C{number}", linewidth=1)
-        other = "d" if axis == "n" else "n"
-        axes.set(xscale="log", yscale="log", xlabel=f"{axis}, at {other} = {results[axis][other]}")
+        fixed = f"d = {results.n.d}" if axis == "n" else f"n = {results.d.n}"
+        axes.set(xscale="log", yscale="log", xlabel=f"{axis}, at {fixed}")
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
@@ -265,7 +302,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def show(results: dict[str, Any]) -> None:
+def show(results: Table1Record) -> None:
     table = Table(
         "layer", "n, predicted", "n, measured", "d, predicted", "d, measured", title="Growth exponents of the time"
     )
