@@ -58,7 +58,6 @@ ALLOWED_IN_MODEL = {
 # Modules without a test file of their name, and the one that tests them.
 TESTED_IN = {
     "batches": "export",
-    "beam_search_vaswani": "generation_vaswani",
     "callbacks": "progress",
     "collective": "trainer",
     "corpus": "phrasebook",
@@ -68,7 +67,6 @@ TESTED_IN = {
     "flops": "trainer",
     "fsmt": "convert",
     "grammar": "phrasebook",
-    "length_limits_vaswani": "generation_vaswani",
     "lexicon": "phrasebook",
     "marian": "convert",
     "memory": "trainer",
@@ -79,7 +77,6 @@ TESTED_IN = {
     "settings_file": "arguments",
     "sharded_translation": "translate",
     "shards": "preparation",
-    "step_decoder_vaswani": "generation_vaswani",
     "sweep": "reproduce_table3",
     "weights": "convert",
 }

@@ -11,8 +11,8 @@ from transformers.activations import ACT2FN
 from .pipeline_vaswani import install_translation_task
 
 
-# Table 3, row by row: what differs from the base model. Label smoothing (rows D) belongs to the training target, but
-# stands here too, so that one name says the whole row.
+# Rows of Table 3, as differences from the base model. Label smoothing (rows D) belongs to the training target, but
+# stands here too, so that one name gives the whole row.
 PAPER_VARIANTS: dict[str, dict[str, Any]] = {
     "base": {},
     "A-h1": {"num_heads": 1, "d_k": 512, "d_v": 512},
@@ -41,7 +41,7 @@ _POSITIVE = (*_SIZES, "encoder_layers", "decoder_layers", "attention_neighborhoo
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
-# Where a directory or Hub repository has the code that it is saved with.
+# Where a saved directory or Hub repository has its code.
 _AUTO_MAP = {
     "AutoConfig": "configuration_vaswani.VaswaniConfig",
     "AutoModel": "modeling_vaswani.VaswaniModel",
@@ -55,7 +55,7 @@ _CUSTOM_PIPELINES = {
     }
 }
 
-# Whether this file runs as code of a repository. Its user has no package to install the task, and loads this first.
+# Whether this file runs as a repository's code. No package then installs the task, and this file is loaded first.
 _IS_REMOTE_CODE = __name__.startswith("transformers_modules.")
 if _IS_REMOTE_CODE:
     install_translation_task()
@@ -182,14 +182,15 @@ class VaswaniConfig(PreTrainedConfig):
             if getattr(self, field) is None:
                 setattr(self, field, self._width_of_a_head(field))
         self._check_fields()
-        # Saved with every model, but read only by code of a repository: it would demand trust of the package's users.
+        # Saved with every model, but used only by a repository's code: transformers would ask the package's users for
+        # trust in it.
         kwargs.pop("custom_pipelines", None)
         if _IS_REMOTE_CODE:
             self.custom_pipelines = copy.deepcopy(_CUSTOM_PIPELINES)
         super().__post_init__(**kwargs)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, and where the code is that `save_pretrained` puts beside them."""
+        """The fields, and the names of the code files that `save_pretrained` copies."""
         return {**super().to_dict(), "auto_map": dict(_AUTO_MAP), "custom_pipelines": copy.deepcopy(_CUSTOM_PIPELINES)}
 
     def _width_of_a_head(self, field: str) -> int:

@@ -78,10 +78,8 @@ class VaswaniAttention(nn.Module):
         self, config: VaswaniConfig, layer_idx: int | None = None, is_causal: bool = False, is_cross: bool = False
     ) -> None:
         super().__init__()
-        self.config = config
-        self.layer_idx = layer_idx
-        self.is_causal = is_causal
-        self.is_cross = is_cross
+        self.config, self.layer_idx = config, layer_idx
+        self.is_causal, self.is_cross = is_causal, is_cross
         self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
         self.scaling = config.d_k**-0.5
         bias = config.attention_bias
@@ -520,10 +518,9 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
     def has_own_classes(self) -> bool:
         """Whether no `forward` and no module that `IncrementalDecoder` computes was replaced by another class's."""
         decoder = self.model.decoder
-        computed: list[Any] = [self.model, decoder]
-        layer: Any
-        for layer in decoder.layers:
-            computed += [layer, layer.self_attn, layer.encoder_attn, layer.feed_forward]
+        layers: Any = decoder.layers
+        computed = [self.model, decoder, *layers]
+        computed += [part for layer in layers for part in (layer.self_attn, layer.encoder_attn, layer.feed_forward)]
         own = (VaswaniModel, VaswaniDecoder, VaswaniDecoderLayer, VaswaniAttention, VaswaniFeedForward)
         is_own = type(self).forward is VaswaniForConditionalGeneration.forward
         return is_own and all(type(module) in own for module in computed)

@@ -17,8 +17,8 @@ Translation = dict[str, str | torch.Tensor]
 
 _LANGUAGE_PAIR = re.compile(r"translation_(\w+)_to_(\w+)")
 
-# Tokens that the beams of a batch may generate, for each source token of its budget. With the paper's search, sentences
-# of 17 tokens or more stay below; fewer shorter ones fit, since each may generate 50 tokens more than it has.
+# Tokens that the beams of a batch may generate for each source token of its budget. With the paper's search, sentences
+# of 17 tokens or more stay below it; shorter ones fill a batch sooner, since each may generate 50 tokens more.
 _GENERATED_PER_SOURCE_TOKEN = 16
 
 
@@ -89,14 +89,14 @@ def _generate_in_batches(
 
 
 def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
-    """Share of a sentence of `length` tokens in `tokens_per_batch`: its own tokens, or those that it may generate."""
+    """Tokens of `tokens_per_batch` that a source of `length` tokens uses: its own, or those that it may generate."""
     beams = max(_setting(model, generate_kwargs, name, 1) for name in ("num_beams", "num_return_sequences"))
     generated = beams * _max_generated(model, length, generate_kwargs)
     return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
 
 
 def _max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
-    """Tokens that `generate` may add at most for a source of `length` tokens; the first place with a limit counts."""
+    """Largest number of tokens that `generate` may add for a source of `length` tokens."""
     for place in (generate_kwargs, *map(vars, _generation_configs(model, generate_kwargs))):
         limits = [place.get("max_new_tokens"), place.get("max_length")]
         if place.get("max_new_tokens_over_source") is not None:
@@ -141,19 +141,19 @@ def _encode(
 
 
 def _generation_configs(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[GenerationConfig]:
-    """Where `generate` looks for what the keywords do not say, in its order."""
+    """The configurations that `generate` reads after its keywords, in its order."""
     given = generate_kwargs.get("generation_config")
     return [model.generation_config] if given is None else [given, model.generation_config]
 
 
 def _setting(model: PreTrainedModel, generate_kwargs: dict[str, Any], name: str, default: int) -> int:
-    """A keyword of `generate`, else what the configurations say."""
+    """A keyword of `generate`, else the first configuration's value."""
     places = (generate_kwargs, *map(vars, _generation_configs(model, generate_kwargs)))
     return next((place[name] for place in places if place.get(name) is not None), default)
 
 
 def _num_return_sequences(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> int:
-    """How many translations of a sentence `generate` would return."""
+    """Number of translations of a sentence that `generate` would return."""
     return _setting(model, generate_kwargs, "num_return_sequences", 1)
 
 
@@ -193,7 +193,7 @@ class VaswaniTranslationPipeline(Pipeline):
             return_text: Give "translation_text", too.
 
         Raises:
-            TypeError: Something else than text is to be translated.
+            TypeError: An input is not text.
             ValueError: The model translates another pair of languages; a text has a lone surrogate; or neither text
                 nor tensors are to be returned.
         """
@@ -252,7 +252,7 @@ class VaswaniTranslationPipeline(Pipeline):
         return {} if truncation is None else {"truncation": truncation}, generate, decode
 
     def _require_languages(self, source: str | None, target: str | None) -> None:
-        """Refuse languages, given or named by the task, that are not those of the model, if it knows its own."""
+        """Refuse languages, given or named by the task, that differ from the model's, if those are known."""
         match = _LANGUAGE_PAIR.fullmatch(self.task or "")
         named_source, named_target = match.groups() if match else (None, None)
         config = self.model.config
@@ -312,7 +312,7 @@ class VaswaniTranslationPipeline(Pipeline):
         return_tensors: bool = False,
         return_text: bool | None = None,
     ) -> list[Translation]:
-        """What is returned of a sentence's `hypotheses` `[returned, target]`."""
+        """Records of a sentence's `hypotheses` `[returned, target]`."""
         translations: list[Translation] = [{} for _ in hypotheses]
         if return_tensors:
             for translation, ids in zip(translations, hypotheses, strict=True):

@@ -24,7 +24,7 @@ _LONGEST_RUN = 101  # with its space
 # No run has a space behind its first character, so that no text can be mistaken for a marked continuation.
 _CONTINUATION = "# "
 
-# Word-pieces know so many characters. Of the rest, rare in any one pair of languages, each would cost two entries.
+# Characters that a word-piece vocabulary knows. Each other one, rare in any pair of languages, would cost two entries.
 _MAX_CHARACTERS = 1000
 
 
@@ -92,12 +92,12 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
                 single_word; or ordinary tokens were added before it.
         """
         tokens = [new_tokens] if isinstance(new_tokens, (str, AddedToken)) else list(new_tokens)
-        # The backend either finds all special tokens in text, or none. So the model itself has to know these.
+        # The backend finds either all special tokens in text or none, so these become entries of the model itself.
         if self.split_special_tokens and _is_own(self.backend_tokenizer):
             known = self.get_vocab()
             special = [token for token in tokens if special_tokens or getattr(token, "special", False)]
             names = dict.fromkeys(str(token) for token in special if str(token) not in known)
-            # Another entry of the model would change their ids when they are loaded: those follow its entries.
+            # When loaded, ordinary tokens get ids behind the model's entries, which a further entry would change.
             ordinary = set(known) - set(self.backend_tokenizer.get_vocab(with_added_tokens=False))
             late = [str(token) for token in special if ordinary and str(token) in {*names, *ordinary}]
             if late:
@@ -131,14 +131,14 @@ def _any_of(special: Sequence[str]) -> str:
 
 
 def _special_tokens(backend: Tokenizer) -> list[str]:
-    """Special tokens that were added to the vocabulary that `train` has learned."""
+    """Special tokens that were added to the vocabulary after `train`."""
     vocabulary = backend.get_vocab(with_added_tokens=False)
     added = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
     return [name for name in added if name in vocabulary and name not in (PAD, EOS, UNK)]
 
 
 def _is_own(backend: Tokenizer) -> bool:
-    """Whether `train` has made it, rather than another library whose tokenizer is loaded as this class."""
+    """Whether `train` made this tokenizer, rather than another library."""
     expected = _pre_tokenizer(backend.model, _special_tokens(backend))
     return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) == repr(expected)
 
@@ -192,8 +192,8 @@ def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bo
     learner.pre_tokenizer = _pre_tokenizer(learner.model)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
         characters = _characters_of(corpus, copy)
-        # A character needs an entry for the start of a run and another for inside it, wherever the corpus has it. The
-        # trainer would number the latter in the order of a hash table, which is another in every run.
+        # A character needs an entry for the start of a run and one for inside it. The trainer would number the latter
+        # in the order of a hash table, which differs from run to run.
         inside = [_CONTINUATION + character for character in characters if character != " "]
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size,
@@ -222,7 +222,7 @@ def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bo
 
 
 def _characters_of(corpus: Iterable[str], copy: TextIO) -> list[str]:
-    """The characters that word-pieces are to know, the most frequent first; the corpus is copied, to be read again."""
+    """Characters for a word-piece vocabulary, most frequent first; copies the corpus, to be read again."""
     counts: Counter[str] = Counter()
     for sentence in corpus:
         counts.update(_NORMALIZER.normalize_str(sentence))
@@ -232,7 +232,7 @@ def _characters_of(corpus: Iterable[str], copy: TextIO) -> list[str]:
 
 
 def _not_empty(corpus_iterator: Iterable[str]) -> Iterator[str]:
-    """The corpus; at its end a ValueError if there was no text in it."""
+    """Yield the corpus; raise a ValueError at its end if it had no text."""
     empty = True
     for sentence in corpus_iterator:
         empty = empty and not sentence.strip()
