@@ -74,7 +74,6 @@ def parser_of(name: str, patch: pytest.MonkeyPatch) -> RecipeParser:
 @pytest.fixture(scope="module")
 def parsers():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(REPOSITORY / "recipes")
         return {name: parser_of(name, patch) for name in RECIPES}
 
 

@@ -66,7 +66,6 @@ def test_progress_shows_names_of_jobs_as_they_are():
 
 @pytest.fixture
 def recipe(monkeypatch):
-    monkeypatch.syspath_prepend(REPOSITORY / "recipes")
     monkeypatch.setenv("COLUMNS", "400")
     # `datasets.map` with several processes replaces os.environ by a copy, which rich does not see.
     monkeypatch.setattr(Console, "_environ", os.environ)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, run_python, run_ranks, start_python
+from helpers import REPOSITORY, TINY, recipe_module, run_python, run_ranks, start_python
 
 from vaswani_transformer.data.phrasebook import phrasebook
 
@@ -44,15 +44,18 @@ def settings(tmp_path) -> dict:
 
 
 @pytest.fixture
-def main(monkeypatch, tmp_path):
+def recipe():
+    return recipe_module("prepare_data.py")
+
+
+@pytest.fixture
+def main(recipe, monkeypatch, tmp_path):
     """Runs the recipe's `main` in this process."""
-    monkeypatch.syspath_prepend(RECIPES)
-    import prepare_data
 
     def run(settings: dict, *overrides: str) -> None:
         (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         monkeypatch.setattr(sys, "argv", ["prepare_data.py", "--config", str(tmp_path / "config.yaml"), *overrides])
-        prepare_data.main()
+        recipe.main()
 
     return run
 
@@ -157,20 +160,17 @@ def test_mistakes_in_the_data_are_told_before_anything_is_made(error, settings, 
     assert not list(tmp_path.glob("prepared/*/shard-*"))
 
 
-def test_an_interruption_is_answered_with_what_to_do(error, settings, monkeypatch):
-    import prepare_data
-
+def test_an_interruption_is_answered_with_what_to_do(recipe, error, settings, monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare_data, "prepare_corpus", interrupted)
+    monkeypatch.setattr(recipe, "prepare_corpus", interrupted)
     assert "interrupted; the same command goes on" in error(settings)
 
 
 def test_training_refuses_what_was_prepared_otherwise(main, settings, monkeypatch, tmp_path):
     main(settings)
-    import train_wmt
-
+    train_wmt = recipe_module("train_wmt.py")
     monkeypatch.setattr(train_wmt.VaswaniTrainer, "train", lambda *a, **k: pytest.fail("training began"))
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({**settings, "max_length": 9}), encoding="utf-8")
@@ -181,9 +181,7 @@ def test_training_refuses_what_was_prepared_otherwise(main, settings, monkeypatc
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "configs").glob("wmt14*.yaml")), ids=lambda path: path.stem)
 def test_the_configurations_of_wmt14_prepare_base_and_big_in_one_place(path, monkeypatch):
-    monkeypatch.syspath_prepend(RECIPES)
-    import train_wmt
-
+    train_wmt = recipe_module("train_wmt.py")
     classes = (train_wmt.DataArguments, train_wmt.ModelArguments, train_wmt.RecipeTrainingArguments)
     data, _, _ = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--bf16", "false"])
     other = Path(str(path).replace("base", "BIG").replace("big", "base").replace("BIG", "big"))

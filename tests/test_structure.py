@@ -85,10 +85,9 @@ TESTED_IN = {
 LONGEST = {"vaswani_transformer": 400, "recipes": 400, "tests": 800}
 LONGER = {
     "decode.py": 420,  # one benchmark: the peers, their timing, and the types of its results
-    "modeling_vaswani.py": 580,  # section 3 of the paper, top to bottom
+    "modeling_vaswani.py": 590,  # section 3 of the paper, top to bottom
     "saved_model.py": 410,  # one check after another of what a directory may hold
     "score.py": 410,  # what it compares and sweeps shares its arguments
-    "train_wmt.py": 500,  # the arguments of every recipe that trains stand before the one that trains
 }
 
 
@@ -190,7 +189,7 @@ def test_no_file_is_too_long(folder):
 def test_every_module_has_its_tests():
     tests = {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")}
     without = {path.stem for path in MODULES if path.stem != "__init__"} - tests
-    assert without == TESTED_IN.keys()
+    assert without == TESTED_IN.keys(), without ^ TESTED_IN.keys()
     assert set(TESTED_IN.values()) <= tests
 
 
