@@ -65,7 +65,7 @@ def test_a_sharded_model_is_loaded(saved_model, model):
     assert all(torch.equal(loaded[name], weight) for name, weight in source.state_dict().items())
     missing = sorted(model.glob("model-*.safetensors"))[1]
     missing.unlink()
-    assert f"names {missing.name}, which is not there" in refusal(model)
+    assert f"names {missing.name}, which is missing" in refusal(model)
 
 
 def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
@@ -90,7 +90,7 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
     [
         ({"d_model": 10**6}, "d_model is 1000000, but no dimension of the weights exceeds 400"),
         ({"d_model": 32}, r"model.decoder.* is \[16, 16\] in the file, .* by config.json"),
-        ({"encoder_layers": 10**6}, "encoder_layers is 1000000, but the weights have no more than 43 tensors"),
+        ({"encoder_layers": 10**6}, "encoder_layers is 1000000, but the weights have only 43 tensors"),
         ({"decoder_layers": 2}, "the file lacks model.decoder.layers.1"),
         ({"vocab_size": 401}, r"model.shared.weight is \[400, 16\]"),
         ({"position_encoding": "learned"}, "the file lacks model.decoder.embed_positions"),
@@ -101,10 +101,10 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
         ({"dropout": -1}, "dropout: must be"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps: must be positive and finite"),
         ({"dtype": "float17"}, "float17"),
-        ({"model_type": "bert"}, "'bert' is no encoder-decoder"),
+        ({"model_type": "bert"}, "'bert' is not an encoder-decoder"),
         ({"model_type": ["vaswani"]}, r"model_type \['vaswani'\]"),
-        ({"is_encoder_decoder": False}, "is no encoder-decoder"),
-        ({"attn_implementation": "user/kernel"}, "'user/kernel' is code of the Hub"),
+        ({"is_encoder_decoder": False}, "is not an encoder-decoder"),
+        ({"attn_implementation": "user/kernel"}, "'user/kernel' is code on the Hub"),
         ({"transformers_weights": "other.safetensors"}, "names other weights"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -219,7 +219,7 @@ def test_a_tokenizer_with_other_special_ids(model):
 
 @pytest.mark.parametrize("name", ["/nowhere", "nobody/nothing", ""])
 def test_no_model(name):
-    with pytest.raises(ValueError, match=f"^compare: {name} is no saved model, nor one of the Hub within reach"):
+    with pytest.raises(ValueError, match=f"^compare: {name} is no saved model, and the Hub does not provide it"):
         open_model(name, option="compare")
 
 
@@ -249,7 +249,7 @@ def trap(model, tmp_path) -> Path:
 
 
 def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
-    assert "needs code of its own, which is not run" in refusal(trap)
+    assert "needs remote code, which is not run" in refusal(trap)
     with pytest.raises(ValueError, match=r"^tokenizer: "):
         load_tokenizer(trap)
     assert not (tmp_path / "trace").exists()

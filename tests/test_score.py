@@ -247,14 +247,14 @@ BAD = [
     (("--model", "m", "--source", "src.en", "--reference", "ref.de", "--num_beams", "4", "0"), "num_beams: .* is 0"),
     (("--model", "m", "--source", "src.en", "--reference", "ref.de", "--length_penalty", "nan"), "length_pen.* is nan"),
     (("--model", "m", "--source", "src.en", "--reference", "ref.de", "--tokens_per_batch", "0"), "tokens_per_batch"),
-    (("--model", "m", "--source", "src.en", "--reference", "ref.de"), "model: m is no saved model, nor"),
+    (("--model", "m", "--source", "src.en", "--reference", "ref.de"), "model: m is no saved model, and"),
     (
         ("--model", "m", "--compare", "n", "--source", "src.en", "--reference", "ref.de", "--num_beams", "1", "2"),
         "compare: both systems search with the same settings",
     ),
     (
         ("--hypotheses", "better.de", "--compare", "n", "--source", "src.en", "--reference", "ref.de"),
-        "compare: n is no saved model, nor",
+        "compare: n is no saved model, and",
     ),
 ]
 

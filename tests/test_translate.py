@@ -365,7 +365,7 @@ def error(run, recipe, monkeypatch):
 
 def test_model_that_is_not_there(error, source, output, tmp_path, monkeypatch):
     message = error("--model", tmp_path / "none", "--input", source, "--output", output)
-    assert f"model: {tmp_path / 'none'} is no saved model, nor one of the Hub within reach" in message
+    assert f"model: {tmp_path / 'none'} is no saved model, and the Hub does not provide it" in message
     assert "model: " in error("--model", tmp_path, "--input", source)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
 

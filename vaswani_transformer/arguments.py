@@ -1,4 +1,4 @@
-"""Options of a recipe: a YAML file, and the command line on top of it, checked before any work."""
+"""Options of the recipes, from a YAML file and the command line, checked before any work."""
 
 import argparse
 import dataclasses
@@ -20,7 +20,7 @@ from .settings_file import Setting, read_settings
 
 
 _LARGEST = 1e12
-_LONGEST_TEXT, _LONGEST_NAME = 4000, 255  # what file systems take
+_LONGEST_TEXT, _LONGEST_NAME = 4000, 255  # limits of file systems for a path and a name
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Interval:
     Attributes:
         minimum: Smallest number accepted.
         maximum: Largest number accepted; no sensible option needs more than the default.
-        above: All numbers must be greater.
-        below: All numbers must be less.
+        above: Exclusive lower bound.
+        below: Exclusive upper bound.
         whole: Whether a float must be a whole number.
-        also: A number outside that has a meaning of its own, such as -1 for no limit.
+        also: One more number accepted, outside the bounds, such as -1 for no limit.
     """
 
     minimum: float = -_LARGEST
@@ -67,7 +67,7 @@ COUNT = Interval(minimum=1, maximum=2**31 - 1)
 POSITIVE = Interval(above=0)
 NOT_NEGATIVE = Interval(minimum=0)
 SHARE = Interval(minimum=0, below=1)
-SEED = Interval(minimum=0, maximum=2**32 - 1)  # NumPy takes no other
+SEED = Interval(minimum=0, maximum=2**32 - 1)  # seeds that NumPy accepts
 
 _NOT_NEGATIVE_COUNT = Interval(minimum=0, maximum=2**31 - 1)
 _ANY = Interval()
@@ -102,7 +102,7 @@ _OF_TRANSFORMERS = {
     "data_seed": SEED,
     "ddp_timeout": COUNT,
     "local_rank": Interval(minimum=-1, maximum=2**31 - 1),
-    "length_penalty": Interval(minimum=-100, maximum=100),  # beyond, powers of lengths overflow
+    "length_penalty": Interval(minimum=-100, maximum=100),  # larger powers of lengths overflow
 }
 
 
@@ -110,7 +110,7 @@ def check_values(instance: Any) -> None:
     """Check the numbers of a dataclass against the intervals of its fields; None always passes.
 
     Raises:
-        ValueError: One does not lie in its interval. The message starts with the field's name.
+        ValueError: A number lies outside its interval. The message starts with the field's name.
     """
     for field in dataclasses.fields(instance):
         value, interval = getattr(instance, field.name), field.metadata.get("interval")
@@ -128,7 +128,7 @@ def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
 
     Args:
         instance: A dataclass.
-        unused: By name of a field, what to do instead of setting it.
+        unused: For the name of a field, what to do instead of setting it.
 
     Raises:
         ValueError: A field differs from its default. The message starts with the field's name.
@@ -139,10 +139,10 @@ def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
 
 
 class RecipeParser(HfArgumentParser):
-    """`HfArgumentParser` that also reads `--config file.yaml`, and ends with one line when something is wrong.
+    """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
-    The metadata of a dataclass field may hold an `Interval` as "interval". Whatever it holds, numbers must be finite,
-    and texts neither empty nor with control characters.
+    The metadata of a dataclass field may hold an `Interval` as "interval". Numbers must be finite in any case, and
+    strings must not be empty or hold control characters.
     """
 
     def __init__(self, dataclass_types: Sequence[type], **kwargs: Any) -> None:
@@ -157,7 +157,7 @@ class RecipeParser(HfArgumentParser):
         self._own_defaults = {name: action.default for name, action in self._named.items()}
 
     def add_argument(self, *names: Any, interval: Interval | None = None, **kwargs: Any) -> argparse.Action:
-        """`ArgumentParser.add_argument`, and the numbers that the option accepts."""
+        """As `ArgumentParser.add_argument`; `interval` holds the numbers that the option accepts."""
         action = super().add_argument(*names, **kwargs)
         if interval is not None:
             self._intervals[action.dest] = interval
@@ -167,17 +167,18 @@ class RecipeParser(HfArgumentParser):
         line = one_line(message)
         if len(line) > _LONGEST_TEXT:  # argparse repeats a value of any length
             line = f"{line[:_LONGEST_TEXT]} ..."
-        sys.exit(f"{self.prog}: {line}")  # the usage of some two hundred options would bury it
+        sys.exit(f"{self.prog}: {line}")  # without argparse's usage: that of two hundred options would hide the line
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
         """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.
 
-        Exits with status 1 and one line that names the file or option if the file is missing or no mapping, a name is
-        unknown (the nearest one is suggested) or given twice, or a value has the wrong type or cannot work.
+        An error ends the program with status 1 and one line that names the file or option. Errors are a file that is
+        missing or not a mapping, a name that is unknown (the nearest one is suggested) or given twice, and a value of
+        the wrong type or outside its interval.
         """
         argv = list(sys.argv[1:] if argv is None else argv)
         ahead = argparse.ArgumentParser(prog=self.prog, add_help=False, allow_abbrev=False)
-        ahead.error = self.error  # type: ignore[method-assign]  # its own prints the usage
+        ahead.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
         ahead.add_argument("--config", type=Path)
         if (path := ahead.parse_known_args(argv)[0].config) is not None:
             self.set_defaults(**self._read(path))
@@ -213,7 +214,7 @@ class RecipeParser(HfArgumentParser):
             self.error(f"{name}: {reprlib.repr(text)} is too long")
 
     def _check_mapping(self, name: str, text: str) -> None:
-        """Take a JSON object, or the name of a file with one, which the dataclass reads."""
+        """Require a JSON object, or the name of a file with one; the dataclass reads it later."""
         try:
             given = json.loads(text if text.startswith("{") else Path(text).read_text(encoding="utf-8"))
         except (ValueError, OSError, RecursionError):
@@ -222,7 +223,7 @@ class RecipeParser(HfArgumentParser):
             self.error(f"{name}: {reprlib.repr(text)} is neither a JSON object nor a file with one")
 
     def _read(self, path: Path) -> dict[str, object]:
-        """The values of a YAML file, converted and checked as if from the command line."""
+        """The values of a YAML file, converted and checked like those of the command line."""
         try:
             settings = read_settings(path)
         except (ValueError, OSError) as error:

@@ -1,7 +1,7 @@
-"""Text from data, such as sentences and file names, made fit for a terminal.
+"""Text from data, such as sentences and file names, escaped for a terminal.
 
-Data may hold what rich takes for markup (`[/INST]`, `[link=...]`, `:smile:`) and what a terminal obeys (escape
-sequences). Recipes show it through `PlainConsole`, and end with `one_line`.
+Data may contain markup of rich (`[/INST]`, `[link=...]`, `:smile:`) and escape sequences, which a terminal executes.
+Recipes print it through `PlainConsole`, and their errors through `one_line`.
 """
 
 import unicodedata
@@ -12,7 +12,7 @@ from rich.text import Text
 
 
 def printable(text: str) -> str:
-    """The text with control characters and lone surrogates as escapes; line feeds and tabs stay."""
+    """Escape control characters, except line feeds and tabs, and lone surrogates."""
     return "".join(_escaped(character) for character in text) if _needs_escapes(text) else text
 
 
@@ -36,7 +36,7 @@ def _escaped(character: str) -> str:
 class PlainConsole(Console):
     """A console that shows strings as they are: no markup, no emoji codes, no control characters.
 
-    It holds for what is printed, and for the cells, headings and titles of tables that are given as strings.
+    This applies to printed strings, and to strings as cells, headings and titles of tables.
     """
 
     def __init__(self, **kwargs: Any) -> None:

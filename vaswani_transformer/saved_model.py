@@ -1,8 +1,8 @@
-"""Opens a saved model and its tokenizer for the recipes; a broken or unsafe one is refused before any work.
+"""Opens a saved model and its tokenizer for the recipes, checked before any work.
 
 transformers asks on standard input whether it may run a model's code, initialises missing weights at random, and builds
-whatever sizes a configuration names. Here no code of the model's own runs unless the caller trusts it, and every file
-is compared with the others first: sizes with the header of the weights, the tokenizer with the sizes.
+a model of any size that a configuration names. Here remote code runs only if the caller trusts it. The files are
+compared first: the sizes in the configuration with the header of the weights, the tokenizer with both.
 """
 
 import json
@@ -34,22 +34,22 @@ _PICKLED = "pytorch_model.bin"
 _INDEX = "model.safetensors.index.json"
 _GENERATION = "generation_config.json"
 
-# What is downloaded of a repository of the Hub.
+# Files to download from a repository on the Hub.
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm")
 
-# `generate` without any of them ends every translation at 20 tokens.
+# Without any of these, `generate` ends every translation at 20 tokens.
 _LENGTH_LIMITS = ("max_new_tokens_over_source", "max_new_tokens", "max_length")
 
 _REMEDY = "copy it from the model's original, or save the model again"
 
-# A number in a configuration may exceed every dimension of the weights up to here, as the length of a text does.
+# Numbers in a configuration, such as a maximum length, may exceed all dimensions of the weights, but not this.
 _LARGEST_NUMBER = 2**14
 
-# No search that is meant has more beams or longer translations.
+# Larger settings of the search are mistakes, and would exhaust memory.
 _MOST_BEAMS = 2**10
 _LONGEST = 2**20
 
-# Vocabularies are padded to multiples of these, for the speed of products.
+# Multiples to which vocabularies are padded, for faster matrix products.
 _PADDED_TO = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -58,10 +58,10 @@ class SavedModel:
     """A saved model that has passed the checks of `open_model`.
 
     Attributes:
-        directory: Where its files are, also if it was named by its name on the Hub.
+        directory: Directory of its files; for a name on the Hub, of the downloaded ones.
         config: Its configuration.
         tokenizer: Its tokenizer.
-        is_pickled: Whether its weights are no safetensors.
+        is_pickled: Whether its weights are pickled, instead of safetensors.
         trust_remote_code: Whether code among its files may run.
     """
 
@@ -72,7 +72,7 @@ class SavedModel:
     trust_remote_code: bool = False
 
     def load(self, dtype: str | torch.dtype = "auto") -> PreTrainedModel:
-        """Load the weights, on the CPU, for inference; "auto" is the precision that they were saved in."""
+        """Load the model on the CPU, for inference; "auto" is the precision that its weights were saved in."""
         return AutoModelForSeq2SeqLM.from_pretrained(
             self.directory,
             dtype=dtype,
@@ -94,15 +94,15 @@ def open_model(
 
     Args:
         name: Directory of the model, or its name on the Hub.
-        option: What the caller's user gave the name as; messages start with it.
-        model_type: The type that is wanted, as in config.json; by default any of an encoder-decoder.
-        tokenizer_class: What loads the tokenizer.
-        to_convert: Read pickled weights, too, without running what is in them, and leave the search unchecked.
+        option: Option of the recipe that named the model; messages start with it.
+        model_type: Required `model_type` in config.json; by default that of any encoder-decoder.
+        tokenizer_class: Class that loads the tokenizer.
+        to_convert: Accept pickled weights, without running code in them, and do not check the generation_config.
         trust_remote_code: Whether code among the model's files may run.
 
     Raises:
-        ValueError: One line: there is no such model, it needs code that is not trusted, or its files are damaged,
-            incomplete, do not fit together, or hold weights that are not finite.
+        ValueError: There is no such model, it needs code that is not trusted, or its files are damaged, incomplete, do
+            not fit together, or hold weights that are not finite. The message is one line.
     """
     directory = _directory(name, option, trust_remote_code, to_convert)
     with _refusing(option, name):
@@ -130,12 +130,12 @@ def open_model(
 
 
 def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str, *, is_floating_point: bool = False) -> None:
-    """Raise a ValueError, one line, if a weight is infinite or not a number.
+    """Raise a ValueError of one line if a weight is infinite or NaN.
 
     Args:
         weights: Names and tensors.
-        place: Where they are from, for the message.
-        is_floating_point: Refuse other types, too; loading would convert them.
+        place: Where the weights are from, such as a file name; the message starts with it.
+        is_floating_point: Also refuse weights of other types, which loading would convert.
     """
     for name, weight in weights:
         if is_floating_point and not weight.is_floating_point():
@@ -148,10 +148,10 @@ def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str, *, i
 
 
 def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrainedTokenizerBase:
-    """Load a tokenizer alone, without running code of its own.
+    """Load a tokenizer alone, without running remote code.
 
     Raises:
-        ValueError: One line: there is none, it is damaged, or it needs code of its own.
+        ValueError: There is none, it is damaged, or it needs remote code. The message is one line.
     """
     with _refusing(option, name):
         return _tokenizer(name, trust_remote_code=False, tokenizer_class=AutoTokenizer)
@@ -159,10 +159,10 @@ def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrained
 
 @contextmanager
 def _refusing(option: str, name: str | Path) -> Iterator[None]:
-    """Raise whatever goes wrong as one line that names the option and the model."""
+    """Turn any exception into a ValueError of one line that names the option and the model."""
     try:
         yield
-    except Exception as error:  # libraries raise nearly everything on a file that they cannot use
+    except Exception as error:  # libraries raise almost any type for a file that they cannot use
         text = " ".join(str(error).split())
         kind = "" if type(error) is ValueError and text else f"{type(error).__name__}: "
         raise ValueError(f"{option}: {name}: {kind}{text[:400]}") from error
@@ -177,7 +177,7 @@ def _directory(name: str | Path, option: str, trust_remote_code: bool, to_conver
     except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{option}: {name} is no saved model, nor one of the Hub within reach ({reason[:300]})"
+            f"{option}: {name} is no saved model, and the Hub does not provide it ({reason[:300]})"
         ) from error
 
 
@@ -189,7 +189,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ValueError(f"{path.name} is damaged: it is not JSON; copy it from the model's original") from None
     if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is damaged: it is no JSON object; copy it from the model's original")
+        raise ValueError(f"{path.name} is damaged: it is not a JSON object; copy it from the model's original")
     return found
 
 
@@ -200,31 +200,31 @@ def _configuration(directory: Path, shapes: list[list[int]], trust_remote_code: 
     if not is_known and not (trust_remote_code and "auto_map" in settings):
         if "auto_map" in settings:
             raise ValueError(
-                f"its model_type {model_type!r} needs code of its own, which is not run; if you trust that code, and "
-                f"this program has the option, give --trust_remote_code"
+                f"its model_type {model_type!r} needs remote code, which is not run; if you trust that code, and this "
+                f"program has the option, give --trust_remote_code"
             )
         raise ValueError(f"config.json: transformers knows no model_type {model_type!r}")
     _check_sizes(settings, shapes)
     for key, value in settings.items():
         if key.endswith("attn_implementation") and "/" in str(value):
-            raise ValueError(f"config.json: {key} {value!r} is code of the Hub, which is not run; remove the key")
+            raise ValueError(f"config.json: {key} {value!r} is code on the Hub, which is not run; remove the key")
         if key == "transformers_weights":
             raise ValueError(f"config.json: {key} names other weights than {_WEIGHTS}; remove the key")
     try:
         config = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
-    except Exception as error:  # whatever the class of the configuration raises on values of a wrong type
+    except Exception as error:  # a configuration class may raise any type for a value of a wrong type
         raise ValueError(f"config.json cannot be used ({type(error).__name__}: {error})") from error
     if is_known and not (config.is_encoder_decoder and type(config) in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
-        raise ValueError(f"config.json: model_type {model_type!r} is no encoder-decoder, which translation needs")
+        raise ValueError(f"config.json: model_type {model_type!r} is not an encoder-decoder, which translation needs")
     return config
 
 
 def _check_sizes(settings: dict[str, Any], shapes: list[list[int]]) -> None:
-    """Refuse sizes far from the weights' before anything is built: some classes compute tables while they are built.
+    """Refuse sizes that the weights cannot have, before a model is built: some constructors compute large tables.
 
     Args:
         settings: A configuration, or a part of one.
-        shapes: Of all tensors of the weights.
+        shapes: Shapes of all tensors of the weights.
     """
     largest = max((dimension for shape in shapes for dimension in shape), default=0)
     for name, value in settings.items():
@@ -232,8 +232,8 @@ def _check_sizes(settings: dict[str, Any], shapes: list[list[int]]) -> None:
             _check_sizes(value, shapes)
         if type(value) is not int:
             continue
-        if name.endswith("layers") and value > len(shapes):  # a layer has a tensor at least
-            raise ValueError(f"config.json: {name} is {value}, but the weights have no more than {len(shapes)} tensors")
+        if name.endswith("layers") and value > len(shapes):  # a layer has at least one tensor
+            raise ValueError(f"config.json: {name} is {value}, but the weights have only {len(shapes)} tensors")
         if value > max(_LARGEST_NUMBER, largest):
             raise ValueError(f"config.json: {name} is {value}, but no dimension of the weights exceeds {largest}")
 
@@ -254,18 +254,18 @@ def _weight_files(directory: Path, to_convert: bool) -> list[Path]:
     names = sorted(set(shards.values()))
     for name in names:
         if Path(name).name != name or not (directory / name).is_file():
-            raise ValueError(f"{_INDEX} names {name}, which is not there; copy it from the model's original")
+            raise ValueError(f"{_INDEX} names {name}, which is missing; copy it from the model's original")
     return [directory / name for name in names]
 
 
 def _shapes(file: Path) -> list[list[int]]:
-    """Shapes of the tensors, of safetensors by the header, whose offsets are compared with the file's length."""
+    """Shapes of the tensors in a file. For safetensors they are in the header, which opening checks for truncation."""
     try:
         if file.name == _PICKLED:
             return [list(tensor.shape) for _, tensor in _read_tensors(file)]
         with safe_open(file, "pt") as weights:
             return [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118 - no mapping
-    except Exception as error:  # neither library has one public exception for a damaged file
+    except Exception as error:  # neither library has a public exception for damaged files
         raise ValueError(f"{file.name} is damaged or cut off ({error}); copy it from the model's original") from error
 
 
@@ -279,11 +279,11 @@ def _read_tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _on_meta_device(saved: SavedModel) -> PreTrainedModel:
-    """The model without its weights, if the configuration and the weights have the same tensors of the same shapes."""
+    """Build the model without its weights; raise ValueError if its tensors differ from the files' in name or shape."""
     with _quiet():
         model, found = AutoModelForSeq2SeqLM.from_pretrained(
             saved.directory,
-            device_map="meta",  # allocates nothing and reads headers alone
+            device_map="meta",  # allocates nothing, and reads only headers
             ignore_mismatched_sizes=True,  # they are reported below
             output_loading_info=True,
             trust_remote_code=saved.trust_remote_code,
@@ -313,7 +313,7 @@ def _check_limits(settings: dict[str, Any]) -> None:
 
 
 def _check_generation(model: PreTrainedModel) -> None:
-    """Refuse settings of the search with which every translation would be cut off or never end."""
+    """Refuse a generation_config with which translations would be cut off or never end."""
     settings = model.generation_config
     limits = {name: getattr(settings, name, None) for name in _LENGTH_LIMITS}
     _check_limits(limits)
@@ -341,7 +341,7 @@ def _check_generation(model: PreTrainedModel) -> None:
 
 
 def _beyond_reason(settings: GenerationConfig, config: PreTrainedConfig) -> str | None:
-    """What would exhaust memory, name tokens that there are not, or cut translations by the clock."""
+    """The first setting that exhausts memory, names a token beyond the vocabulary, or cannot serve whole files."""
     for name in (*_LENGTH_LIMITS, "num_beams"):
         most = _MOST_BEAMS if name == "num_beams" else _LONGEST
         if (getattr(settings, name, None) or 0) > most:
@@ -363,7 +363,7 @@ def _beyond_reason(settings: GenerationConfig, config: PreTrainedConfig) -> str 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' report of what it loaded, which is said in one line instead."""
+    """Silence transformers' report of what it loaded; the caller raises one line instead."""
     verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
@@ -380,15 +380,15 @@ def _tokenizer(
 ) -> PreTrainedTokenizerBase:
     try:
         tokenizer = tokenizer_class.from_pretrained(name, trust_remote_code=trust_remote_code)
-        tokenizer.decode(tokenizer("a").input_ids)  # a setting of a wrong type shows only when it is used
+        tokenizer.decode(tokenizer("a").input_ids)  # a setting of a wrong type fails only in use
         return tokenizer
-    except Exception as error:  # transformers and tokenizers raise nearly everything on a file that they cannot use
+    except Exception as error:  # transformers and tokenizers raise almost any type for a file that they cannot use
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"its tokenizer cannot be loaded ({type(error).__name__}: {reason})") from error
 
 
 def _check_fit(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Refuse a tokenizer whose ids the embeddings do not have; or, for our models, of another size."""
+    """Refuse a tokenizer with ids beyond the embedding, or, for models of this package, another size or special ids."""
     config = model.config
     entries = 1 + max(tokenizer.get_vocab().values(), default=-1)
     rows = model.get_input_embeddings().weight.shape[0]

@@ -1,6 +1,6 @@
-"""A YAML file of settings, read without YAML's own types: a scalar is the text that the file shows.
+"""A YAML file of options, read without YAML's types: every scalar stays text.
 
-YAML 1.1 would turn `no`, a language, into false, and `1:30` into 90.
+YAML 1.1 would turn `no`, the code of Norwegian, into false, and `1:30` into 90.
 """
 
 import json
@@ -22,12 +22,12 @@ def read_settings(path: Path) -> dict[str, Setting]:
     """Read `name: value` lines.
 
     Returns:
-        By name the text of a scalar, a list of texts, or a mapping, whose numbers, booleans and nulls are JSON's; None
-        for a null.
+        For each name the text of a scalar, a list of texts, a mapping, or None for a null. Numbers, booleans and nulls
+        inside a mapping have JSON's types.
 
     Raises:
-        ValueError: The file is no mapping, not YAML, names a setting twice, or has nested aliases, tags or deep
-            nesting. The message names the line.
+        ValueError: The file is not YAML, not a mapping, has a name twice, or has nested aliases, tags or deep nesting.
+            The message names the line.
         OSError: It is missing, or not a file.
     """
     text = _read(path)
@@ -59,7 +59,7 @@ def _read(path: Path) -> str:
 
 
 def _refuse_what_can_grow(text: str, path: Path) -> None:
-    """Refuse nested aliases, which multiply what they repeat, tags of foreign types, and deep nesting."""
+    """Refuse nested aliases, which can grow exponentially, tags, and deep nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.BaseLoader):
         where = f"{path}, line {event.start_mark.line + 1}"
