@@ -165,7 +165,7 @@ def test_what_was_begun_without_a_checkpoint_can_begin_anew_and_be_resumed(tmp_p
 def test_checkpoints_without_a_record_or_undamaged_ones_are_not_resumed(tmp_path: Path, corpus: list[str]) -> None:
     directory = tmp_path / "run"
     (directory / "checkpoint-2").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"has no _run\.json to tell of what training its checkpoints are"):
+    with pytest.raises(ValueError, match=r"has checkpoints, but no _run\.json, which says what training"):
         begin(directory, describe(corpus), resume=True)
     (directory / "checkpoint-2").rmdir()
     begin(directory, describe(corpus))
@@ -180,7 +180,7 @@ def test_checkpoints_without_a_record_or_undamaged_ones_are_not_resumed(tmp_path
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_damaged_record_is_refused(tmp_path: Path, corpus: list[str], content: str, resume: bool) -> None:
     (tmp_path / "_run.json").write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"_run\.json: is damaged, or not of a training; choose another output_dir"):
+    with pytest.raises(ValueError, match=r"_run\.json: is damaged, or not a training's record"):
         begin(tmp_path, describe(corpus), resume)
 
 

@@ -385,7 +385,7 @@ def test_files_of_something_else_are_not_overwritten(error, settings, name):
     directory = Path(settings["output_dir"])
     directory.mkdir()
     (directory / name).write_text("mine", encoding="utf-8")
-    assert f"output_dir: {directory} already holds {name}, which is not of a training" in error()
+    assert f"output_dir: {directory} already holds {name}, which is not from a training" in error()
     assert [(path.name, path.read_text(encoding="utf-8")) for path in directory.iterdir()] == [(name, "mine")]
 
 

@@ -85,13 +85,13 @@ class CheckpointAveraging(TrainerCallback):
     """Leaves the average of the last checkpoints in the trainer's model when training ends.
 
     `trainer.save_model()` then saves the average. The checkpoints themselves stay as they are, and training can be
-    resumed from them. Of those that lie in `output_dir` when training begins, only the ones up to the step at which it
-    resumes count; the others are left from another run.
+    resumed from them. Of the checkpoints in `output_dir` when training begins, only those up to the step that it
+    resumes from are averaged; later ones belong to another run.
 
     Args:
         last: Number of checkpoints averaged (paper: 5 for base, 20 for big); fewer if fewer were written.
-        every_minutes: Also write a checkpoint whenever so many minutes have passed (paper: 10), beside those that
-            `save_strategy` asks for. With it the last step is saved, too.
+        every_minutes: Minutes between checkpoints (paper: 10), which are saved in addition to those of `save_strategy`.
+            The last step is then saved, too.
 
     Attributes:
         averaged: The directories that were averaged, oldest first.
@@ -110,7 +110,7 @@ class CheckpointAveraging(TrainerCallback):
         self.last = last
         self.every_minutes = every_minutes
         self.averaged: list[Path] = []
-        self._steps: set[int] = set()  # of this run's checkpoints
+        self._steps: set[int] = set()  # whose checkpoints belong to this run
         self._saved_at = 0.0
 
     def on_train_begin(
@@ -129,7 +129,7 @@ class CheckpointAveraging(TrainerCallback):
 
     def check(self, args: TrainingArguments) -> None:
         """Raise the ValueError that `train()` would raise, before anything expensive is done."""
-        if 0 < (args.save_total_limit or 0) < self.last:  # the trainer, too, takes 0 for no limit
+        if 0 < (args.save_total_limit or 0) < self.last:  # for the trainer, too, 0 is no limit
             raise ValueError(f"save_total_limit: {args.save_total_limit} is too few to average {self.last}; raise it")
         if args.fsdp or parse_flag_from_env("ACCELERATE_USE_FSDP"):
             raise ValueError("fsdp: each rank holds a part of the weights, which cannot be averaged; train without it")
@@ -172,7 +172,7 @@ class CheckpointAveraging(TrainerCallback):
         directories = [*self._usable(output_dir).values()]
         if not directories:
             return []
-        # What the checkpoints lack is tied to what they have, or constant, and stays as it is.
+        # Tensors that checkpoints lack are tied to others, or constant.
         _, unexpected = model.load_state_dict(average_checkpoints(directories), strict=False)
         if unexpected:
             raise ValueError(f"{directories[-1]}: not a checkpoint of this model, which has no {unexpected[0]}")
@@ -181,7 +181,7 @@ class CheckpointAveraging(TrainerCallback):
     def _usable(self, output_dir: str) -> dict[int, Path]:
         """The newest checkpoints of this run with undamaged weights, oldest first; others are named in a warning."""
         found = list_checkpoints(output_dir)
-        # A trainer other than ours writes no manifests.
+        # The stock trainer writes no manifests.
         sealed = any((directory / MANIFEST_NAME).exists() for directory in found.values())
         usable: dict[int, Path] = {}
         for step in sorted(self._steps, reverse=True):
@@ -197,6 +197,6 @@ class CheckpointAveraging(TrainerCallback):
 
 
 def _broadcast_weights(model: torch.nn.Module) -> None:
-    """Give all ranks the main process's weights: the others may not see its checkpoints."""
+    """Broadcast the main process's weights: other ranks may not see its checkpoints."""
     for tensor in {tensor.data_ptr(): tensor for tensor in model.state_dict().values()}.values():
         broadcast(tensor)

@@ -1,4 +1,4 @@
-"""What a trainer shows while it works, what it has spent, and how long it may."""
+"""Callbacks for the progress bar, the totals of a training, and its time limit."""
 
 import time
 from typing import Any
@@ -9,7 +9,7 @@ from transformers import ProgressCallback, TrainerCallback, TrainerControl, Trai
 from transformers.trainer_callback import ExportableState
 
 
-# What is logged, how the bar calls it, and how it is written.
+# For each logged value, its name in the bar and its format.
 _SHOWN = {
     "loss": ("loss", "{:.3f}"),
     "eval_loss": ("eval_loss", "{:.3f}"),
@@ -20,7 +20,7 @@ _SHOWN = {
 
 
 class TrainingProgress(ProgressCallback):
-    """One progress bar that carries loss, learning rate, target tokens per second and padding share.
+    """A progress bar with loss, learning rate, target tokens per second and padding share.
 
     Replaces the trainer's own: `trainer.remove_callback(ProgressCallback)`, then `trainer.add_callback(...)`.
     """
@@ -39,7 +39,7 @@ class TrainingProgress(ProgressCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if self.training_bar is None:  # evaluating alone, or not the main process
+        if self.training_bar is None:  # evaluation without training, or not the main process
             return
         self._latest.update(logs or {})
         self.training_bar.set_postfix(
@@ -48,14 +48,17 @@ class TrainingProgress(ProgressCallback):
 
 
 class TrainingTotals(TrainerCallback, ExportableState):
-    """What a training has spent. Checkpoints keep it, so that a resumed training counts from where it goes on.
+    """Time, tokens and operations that a training has spent.
+
+    Checkpoints hold them, so that a resumed training continues to count.
 
     Attributes:
         seconds: Duration of the training.
         device_seconds: The same, summed over the processes that took part.
-        target_tokens: Number of target tokens, over all processes; while training a tensor, lest the device be waited
-            for.
-        operations_before: Those of `state.total_flos` for which there are no seconds, as a checkpoint without them has.
+        target_tokens: Number of target tokens, over all processes; a tensor during training, so that counting need not
+            wait for the device.
+        operations_before: The part of `state.total_flos` whose time is unknown: training was resumed from a checkpoint
+            without totals.
     """
 
     def __init__(self) -> None:
@@ -74,7 +77,7 @@ class TrainingTotals(TrainerCallback, ExportableState):
 
     @classmethod
     def of_checkpoint(cls, state: TrainerState) -> dict[str, Any]:
-        """The attributes by name, as the checkpoint has them that training goes on from; none if it begins."""
+        """The attributes in the checkpoint that training resumes from; empty if training begins."""
         if state.global_step == 0:
             return {}
         return state.stateful_callbacks.get(cls.__name__, {}).get("attributes", {})
@@ -86,7 +89,7 @@ class TrainingTotals(TrainerCallback, ExportableState):
         for name, value in {**nothing, **self.of_checkpoint(state)}.items():
             setattr(self, name, value)
         self._processes, self._since = args.world_size, time.monotonic()
-        state.stateful_callbacks[type(self).__name__] = self.state()  # the trainer asks for no state that it has not
+        state.stateful_callbacks[type(self).__name__] = self.state()  # the trainer saves only known states
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -103,8 +106,10 @@ class TrainingTotals(TrainerCallback, ExportableState):
 
 
 def have_passed(minutes: float, since: float, args: TrainingArguments) -> bool:
-    """Whether so many minutes have passed since a time of `time.monotonic`, by the main process's clock: the clocks of
-    processes differ, but all must stop, or save, at the same step."""
+    """Whether `minutes` have passed since `since`, a time of the main process's `time.monotonic`. Collective.
+
+    Clocks of processes differ, but all must stop, or save, at the same step.
+    """
     due = time.monotonic() - since >= 60 * minutes
     if args.world_size > 1:
         due = bool(broadcast(torch.tensor(int(due), device=args.device)).item())
@@ -112,10 +117,10 @@ def have_passed(minutes: float, since: float, args: TrainingArguments) -> bool:
 
 
 class TimeLimit(TrainerCallback):
-    """Ends training, with a checkpoint, once it has taken so many minutes: for runs of equal time on any machine.
+    """Ends training with a checkpoint after some minutes, for runs of equal time on any machine.
 
     Args:
-        minutes: Since training began, not counting those between an interruption and the resumption.
+        minutes: Minutes of training; those between an interruption and the resumption do not count.
 
     Raises:
         ValueError: `minutes` is not positive.
@@ -133,7 +138,7 @@ class TimeLimit(TrainerCallback):
         self._began = time.monotonic() - TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
 
     def is_over(self, state: TrainerState) -> bool:
-        """Whether a checkpoint's training has taken that time."""
+        """Whether the training in a checkpoint has reached the limit."""
         return TrainingTotals.of_checkpoint(state).get("seconds", 0.0) >= 60 * self.minutes
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

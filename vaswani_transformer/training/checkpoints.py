@@ -1,7 +1,11 @@
 """Atomic checkpoints: staged, sealed with a manifest, published by one rename, and verified before they are read.
 
 OUTPUT_DIR/_incomplete/checkpoint-N/    while it is written; the remains of an interrupted save are deleted
-OUTPUT_DIR/checkpoint-N/                complete, with `manifest.json`: size and SHA-256 of every file
+OUTPUT_DIR/checkpoint-N/                complete: what `Seq2SeqTrainer` saves, and `manifest.json`
+
+`Seq2SeqTrainer` saves the model, its tokenizer, the optimizer, the scheduler, the random states of every rank, the
+arguments, and `trainer_state.json` with the step, the log and the states of callbacks. The manifest has the step, and
+the size and SHA-256 of every file.
 """
 
 import platform
@@ -40,7 +44,7 @@ def _step_of(directory: Path) -> int | None:
 
 
 def checkpoint_damage(directory: Path, pattern: str = "*") -> str | None:
-    """What `files.find_damage` finds, or that the manifest belongs to another step; None for an intact checkpoint."""
+    """Compare the files that match `pattern` with the manifest; None for an intact checkpoint, else what is wrong."""
     damage = find_damage(directory, pattern)
     if damage is None and _step_of(directory) not in (None, step := Manifest.load(directory).notes.get("step")):
         return f"{MANIFEST_NAME} is of step {step}"
@@ -48,9 +52,9 @@ def checkpoint_damage(directory: Path, pattern: str = "*") -> str | None:
 
 
 def find_reason_not_to_resume(directory: str | Path) -> str | None:
-    """What keeps training from resuming from a checkpoint; None if nothing does. Collective: same on all ranks.
+    """Why training cannot resume from a checkpoint; None if it can. Collective: the same on all ranks.
 
-    One process of each machine reads the files, so that a checkpoint that another machine lacks is not taken.
+    One process of each machine reads the files, so that a checkpoint must be complete on every machine.
     """
     reason = None
     if PartialState().is_local_main_process:
@@ -65,7 +69,7 @@ def find_reason_not_to_resume(directory: str | Path) -> str | None:
 
 
 def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
-    """The newest checkpoint to resume from, or None. Collective; later ones are named in a warning and skipped."""
+    """The newest checkpoint from which training can resume, or None. Collective; a warning names those skipped."""
     names = on_main_process(lambda: [directory.name for directory in list_checkpoints(output_dir).values()])
     for directory in (Path(output_dir, name) for name in reversed(names)):
         reason = find_reason_not_to_resume(directory)
@@ -77,13 +81,13 @@ def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
 
 
 def remove_checkpoints(directories: Iterable[Path]) -> None:
-    """Delete checkpoints, each of which disappears at once."""
+    """Delete checkpoints, each atomically."""
     for directory in directories:
         atomic_remove(directory, directory.parent / STAGING_NAME)
 
 
 def remove_incomplete(output_dir: str | Path) -> None:
-    """Delete what interrupted saves and deletions left, and name the checkpoints that were being written."""
+    """Delete the remains of interrupted saves and deletions; a warning names each checkpoint that was not finished."""
     remains = Path(output_dir, STAGING_NAME)
     for directory in list_checkpoints(remains).values():
         logger.warning(f"{Path(output_dir, directory.name)}: skipped, the training ended while it was written")
@@ -91,13 +95,13 @@ def remove_incomplete(output_dir: str | Path) -> None:
 
 
 def surplus_checkpoints(output_dir: Path, limit: int | None, step: int, needed: Iterable[int]) -> list[Path]:
-    """The oldest checkpoints beyond `limit` (none if it is None or 0), without those of needed steps.
+    """The oldest checkpoints beyond `limit`, except those of needed steps.
 
     Args:
         output_dir: Directory of the checkpoints.
-        limit: How many to keep.
-        step: The newest checkpoint, which stays. Later ones belong to another training and are not counted.
-        needed: Steps whose checkpoints stay, too.
+        limit: Number of checkpoints to keep; all if it is None or 0.
+        step: Step of the newest checkpoint, which is kept. Later ones belong to another training and are not counted.
+        needed: Steps whose checkpoints are kept, too.
     """
     found = {each: directory for each, directory in list_checkpoints(output_dir).items() if each <= step}
     if not limit or limit < 0:
@@ -107,7 +111,7 @@ def surplus_checkpoints(output_dir: Path, limit: int | None, step: int, needed: 
 
 
 def publish_files(staged: Path, directory: Path) -> None:
-    """Move files into a directory, where each replaces one of its name atomically; weights come last."""
+    """Move files into a directory, each atomically, and the weights last."""
     files = [path for path in staged.rglob("*") if path.is_file()]
     for path in sorted(files, key=lambda path: (path.suffix == ".safetensors", path)):
         destination = directory / path.relative_to(staged)
@@ -120,21 +124,21 @@ class NeedsCheckpoints(Protocol):
     """A callback that reads checkpoints later."""
 
     def needed_steps(self, step: int) -> set[int]:
-        """Steps whose checkpoints must not be deleted once that of `step` is complete."""
+        """Steps whose checkpoints must not be deleted when the checkpoint of `step` is complete."""
 
 
 class CheckpointingTrainer(Seq2SeqTrainer):
     """`Seq2SeqTrainer` whose checkpoints are atomic, and verified before training resumes from one.
 
-    Older checkpoints beyond `save_total_limit` are deleted once the newer one is complete, and none that a callback
+    Older checkpoints beyond `save_total_limit` are deleted when the new one is complete, except those that a callback
     still needs.
     """
 
-    _staging: Path | None = None  # where checkpoints are written at the moment
-    _is_complete = False  # whether the checkpoint to resume from is of the last step
+    _staging: Path | None = None  # the staging directory while a checkpoint is being written
+    _is_complete = False  # whether training has ended with the checkpoint to resume from
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train as `Seq2SeqTrainer.train` does, and no further step if the checkpoint is of the last one.
+        """Train as `Seq2SeqTrainer.train` does; if the checkpoint is of the last step, train no further.
 
         Args:
             resume_from_checkpoint: A checkpoint, or True for the newest complete one in `output_dir`.
@@ -157,7 +161,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         return 0 < self.args.max_steps <= state.global_step or any(limit.is_over(state) for limit in limits)
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple:
-        """As in the base class, but no epochs for a training that has ended: it would check after a step at first."""
+        """As in the base class, but no epochs if training has ended: the loop would check only after a step."""
         epochs, *others = super().set_initial_training_values(*args, **kwargs)
         return (0 if self._is_complete else epochs, *others)
 
@@ -175,7 +179,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         """Save the model as `Seq2SeqTrainer.save_model` does, each file atomically, the weights last.
 
         Raises:
-            OSError: A file could not be written, whatever the library raised that wrote it.
+            OSError: A file could not be written.
         """
         directory = Path(output_dir or self.args.output_dir)
         staged = directory / STAGING_NAME / "model"
@@ -199,10 +203,10 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         self._staging = staged.parent
         try:
             with all_ranks_or_none(f"{directory}: could not be written"):
-                # In a new directory there would be neither the run's lock nor its record.
+                # Saving would create the directory again, without the run's lock and record.
                 if self.args.should_save and not Path(self.args.output_dir).is_dir():
                     raise FileNotFoundError(f"{self.args.output_dir} has been deleted or renamed")
-            # Every rank writes its own random state: a checkpoint is sealed when all of them are done.
+            # Every rank writes its own random state: a checkpoint is complete when all ranks have done so.
             with all_ranks_or_none(f"{directory}: could not be written"):
                 super()._save_checkpoint(model, trial)
             with all_ranks_or_none(f"{directory}: could not be written"):
@@ -221,7 +225,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
             state.best_model_checkpoint = str(directory)
             state.save_to_json(str(staged / TRAINER_STATE_NAME))
         Manifest.of(staged, step=state.global_step).save(staged)
-        publish(staged, directory)  # in place of a damaged checkpoint of that step
+        publish(staged, directory)  # replaces a damaged checkpoint of this step
         needed = [_step_of(Path(state.best_model_checkpoint))] if state.best_model_checkpoint else []
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, NeedsCheckpoints):
@@ -230,5 +234,5 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         remove_checkpoints(surplus_checkpoints(directory.parent, limit, state.global_step, needed))
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self._staging is None:  # pushed in the background, so only from where it stays
+        if self._staging is None:  # the upload runs in the background, and needs files that stay
             super()._push_from_checkpoint(checkpoint_folder)

@@ -1,4 +1,4 @@
-"""Outcomes that all ranks share, so that no rank waits for one that gave up."""
+"""Errors and results shared by all ranks, so that no rank waits for one that has failed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def on_main_process(function: Callable[[], Result]) -> Result:
-    """What a function returns that only the main process calls.
+    """Call a function on the main process, and return its result on every rank. Collective.
 
     Raises:
         ValueError, OSError: As from the function, on every rank.
@@ -31,16 +31,16 @@ def on_main_process(function: Callable[[], Result]) -> Result:
 
 
 def first_of_any_rank(message: str | None) -> str | None:
-    """The message of the lowest rank that has one; None if none has."""
+    """The message of the lowest rank that has one; None if no rank has. Collective."""
     return next((each for each in gather_object([message]) if each is not None), None)
 
 
 @contextmanager
 def all_ranks_or_none(what: str) -> Iterator[None]:
-    """Work on files that every rank does, and that ends for all ranks when it fails on one.
+    """Context for work with files on every rank; a failure on one rank raises on all. Collective.
 
     Raises:
-        OSError: It failed on a rank; the message begins with `what`.
+        OSError: The work failed on a rank; the message begins with `what`.
     """
     failure = None
     try:
@@ -55,11 +55,11 @@ def all_ranks_or_none(what: str) -> Iterator[None]:
 
 @contextmanager
 def file_errors_as_os_error(what: str) -> Iterator[None]:
-    """Raise an OSError for whatever libraries raise when a file cannot be written; its message begins with `what`."""
+    """Turn any error that a library raises for an unwritable file into an OSError that begins with `what`."""
     try:
         yield
     except Exception as error:
-        # torch reports a full disk by a plain RuntimeError, tokenizers by a plain Exception; subclasses mean others.
+        # torch reports a full disk as a plain RuntimeError, tokenizers as a plain Exception; subclasses differ.
         if not isinstance(error, (OSError, SafetensorError)) and type(error) not in (RuntimeError, Exception):
             raise
         hint = " (is the disk full?)" if isinstance(error, RuntimeError) else ""

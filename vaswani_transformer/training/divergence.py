@@ -1,4 +1,4 @@
-"""Divergence: training ends at the first loss, gradient or weight that is not finite, and no such weight is saved."""
+"""Divergence: training ends at the first non-finite loss, gradient or weight, and never saves such a weight."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +15,10 @@ from .checkpoints import checkpoint_damage, list_checkpoints
 
 
 class DivergenceError(RuntimeError):
-    """A number of the training is not finite.
+    """A loss, gradient or weight is not finite.
 
     Attributes:
-        step: The optimizer step whose batch gave the number, counted from 1.
+        step: The optimizer step whose batch led to it, counted from 1.
         quantity: What is not finite: "loss or gradient", or "weights".
         examples: Indices in the training set of the examples in the step's global batch; empty where they are unknown.
         checkpoint: Directory of the newest complete checkpoint before the step; None if there is none.
@@ -38,10 +38,10 @@ class DivergenceError(RuntimeError):
 
 
 def spread_non_finite(loss: torch.Tensor) -> torch.Tensor:
-    """The loss itself; one that is not finite also makes its whole gradient NaN.
+    """The loss itself; if it is not finite, its whole gradient becomes NaN.
 
-    A sum that overflows has finite gradients. Spread this way, it reaches every rank with the gradients, and needs no
-    communication of its own.
+    A sum that overflows would have finite gradients. The NaN reaches every rank with the all-reduce of the gradients,
+    and needs no communication of its own.
     """
     return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)
 
@@ -54,21 +54,22 @@ def all_finite(tensors: Iterable[torch.Tensor], norm_type: float = math.inf) -> 
 
 @dataclass
 class _Verdict:
-    """Whether a step's gradients were finite, as long as the host does not know it yet."""
+    """Whether a step's gradients are finite, on its way from the device to the host."""
 
     step: int
-    finite: torch.Tensor  # a scalar in host memory, filled once `copied` has happened
+    finite: torch.Tensor  # a scalar in host memory, valid once `copied` has happened
     copied: torch.Event | None
 
 
 class DivergenceGuard(TrainerCallback):
     """Ends training when the norm of the gradients, or a weight, is not finite.
 
-    After the all-reduce all ranks have the same gradients, so all of them raise at the same step. On a CPU that is
-    before the optimizer applies them. On a GPU the host would have to wait for the device, so it looks at a step's
-    result one step later, but before anything is evaluated or ended.
+    After the all-reduce all ranks have the same gradients, so all of them raise at the same step. On a CPU this happens
+    before the optimizer applies the gradients. On a GPU the host reads the result one step later, so that it need not
+    wait for the device, but always before an evaluation, a checkpoint or the end of training.
 
-    With fp16 the gradient scaler skips steps whose gradients overflow; those count from a loss scale of 1 downwards.
+    With fp16 the gradient scaler skips steps whose gradients overflow. They count as divergence only once the loss
+    scale is 1 or less.
 
     Args:
         examples: Maps a step, counted from 1, to the indices of its examples in the training set.
@@ -107,7 +108,7 @@ class DivergenceGuard(TrainerCallback):
             self.check_weights(kwargs["model"], args, state)
 
     def check_weights(self, model: torch.nn.Module, args: TrainingArguments, state: TrainerState) -> None:
-        """Raise DivergenceError unless all weights are finite. A weight decay of NaN spoils them with a finite loss."""
+        """Raise DivergenceError unless all weights are finite; a weight decay of NaN spoils them with a finite loss."""
         if not all_finite(model.parameters()):
             raise self._error(state.global_step, "weights", args)
 
@@ -127,9 +128,9 @@ class DivergenceGuard(TrainerCallback):
 
 
 def _newest_complete(output_dir: str, step: int) -> str | None:
-    """The newest checkpoint before a step, as far as its manifest and small files tell."""
+    """The newest checkpoint before a step that is complete, judged by its manifest and JSON files only."""
     found = [directory for each, directory in list_checkpoints(output_dir).items() if each < step]
-    # A trainer other than ours writes no manifests.
+    # The stock trainer writes no manifests.
     sealed = any((directory / MANIFEST_NAME).exists() for directory in found)
     complete = [str(directory) for directory in found if not sealed or checkpoint_damage(directory, "*.json") is None]
     return complete[-1] if complete else None

@@ -1,15 +1,15 @@
 """Elastic training: final weights that do not depend on the number of processes, bit for bit.
 
-Every global batch is cut into the same number of virtual ranks, whatever number of processes computes it. Three things
-make the result of a step independent of the processes:
+Every global batch is divided into the same number of virtual ranks, on any number of processes. Three properties make
+the result of a step independent of the processes:
 
 - a virtual rank's micro-batch and its dropout masks follow from the seed, the step and its number alone;
-- its gradient is computed alone, not added to another virtual rank's while it is computed;
+- its gradient is computed separately, not accumulated onto that of another virtual rank;
 - gradients are added in the order of one fixed binary tree, also where its branches lie on different processes.
 
-Floating-point sums depend on their order, which is why the all-reduce of `DistributedDataParallel` takes no part. The
-promise holds for one version of PyTorch, one type of processor and one number of threads, since each of these may
-choose another kernel; the trainer fixes the number of threads. On GPUs the kernels must also be deterministic
+Floating-point sums depend on their order, which is why the all-reduce of `DistributedDataParallel` is not used. The
+guarantee holds for one version of PyTorch, one type of processor and one number of threads, since other kernels may be
+chosen otherwise; the trainer fixes the number of threads. On GPUs the kernels must also be deterministic
 (`full_determinism`).
 """
 
@@ -84,14 +84,14 @@ class VirtualRanks:
         compute: Callable[[int], list[torch.Tensor]],
         sending: list[tuple[distributed.Work, torch.Tensor]],
     ) -> list[torch.Tensor]:
-        """Sum of the virtual ranks from `first` to `last`, excluded; complete on the owner of `first` alone.
+        """Sum of the virtual ranks from `first` to `last`, excluded; complete only on the owner of `first`.
 
-        Post-order, so that at most log2(count) + 1 partial sums are alive. Elsewhere than on the owner it returns
-        whatever this process has of the shapes. A process waits for another only when its own block is computed.
+        On other processes the result is a partial sum, for its shapes, or empty. The order is post-order, so that at
+        most log2(count) + 1 partial sums are alive. A process waits for another only when its own block is computed.
         """
         if last - first == 1:
             return compute(first) if self.owner(first) == self.process else []
-        middle = first + (1 << (last - first - 1).bit_length() - 1)  # the largest power of two below their number
+        middle = first + (1 << (last - first - 1).bit_length() - 1)  # the largest power of two below last - first
         left = self._subtree_sum(first, middle, compute, sending)
         right = self._subtree_sum(middle, last, compute, sending)
         to, source = self.owner(first), self.owner(middle)
@@ -99,7 +99,7 @@ class VirtualRanks:
             buffer = _flatten(right)
             sending.append((distributed.isend(buffer, to), buffer))
         if self.process == to != source:
-            buffer = _flatten(left)  # for its size and type
+            buffer = _flatten(left)  # has the size and type of what arrives
             distributed.recv(buffer, source)
             right = _unflatten(buffer, left)
         if self.process == to:
@@ -120,12 +120,12 @@ def _unflatten(buffer: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch
 def gradients_of(
     parameters: Sequence[torch.nn.Parameter], backward: Callable[[], torch.Tensor], *seeds: int
 ) -> list[torch.Tensor]:
-    """Gradients of a backward pass that starts from none, and, last, its loss.
+    """Gradients of one backward pass alone, followed by its loss.
 
     Args:
-        parameters: The gradients they hold are dropped.
+        parameters: Weights to differentiate by; gradients that they hold are dropped.
         backward: Computes a loss and its gradients.
-        seeds: What seeds the generators of all devices before.
+        seeds: Integers whose hash seeds the generators of all devices first.
     """
     torch.manual_seed(derived_seed(*seeds))
     for parameter in parameters:
@@ -136,14 +136,14 @@ def gradients_of(
 
 
 class VirtualRankSampler:
-    """Yields the micro-batches of a process's virtual ranks, together: for each global batch a list for each process.
+    """Yields, for each global batch, one list for each process: the micro-batches of its virtual ranks.
 
-    `accelerate` deals the lists out in turn. So a process takes one item from its loader in each step, and the number
-    of steps, and of steps to skip when training is resumed, does not depend on the number of processes.
+    `accelerate` deals the lists out in turn. Each process therefore takes one item from its loader in each step, and
+    the number of steps, also of those to skip after resuming, does not depend on the number of processes.
 
     Args:
         micro_batches: Yields the micro-batches of all virtual ranks in turn.
-        ranks: Which process computes which of them.
+        ranks: Assigns virtual ranks to processes.
     """
 
     def __init__(self, micro_batches: TokenBudgetBatchSampler, ranks: VirtualRanks) -> None:
@@ -164,11 +164,11 @@ class VirtualRankSampler:
 
 
 class MicroBatches(torch.utils.data.Dataset):
-    """Collated micro-batches of a dataset, by the indices of their rows.
+    """A dataset of collated micro-batches; the index of one is the list of its rows.
 
     Args:
         rows: The dataset.
-        collate: Makes a micro-batch of a list of rows. It must not draw random numbers.
+        collate: Turns a list of rows into a micro-batch. It must not draw random numbers.
     """
 
     def __init__(self, rows: Dataset, collate: Callable[[list], MicroBatch]) -> None:
@@ -184,7 +184,7 @@ class MicroBatches(torch.utils.data.Dataset):
 
 @contextmanager
 def cpu_threads(number: int) -> Iterator[None]:
-    """Let PyTorch compute with so many threads on CPU."""
+    """Set PyTorch's number of CPU threads inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

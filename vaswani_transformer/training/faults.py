@@ -1,4 +1,4 @@
-"""Faults while training: all ranks end, with one message, and what is on disk stays."""
+"""A fault ends all ranks with one message; files on disk stay intact."""
 
 import ctypes
 import os
@@ -22,16 +22,16 @@ from .watchdog import Watchdog
 
 
 _CUT_SHORT = "a file of the data was cut short, cannot be read, or shared memory is full"
-_FIRST_CAUSE = 2.0  # seconds in which the rank with the cause speaks, before those that only lost it
+_FIRST_CAUSE = 2.0  # seconds that the rank at fault has to print the cause, before the ranks that lost it print
 
 
 @contextmanager
 def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
-    """End the program with one line for a fault that is no defect of the program.
+    """End the program with one line for a fault that is not a bug.
 
-    These are an interruption, divergence, a file that cannot be read or written, also by a process of a data loader,
-    a package that is not installed, and a rank that is lost. The exit status is 1, after a signal 128 + its number.
-    Other exceptions pass.
+    Such faults are an interruption, divergence, a file that cannot be read or written, also by a worker of a data
+    loader, a package that is not installed, and a lost rank. The exit status is 1; after a signal, 128 + its number.
+    Other exceptions propagate.
 
     Raises:
         SystemExit: After the line.
@@ -46,7 +46,7 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
         fault, message, status = error, str(error), 1
     except OSError as error:
         fault, message, status = error, f"{error}; older checkpoints are intact; {watchdog.advice}", 1
-    except ImportError as error:  # for an optimizer or kernels that an option chose
+    except ImportError as error:  # an option chose an optimizer or kernels
         fault, message, status = error, f"{error}; install it, or leave out the option that needs it", 1
     except RuntimeError as error:
         if is_lost_rank(error):
@@ -58,7 +58,7 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
     else:
         return
     watchdog.announce(" ".join(message.split()))
-    traceback.clear_frames(fault.__traceback__)  # they refer to the trainer, and it to the process group
+    traceback.clear_frames(fault.__traceback__)  # they keep the trainer alive, and the trainer the process group
     fault.__traceback__ = None
     watchdog.stop()
     leave_process_group()
@@ -67,19 +67,19 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
 
 @contextmanager
 def joined_processes(program: str, timeout_minutes: float, advice: str) -> Iterator[None]:
-    """Run a recipe that does not train, on the processes that a launcher started; an error ends all with one line.
+    """Run a recipe that does not train on all launched processes; an error ends them with one line.
 
     Args:
         program: Name that begins the line.
-        timeout_minutes: Minutes without a sign of life from a process after which all end.
-        advice: What to do after the loss of a process.
+        timeout_minutes: Minutes without a heartbeat of a process after which all end.
+        advice: What to do after a process was lost.
 
     Raises:
         SystemExit: After a ValueError, OSError or ImportError.
     """
-    # Unless told of the CPU, processes without a GPU do not know of one another, and each would do everything.
+    # Without `cpu`, processes that have no GPU form no group, and each would do all the work.
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    # The first process to be done waits for the last as long as that takes; the watchdog sees whether it is alive.
+    # The first process to finish waits for the last without a limit; the watchdog sees whether the last is alive.
     state = PartialState(cpu=cpu, timeout=timedelta(days=30))
     watchdog = Watchdog(program, 60 * timeout_minutes, advice)
     try:
@@ -95,12 +95,12 @@ def joined_processes(program: str, timeout_minutes: float, advice: str) -> Itera
 
 
 def is_lost_rank(error: RuntimeError) -> bool:
-    """Whether a collective operation has failed because another rank is gone. Gloo raises a plain RuntimeError."""
+    """Whether a collective operation failed because another rank is gone; gloo raises a plain RuntimeError."""
     return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
 
 
 def _lost_loader(error: RuntimeError) -> str | None:
-    """What ended a data loader's process; None if the error is another."""
+    """What ended a worker of a data loader; None if the error has another cause."""
     messages = [str(each) for each in (error, error.__cause__) if str(each).startswith("DataLoader worker")]
     if not messages:
         return None
@@ -113,16 +113,16 @@ def _lost_loader(error: RuntimeError) -> str | None:
 
 @contextmanager
 def _bus_error_in_one_line(watchdog: Watchdog) -> Iterator[None]:
-    """End the process with one line when memory that is mapped to a file has nothing behind it.
+    """End the process with one line on SIGBUS: a memory-mapped file has become shorter than its mapping.
 
-    The signal interrupts the very instruction that reads. A handler of Python's runs only later, when that instruction
-    would have been repeated for ever, so this one is called by the system.
+    The signal interrupts the instruction that reads, and returning from the handler repeats it. A Python handler would
+    run only between bytecodes, which are never reached. The system therefore calls this handler directly.
     """
     process = os.getpid()
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def handle(number: int) -> None:
-        if os.getpid() != process:  # a fork leaves the message to its parent
+        if os.getpid() != process:  # a forked process leaves the message to its parent
             set_handler(number, None)  # SIG_DFL
             return
         try:

@@ -26,7 +26,7 @@ def training_flops(config: PreTrainedConfig, sentences: int, source_length: int,
 
 
 def _attention_multiply_adds(config: PreTrainedConfig, target_length: int, source_length: int) -> int:
-    """Those of multi-head attention (3.2.2) in a sentence, from `target_length` places to `source_length` of them."""
+    """Multiply-adds of multi-head attention (3.2.2) in a sentence: `target_length` queries, `source_length` keys."""
     heads = config.num_heads * (config.d_k + config.d_v)  # W^Q and W^K, W^V and W^O are as wide
     projections = (target_length + source_length) * config.d_model * heads
     scores_and_values = target_length * source_length * heads

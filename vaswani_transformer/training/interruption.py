@@ -1,4 +1,4 @@
-"""Interruption: SIGTERM and SIGINT end training with a complete checkpoint, and anything else at once."""
+"""SIGTERM and SIGINT end training with a complete checkpoint, and other work at once."""
 
 import os
 import signal
@@ -17,9 +17,9 @@ from .watchdog import Watchdog
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STATE = "interruptions"  # name in `TrainerState.stateful_callbacks`
-# Launchers forward a signal that the ranks may have received themselves, so one that follows closely is the same.
+# A launcher forwards a signal that the ranks may have received already: a second one within this time is the same.
 _SAME_SIGNAL = 3.0  # seconds
-_UNWINDING = 5.0  # seconds
+_UNWINDING = 5.0  # seconds that `Interrupted` has to reach the end of the program
 
 
 def _message(resumable: bool) -> str:
@@ -31,7 +31,7 @@ def _message(resumable: bool) -> str:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended the work; if that was training, its last step is in a checkpoint.
+    """A signal has ended the work. The last step of a training is in a checkpoint.
 
     Attributes:
         signal: The signal.
@@ -45,34 +45,35 @@ class Interrupted(KeyboardInterrupt):
 
 
 class EvaluationInterrupted(Interrupted):
-    """A signal has ended an evaluation while training, on all ranks; the trainer has yet to save its step."""
+    """A signal has ended an evaluation during training, on all ranks, before the trainer saved its step."""
 
 
 class Interruption(TrainerCallback):
-    """Turns SIGTERM and SIGINT into `Interrupted`, inside its context and as a callback of a trainer.
+    """Turns SIGTERM and SIGINT into `Interrupted`: a context manager and a trainer callback.
 
-    While the trainer trains, a signal on any rank makes all ranks finish the same step and save a checkpoint, whatever
-    `save_strategy` says; then `train()` raises. Outside, for example while data are prepared, it raises at once. A
-    second signal, more than three seconds later, ends the process on the spot. A checkpoint that only an interruption
-    asked for is not averaged, so that interrupted trainings end with the weights of undisturbed ones. An evaluation is
-    cut short, or left out, and made up for when training is resumed.
+    During training, a signal on any rank makes all ranks finish the same step and save a checkpoint, whatever
+    `save_strategy` says; then `train()` raises. Before and after training, for example while data are prepared, the
+    signal raises at once. A second signal, more than three seconds later, ends the process immediately.
+
+    A checkpoint that was saved only because of a signal is not averaged, so that the final weights equal those of an
+    uninterrupted training. An evaluation is cut short, or skipped, and repeated when training is resumed.
 
         with Interruption() as interruption:
             trainer.add_callback(interruption)
             trainer.train()
 
     Args:
-        watchdog: Prints what is said on one rank alone.
+        watchdog: Prints the message, on one rank only.
     """
 
     def __init__(self, watchdog: Watchdog | None = None) -> None:
         self._watchdog = watchdog
         self._number = 0  # of the first signal
         self._training = False
-        self._resumable = False  # there is a checkpoint
+        self._resumable = False  # whether there is a checkpoint
         self._stopping = False
-        self._began = self._saved = 0  # steps: that training began at, and that of the newest checkpoint
-        self._epoch_ends = False  # so `on_epoch_end` follows; it may evaluate or save, and a resumed training skips it
+        self._began = self._saved = 0  # the steps at which training began, and of the newest checkpoint
+        self._epoch_ends = False  # `on_epoch_end` comes next: it may evaluate or save; a resumed training skips it
         self._flag: torch.Tensor | None = None
 
     def __enter__(self) -> "Interruption":
@@ -81,7 +82,7 @@ class Interruption(TrainerCallback):
         self._written.setblocking(False)
         self._handlers = {number: signal.signal(number, self._handle) for number in SIGNALS}
         self._wakeup = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
-        # The main thread may be in a collective operation, where Python runs no handlers. This thread runs anyway.
+        # Python runs no handlers while the main thread is in a collective operation. This thread runs anyway.
         threading.Thread(target=self._watch, name="interruption", daemon=True).start()
         _active = True
         return self
@@ -126,7 +127,7 @@ class Interruption(TrainerCallback):
     ) -> None:
         self._training, self._stopping, self._epoch_ends, self._flag = True, False, False, None
         self._began, self._saved, self._resumable = state.global_step, state.global_step, state.global_step > 0
-        if self._resumable:  # other checkpoints are of after an evaluation, whose log line they have
+        if self._resumable:  # other checkpoints were saved after the evaluation of their step
             args.eval_on_start = _lacks_evaluation(args, state)
 
     def on_train_end(
@@ -191,12 +192,12 @@ class Interruption(TrainerCallback):
 
 
 def interruption_steps(state: TrainerState) -> list[int]:
-    """Steps whose checkpoints only interruptions asked for, in this training and in those that it resumed."""
+    """Steps whose checkpoints were saved only because of a signal, also before training was resumed."""
     return _attributes(state).get("steps", [])
 
 
 def _lacks_evaluation(args: TrainingArguments, state: TrainerState) -> bool:
-    """Whether an interruption has left out, or cut short, the evaluation of this very step."""
+    """Whether a signal has skipped, or cut short, the evaluation of this step."""
     return args.eval_strategy != "no" and _attributes(state).get("unevaluated") == state.global_step
 
 
@@ -206,7 +207,7 @@ def _attributes(state: TrainerState) -> dict[str, Any]:
 
 
 def ignore_signals(worker: int) -> None:
-    """Let a loader's worker, for `worker_init_fn`, outlive a signal to all processes: the last step needs it."""
+    """`worker_init_fn` of a data loader: its workers ignore the signals, since the last step still needs them."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -221,5 +222,5 @@ def _restore_defaults() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-# A forked process would pass its signals on to its parent, and not end when it is terminated.
+# Otherwise a forked process would pass its signals to its parent, and SIGTERM would not end it.
 os.register_at_fork(after_in_child=_restore_defaults)

@@ -1,4 +1,4 @@
-"""How a process joins those that it trains with, and parts from them."""
+"""Joining and leaving the process group."""
 
 import gc
 import os
@@ -9,23 +9,23 @@ from accelerate import PartialState
 
 
 if torch.distributed.is_available():
-    # Its functions keep, as their default, the process group that exists when they are first imported. The wrapper for
-    # several processes imports them when there is one, which from then on could not end.
+    # Default arguments of its functions keep the process group that exists at the first import. Imported later, by
+    # `DistributedDataParallel`, they would keep the group alive, and it could not end.
     import torch.distributed.nn
 
 
 def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = None) -> None:
     """Start the process group if a launcher asks for one and none exists; `TrainingArguments` then uses it.
 
-    `TrainingArguments` starts a group of its own otherwise, on a CPU without its `ddp_timeout`.
+    Otherwise `TrainingArguments` starts a group itself, and ignores `ddp_timeout` on a CPU.
 
     Args:
         use_cpu: Whether to train on the CPU.
         timeout: How long a collective operation may wait for the other processes.
-        backend: As `ddp_backend`.
+        backend: `ddp_backend` of `TrainingArguments`.
 
     Raises:
-        ValueError: A backend is given, and no launcher asks for a group.
+        ValueError: A backend is given, but there is no launcher.
     """
     if backend is not None and "LOCAL_RANK" not in os.environ:
         raise ValueError(
@@ -38,10 +38,10 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
 
 
 def leave_process_group() -> None:
-    """End the process group, if there is one, and wait for its threads; call it when the trainer is out of scope.
+    """End the process group, if there is one, and join its threads; call it when the trainer is out of scope.
 
-    A thread that is still letting go of a tensor when the interpreter shuts down aborts the process, though all its
-    work is done. The threads are waited for only when nothing refers to the group any longer, as a trainer does.
+    A thread that still releases a tensor while the interpreter shuts down aborts the process, although all its work is
+    done. The threads are joined only when nothing refers to the group any longer, and a trainer does refer to it.
     """
     gc.collect()  # a trainer and its callbacks refer to one another
     PartialState().destroy_process_group()

@@ -12,7 +12,7 @@ from .processes import join_process_group
 from .trainer import VaswaniTrainingArguments
 
 
-# Far beyond any model of this kind, so that a misprint is refused before memory is asked for.
+# Far above any model of this kind, so that a typing error is refused before memory is allocated.
 SIZE = Interval(minimum=1, maximum=2**16)
 LAYERS = Interval(minimum=1, maximum=1000)
 
@@ -32,7 +32,7 @@ UNUSED = {
     "length_column_name": _BY_TOKENS,
     "dataloader_drop_last": _BY_TOKENS,
     "resume_from_checkpoint": "use --resume, which takes the newest complete checkpoint in output_dir",
-    "ignore_data_skip": "a resumed training goes on with the data that it has not seen; leave it out",
+    "ignore_data_skip": "a resumed training continues with the data that it has not seen; leave it out",
     "debug": "training ends at the first loss, gradient or weight that is not finite, and names the step",
     "metric_for_best_model": "the last checkpoints are averaged, see average_last",
 }
@@ -45,11 +45,11 @@ class DataArguments(PreparationArguments):
     prepared: str | None = field(
         default=None,
         metadata={
-            "help": "Directory of the prepared corpora, for any number of runs; made if it is not there, see "
+            "help": "Directory of the prepared corpora, for any number of runs; created if missing, see "
             "prepare_data.py. By default they are kept in the cache of datasets."
         },
     )
-    license: str | None = field(default=None, metadata={"help": "License of the model, for its card, as 'cc-by-4.0'."})
+    license: str | None = field(default=None, metadata={"help": "License of the model, for its card, like cc-by-4.0."})
     datasets: list[str] | None = field(
         default=None, metadata={"help": "Hub ids of the corpora, for the card; by default those that were loaded."}
     )
@@ -57,7 +57,7 @@ class DataArguments(PreparationArguments):
 
 @dataclass
 class ModelArguments:
-    """The model (3): a row of Table 3, and what to change of it."""
+    """The model (3): a row of Table 3, and changes to it."""
 
     variant: str = field(default="base", metadata={"help": "Row of Table 3, such as base, big or B-dk16."})
     d_model: int | None = field(default=None, metadata={"interval": SIZE, "help": "Width of the model."})
@@ -86,8 +86,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     resume: bool = field(
         default=False,
         metadata={
-            "help": "Go on from the newest complete checkpoint in output_dir, or from the beginning if there is none "
-            "yet. The training must be the same; what may change: max_steps, num_train_epochs, max_minutes, the number "
+            "help": "Continue from the newest complete checkpoint in output_dir, or from the beginning if there is "
+            "none yet. The training must be the same, except for max_steps, num_train_epochs, max_minutes, the number "
             "of processes, gradient_accumulation_steps, average_last, validation and test, and how it is logged, "
             "evaluated, saved and pushed."
         },
@@ -107,36 +107,38 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         default=None, metadata={"interval": POSITIVE, "help": "Minutes between checkpoints (6.1: 10)."}
     )
     max_minutes: float | None = field(
-        default=None, metadata={"interval": POSITIVE, "help": "Minutes of training after which it ends."}
+        default=None, metadata={"interval": POSITIVE, "help": "Minutes after which training ends."}
     )
     ddp_timeout: int = field(
         default=600,
         metadata={
             "interval": COUNT,
-            "help": "Seconds without a step, or without a sign of life of a process, after which all end.",
+            "help": "Seconds without a step, or without a heartbeat of a process, after which all end.",
         },
     )
-    hub_strategy: str = field(default="end", metadata={"help": "What is pushed when; 'end', the finished model only."})
+    hub_strategy: str = field(
+        default="end", metadata={"help": "When to push; only 'end', after scoring, is supported."}
+    )
 
     def __post_init__(self) -> None:
         token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
         if token is not None:
-            # From there it reaches the Hub's client, and not training_args.bin, which is pushed.
+            # The Hub's client reads it from there; it must not get into training_args.bin.
             os.environ["HF_TOKEN"], self.hub_token = token, None
         refuse_unused(self, UNUSED)
         self._take_precision_of_launcher()
         if not torch.accelerator.is_available():
-            self.use_cpu = True  # lest bf16 be refused for want of a GPU
+            self.use_cpu = True  # otherwise bf16 is refused without a GPU
             self.dataloader_pin_memory = False
         if self.fp16 and self.use_cpu:
             raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
         if self.hub_strategy != "end":
             raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
-        join_process_group(self.use_cpu, timedelta(days=30), self.ddp_backend)  # what waits too long the watchdog ends
+        join_process_group(self.use_cpu, timedelta(days=30), self.ddp_backend)  # the watchdog ends longer waits
         super().__post_init__()
 
     def _take_precision_of_launcher(self) -> None:
-        """Take that of `accelerate launch`, by which the trainer would train though no option says so."""
+        """Take the mixed precision of `accelerate launch`, which the trainer would use without an option."""
         precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         if precision not in ("no", "bf16", "fp16"):
             raise ValueError(f"mixed_precision: {precision} of accelerate launch is not supported; choose bf16 or fp16")

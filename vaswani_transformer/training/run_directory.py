@@ -1,6 +1,6 @@
-"""The output directory of a training: its lock, the record of what is trained, and files that are not overwritten.
+"""The output directory of a training: its lock, its record, and protection from overwriting.
 
-OUTPUT_DIR/_run.json   what the weights depend on, for comparison when the training is resumed
+OUTPUT_DIR/_run.json   everything that the weights depend on; a training resumes only if it is the same
 OUTPUT_DIR/_lock       held by every rank until it ends
 """
 
@@ -43,7 +43,7 @@ RECORD_NAME = "_run.json"  # names that begin with an underscore are not pushed 
 _LOCK_NAME = "_lock"
 _PATIENCE = 60.0  # seconds
 
-# What a training writes at the top of its directory, beside checkpoints and logs.
+# Names of what a training writes at the top of its directory, except logs.
 _OUTPUTS = (
     "README.md",
     "all_results.json",
@@ -101,8 +101,8 @@ class TrainingRecord:
     """What the weights of a training depend on.
 
     Attributes:
-        settings: Values by option, with the training corpora as `identify` describes them.
-        data: Digests of what was made of the corpora; empty until they are loaded.
+        settings: Values of options, with the training corpora as `identify` describes them.
+        data: Digests of the vocabulary and the encoded pairs; empty until the corpora are loaded.
     """
 
     settings: dict[str, Json]
@@ -113,7 +113,7 @@ class TrainingRecord:
         """The record of the training in a directory; None if there is none.
 
         Raises:
-            ValueError: It is damaged.
+            ValueError: The record is damaged.
         """
         path = directory / RECORD_NAME
         try:
@@ -124,7 +124,7 @@ class TrainingRecord:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: is damaged, or not of a training; choose another output_dir") from error
+            raise ValueError(f"{path}: is damaged, or not a training's record; choose another output_dir") from error
 
     def save(self, directory: Path) -> None:
         content = {"settings": self.settings, "data": self.data}
@@ -140,7 +140,7 @@ def describe_settings(
         data: Corpora, cleaning and vocabulary.
         model: Hyper-parameters.
         args: Budget, schedule, optimizer, seed and precision.
-        known: An earlier record. Files that have not been touched since then are not read again.
+        known: An earlier record. Files that are unchanged since then are not read again.
     """
     before = {} if known is None else known.settings
     corpora: list[Json] = [
@@ -176,7 +176,7 @@ def _vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     content = {"vocabulary": tokenizer.get_vocab()}
     if tokenizer.is_fast:
         content = json.loads(tokenizer.backend_tokenizer.to_str())
-        for state in ("padding", "truncation"):  # of the last batch
+        for state in ("padding", "truncation"):  # set by the batch that was tokenized last
             content.pop(state, None)
     return content_digest(content)[:16]
 
@@ -186,10 +186,10 @@ Describe: TypeAlias = Callable[["TrainingRecord | None"], dict[str, Json]]
 
 @contextmanager
 def open_run(directory: Path, describe: Describe, resume: bool) -> Iterator[Path | None]:
-    """Hold an output directory while a training begins in it, or resumes. Collective.
+    """Lock an output directory for a training that begins or resumes in it. Collective.
 
     Args:
-        directory: Is made.
+        directory: Created if it does not exist.
         describe: Returns the training's settings, given an earlier record; only the main process calls it.
         resume: Whether to continue the training that the directory holds.
 
@@ -197,8 +197,8 @@ def open_run(directory: Path, describe: Describe, resume: bool) -> Iterator[Path
         The checkpoint to resume from; None to start from the beginning.
 
     Raises:
-        ValueError: The directory holds another run, or files of something else; or there is nothing to resume, another
-            training, or damaged checkpoints only; or as from `locked`.
+        ValueError: The directory holds another run or other files; to resume, it holds no training, another one, or
+            only damaged checkpoints. Also as from `locked`.
     """
     on_main_process(lambda: _check_before_locking(directory, resume))
     with locked(directory, _PATIENCE if resume else 0.0):
@@ -207,7 +207,7 @@ def open_run(directory: Path, describe: Describe, resume: bool) -> Iterator[Path
 
 
 def _check_before_locking(directory: Path, resume: bool) -> None:
-    """Refuse a directory that is not a training's, in which even a lock would be out of place."""
+    """Refuse a directory without a training before even a lock file is written there."""
     if resume:
         _require_training(directory)
     elif TrainingRecord.load(directory) is None:
@@ -218,7 +218,7 @@ def _record(directory: Path, describe: Describe, resume: bool) -> None:
     before = TrainingRecord.load(directory)
     settings = describe(before)
     if resume:
-        # Earlier versions, which divided a corpus into other batches, recorded no window.
+        # Earlier versions recorded no window, and made other batches.
         _require_equal(directory, {"batch_window": None, **before.settings}, settings)
     else:
         _require_free(directory)
@@ -230,22 +230,22 @@ def _require_training(directory: Path) -> None:
         return
     if list_checkpoints(directory):
         raise ValueError(
-            f"output_dir: {directory} has no {RECORD_NAME} to tell of what training its checkpoints are; "
+            f"output_dir: {directory} has checkpoints, but no {RECORD_NAME}, which says what training they belong to; "
             f"restore the file, or choose another directory"
         )
     raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
 
 
 def _require_free(directory: Path) -> None:
-    """Raise ValueError if a training would overwrite anything but the beginnings of one without a checkpoint."""
+    """Raise ValueError if a new training would overwrite anything but a training without checkpoints."""
     is_ours = TrainingRecord.load(directory) is not None
     outputs = sorted(path.name for pattern in _OUTPUTS for path in directory.glob(pattern))
     if is_ours and _trained(directory):
         raise ValueError(f"output_dir: {directory} already holds a run; choose another, or go on with --resume")
     if outputs and not is_ours:
         raise ValueError(
-            f"output_dir: {directory} already holds {outputs[0]}, which is not of a training begun there, and would "
-            f"be overwritten; choose another directory"
+            f"output_dir: {directory} already holds {outputs[0]}, which is not from a training there, and would be "
+            f"overwritten; choose another directory"
         )
 
 
@@ -274,12 +274,12 @@ def _require_equal(directory: Path, before: Mapping[str, Json], now: Mapping[str
         before,
         now,
         f"output_dir: {directory} holds another training; it differs in",
-        "repeat the options that began it to go on with it, or choose another directory",
+        "repeat its options to continue it, or choose another directory",
     )
 
 
 def check_data(directory: Path, data: TrainingData) -> None:
-    """Record what was made of the corpora, or compare it with the record. Collective.
+    """Record the digests of vocabulary and encoded pairs, or compare them with the record. Collective.
 
     Raises:
         ValueError: The training was begun with another vocabulary or other sentence pairs.
@@ -294,25 +294,25 @@ def _check_data(directory: Path, now: dict[str, Json]) -> None:
 
 
 class DirectoryInUseError(ValueError):
-    """Another training is at work in an output directory."""
+    """Another training is running in an output directory."""
 
 
 @contextmanager
 def locked(directory: Path, patience: float = 0.0, sight: float = _PATIENCE) -> Iterator[None]:
-    """Hold an output directory for a training. Collective.
+    """Lock an output directory for a training. Collective.
 
-    Every rank holds the lock, and the system releases it when the process ends in whatever way: the directory is free
-    when no rank of an earlier training is alive. The lock excludes trainings on other machines where the file system
-    passes `flock` on, as NFS does since Linux 2.6.12; where it does not know `flock`, a warning says so.
+    Every rank holds the lock, and the system releases it however the process ends. The directory is free when no rank
+    of an earlier training is alive. Trainings on other machines are excluded where the file system passes `flock` on,
+    as NFS does since Linux 2.6.12. Where it does not support `flock`, a warning says so.
 
     Args:
-        directory: Is made.
+        directory: Created if it does not exist.
         patience: Seconds to wait for the ranks of an earlier training.
-        sight: Seconds until another machine must see what the main process has written.
+        sight: Seconds within which other machines must see what the main process has written.
 
     Raises:
-        DirectoryInUseError: Another training holds it.
-        ValueError: It cannot be made or written; or ranks on other machines do not see the main process's directory.
+        DirectoryInUseError: Another training holds the lock.
+        ValueError: The directory cannot be created or written, or ranks on other machines do not see it.
     """
     path = make_directory("output_dir", directory) / _LOCK_NAME
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -340,14 +340,14 @@ def _take(descriptor: int, directory: Path, patience: float) -> str:
     token = uuid.uuid4().hex
     os.pwrite(descriptor, token.encode(), 0)
     os.fsync(descriptor)
-    # Not one operation: another training may come in between, and then this one gives up.
+    # Sharing the lock is not atomic: if another training takes it in between, this one gives up.
     if not try_lock(descriptor, "output_dir", shared=True):
         raise DirectoryInUseError(f"output_dir: another training has begun in {directory}")
     return token
 
 
 def _sees(path: Path, token: str, seconds: float) -> bool:
-    """Whether a file holds a token; shared file systems may show it late."""
+    """Whether a file holds a token within some seconds; shared file systems may show it late."""
     deadline = time.monotonic() + seconds
     while path.read_text(encoding="utf-8") != token:
         if time.monotonic() >= deadline:

@@ -1,4 +1,7 @@
-"""The trainer: `Seq2SeqTrainer` lacks only batches measured in tokens (5.1); the rest is callbacks and the loss."""
+"""`VaswaniTrainer`: `Seq2SeqTrainer` on batches measured in tokens (5.1).
+
+All else that the paper's training needs is a callback or the loss.
+"""
 
 import time
 from collections.abc import Sequence
@@ -66,7 +69,7 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     adam_beta2: float = field(default=0.98, metadata={"help": "Adam's beta2 (5.3)."})
     adam_epsilon: float = field(default=1e-9, metadata={"help": "Adam's epsilon (5.3)."})
     ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Every parameter takes part in every step, so there is nothing to look for."}
+        default=False, metadata={"help": "Not needed: every step uses every parameter."}
     )
     max_grad_norm: float = field(default=0.0, metadata={"help": "Gradient clipping; 0, none, in the paper."})
     logging_nan_inf_filter: bool = field(
@@ -77,9 +80,10 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         default=None,
         metadata={
             "interval": COUNT,
-            "help": "Elastic training: cut every global batch into so many virtual ranks. The final weights then are "
-            "the same, bit for bit, on any number of processes up to this one, and after restarts with other numbers, "
-            "given the same versions, type of processor and virtual_rank_threads (on GPUs also full_determinism).",
+            "help": "Elastic training: divide every global batch into this number of virtual ranks. The final weights "
+            "are then the same, bit for bit, on any number of processes up to this one, and after restarts with other "
+            "numbers, given the same versions, type of processor and virtual_rank_threads (on GPUs also "
+            "full_determinism).",
         },
     )
     virtual_rank_threads: int = field(
@@ -118,11 +122,11 @@ class VaswaniTrainer(CheckpointingTrainer):
     Args:
         model: As in `Seq2SeqTrainer`, and so are all others.
         args: With `source_tokens` and `target_tokens`.
-        train_dataset: A `datasets.Dataset` with rows of `input_ids`, `labels`, and, lest every row be read to measure
-            them, `source_length` and `target_length`.
+        train_dataset: A `datasets.Dataset` with columns `input_ids` and `labels`. Without columns `source_length` and
+            `target_length` every row is read once, to measure it.
 
     Raises:
-        TypeError: `args` is no `VaswaniTrainingArguments`.
+        TypeError: `args` is not a `VaswaniTrainingArguments`.
         ValueError: There is neither a tokenizer nor a collator; labels are smoothed twice; or one process is given
             several GPUs. From `train()`: there is no dataset, the token budget cannot hold the longest sentence, or be
             divided (see `TokenBudgetBatchSampler`).
@@ -150,7 +154,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         self.virtual_ranks: VirtualRanks | None = None
         if args.virtual_ranks is not None:
             self.virtual_ranks = VirtualRanks(args.virtual_ranks, args.world_size, args.process_index)
-        self._losses: list[torch.Tensor] = []  # of the steps of elastic training since the last log
+        self._losses: list[torch.Tensor] = []  # one for each step of elastic training since the last log
         self.batch_sampler: TokenBudgetBatchSampler | None = None
         self._planned_for: tuple[Dataset, dict[str, int]] | None = None
         self.add_callback(SeedByRank())
@@ -162,8 +166,8 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     @property
     def totals(self) -> TrainingTotals:
-        """What has been spent on the training, also before it was resumed."""
-        # Looked up, for `restore_callback_states_from_checkpoint` replaces the callbacks.
+        """Time, tokens and operations spent on the training, also before it was resumed."""
+        # Looked up each time, since `restore_callback_states_from_checkpoint` replaces the callbacks.
         return next(callback for callback in self.callback_handler.callbacks if isinstance(callback, TrainingTotals))
 
     @property
@@ -189,7 +193,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         return self.accelerator.prepare(loader)
 
     def _plan_batches(self) -> TokenBudgetBatchSampler:
-        """Plan them anew if the dataset or a setting has changed: of millions of rows that takes a while."""
+        """Plan the global batches, unless nothing has changed: with millions of rows planning takes a while."""
         settings = {
             "source_tokens": self.args.source_tokens,
             "target_tokens": self.args.target_tokens,
@@ -232,7 +236,7 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     def _lengths(self, column: str, tokens: str) -> Sequence[int]:
         if column in self.train_dataset.column_names:
-            return self.train_dataset[column][:]  # at once: row by row, millions of them take minutes
+            return self.train_dataset[column][:]  # at once: millions of rows one by one take minutes
         return [len(row) for row in self.train_dataset[tokens]]
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, torch.Tensor | int | None]:
@@ -240,19 +244,19 @@ class VaswaniTrainer(CheckpointingTrainer):
         if self.virtual_ranks is not None:
             num_items = self._count_labels(batches[0])
         if num_items is not None:
-            # A tensor, since counting must not wait for the device; of integers, since a run has billions of tokens.
+            # A tensor, since counting must not wait for the device; int64, since a run has billions of tokens.
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
     def _count_labels(self, micro_batches: list[MicroBatch]) -> torch.Tensor:
-        """Number of target tokens of the global batch of which this process has these micro-batches."""
+        """Number of target tokens in the global batch; each process gives its own micro-batches. Collective."""
         count = torch.stack([batch["labels"].ne(-100).sum() for batch in micro_batches]).sum()
         return self.accelerator.gather(count.to(self.args.device)).sum()
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate as `Seq2SeqTrainer.evaluate` does; the weights do not depend on when, or whether, that happens."""
+        """Evaluate as `Seq2SeqTrainer.evaluate` does, without any effect on later training steps."""
         device = self.args.device
-        # Even a loader that does not shuffle draws a seed, from the generator that the next dropout masks come from.
+        # Even a loader that does not shuffle draws a seed from the generator that dropout uses.
         with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
             return super().evaluate(*args, **kwargs)
 
@@ -261,7 +265,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         try:
             return super()._evaluate(trial, *args, **kwargs)
         except EvaluationInterrupted:
-            del self.state.log_history[logged:]  # of the first of several datasets, evaluated anew when resumed
+            del self.state.log_history[logged:]  # the first of several datasets; all are evaluated again after resuming
             self._save_checkpoint(self.model, trial)
             self.callback_handler.on_save(self.args, self.state, self.control)
             raise
@@ -280,7 +284,7 @@ class VaswaniTrainer(CheckpointingTrainer):
     ) -> torch.Tensor:
         if not isinstance(inputs, list) or self.virtual_ranks is None:
             return super().training_step(model, inputs, num_items_in_batch)
-        # Unwrapped, since `DistributedDataParallel` would add gradients in an order of its own.
+        # Unwrapped, since `DistributedDataParallel` would add gradients in another order.
         model = self.accelerator.unwrap_model(model, keep_torch_compile=True)
         parameters = [weights for weights in model.parameters() if weights.requires_grad]
         micro_batches = dict(zip(self.virtual_ranks.block(self.virtual_ranks.process), inputs, strict=True))
@@ -297,14 +301,14 @@ class VaswaniTrainer(CheckpointingTrainer):
         return loss
 
     def floating_point_ops(self, inputs: MicroBatch | list[MicroBatch]) -> float:
-        """Those of training on micro-batches; their sum over all processes and steps is `state.total_flos`."""
+        """Operations of training on a micro-batch or several; `state.total_flos` sums over processes and steps."""
         if isinstance(inputs, list):
             return sum(self.floating_point_ops(batch) for batch in inputs)
         sentences, source_length = inputs["input_ids"].shape
         return training_flops(self.model.config, sentences, source_length, inputs["labels"].shape[1])
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write transformers' card, with the task that the Hub is to know; a card that is there already stays."""
+        """Write transformers' card with the pipeline tag "translation", unless there is a card."""
         path = Path(self.args.output_dir, "README.md")
         if not self.is_world_process_zero() or path.exists():
             return
@@ -318,7 +322,7 @@ class VaswaniTrainer(CheckpointingTrainer):
             seconds = max(time.monotonic() - self._interval_began, 1e-9)  # coarse clocks may stand still
             logs["target_tokens_per_second"] = (self.total_target_tokens - self._tokens_before) / seconds
             logs["padding_share"] = self.batch_sampler.padding_share
-            if self._losses:  # the trainer's mean over processes would round otherwise for each number of them
+            if self._losses:  # the trainer's mean over processes would round differently for each number of processes
                 logs["loss"] = torch.stack(self._losses).double().mean().item()
             self._start_interval()
         super().log(logs, start_time)
@@ -331,8 +335,10 @@ class VaswaniTrainer(CheckpointingTrainer):
 
 
 class _EpochOfSampler(TrainerCallback):
-    """Tells the batch sampler the epoch: through the loader's wrappers the news arrives late, or, after resuming in the
-    middle of an epoch on several processes, never."""
+    """Sets the epoch of the batch sampler when an epoch begins.
+
+    The loader's wrappers set it late, or, after resuming in the middle of an epoch on several processes, never.
+    """
 
     def __init__(self, trainer: VaswaniTrainer) -> None:
         self.trainer = trainer

@@ -1,4 +1,7 @@
-"""A watchdog thread: ends a process whose launcher has died, whose peers are silent, or whose steps do not end."""
+"""Watchdog thread that ends a process which would otherwise wait for ever.
+
+That is the case when its launcher has died, when another rank is silent, or when a step does not end.
+"""
 
 import os
 import signal
@@ -16,21 +19,21 @@ from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 
-# Environment variable: process id of a parent with which the process is to end, as with torchrun.
+# Environment variable: id of the parent process. This process ends when that one dies, as under torchrun.
 LAUNCHER = "VASWANI_LAUNCHER"
 
 _TICK = 1.0  # seconds between two looks at the launcher and at the steps
 _STORE_SECONDS = 5.0  # how long the store may take to answer
-_LAST_CALL = 2.0  # seconds in which the other ranks may ask whether to announce, since the store may end with rank 0
-_LEFT = 2**40  # added to the heartbeat of a rank that has ended in order
+_LAST_CALL = 2.0  # seconds that rank 0, with which the store may end, waits for the other ranks to ask who announces
+_LEFT = 2**40  # added to the heartbeat of a rank that has ended normally
 
 
 class Watchdog:
-    """Ends this process with one line when it could otherwise wait for ever; shared by all recipes.
+    """Ends this process with one line when it would otherwise wait for ever.
 
-    Every rank counts up a heartbeat in the store of the process group, from a thread, whatever the main thread does:
-    loading data for hours is no fault. A rank that was killed or stopped, or that cannot be reached, falls silent.
-    Start the process group first, with a timeout longer than any legitimate wait:
+    A thread of every rank counts up a heartbeat in the store of the process group. The main thread may be busy, for
+    example load data for hours. A rank that was killed or stopped, or that cannot be reached, falls silent. The others
+    then end. Start the process group first, with a timeout longer than any legitimate wait:
 
         PartialState(timeout=timedelta(days=30))
         with Watchdog("translate.py", timeout=600) as watchdog:
@@ -38,8 +41,8 @@ class Watchdog:
 
     Args:
         program: Name that begins the line.
-        timeout: Seconds without a heartbeat after which a peer is taken for lost, and without a step, inside `steps`,
-            after which this process is taken to hang.
+        timeout: Seconds without a heartbeat after which another rank counts as lost; inside `steps` also seconds
+            without a step after which this process counts as hanging.
         advice: What the line tells the user to do.
 
     Attributes:
@@ -69,7 +72,7 @@ class Watchdog:
         self.stop(in_order=error[0] is None)
 
     def stop(self, in_order: bool = False) -> None:
-        """Cease to watch; if this process has ended in order, tell the others not to miss it."""
+        """Stop watching; `in_order` tells the other ranks that this one has ended normally."""
         self._ended.set()
         if self._group is not None:
             self._group.leave(in_order)
@@ -93,7 +96,7 @@ class Watchdog:
 
         Args:
             message: What happened, without the program's name.
-            delay: Seconds left to other ranks, which may know the cause of what this one has seen.
+            delay: Seconds to wait first, so that a rank that knows the cause can print it.
         """
         if self._group is not None:
             time.sleep(delay)
@@ -107,14 +110,14 @@ class Watchdog:
                 self._group.await_claims()
 
     def exit(self, message: str) -> NoReturn:
-        """Announce a message and end the program in order."""
+        """Announce a message and exit with status 1, so that contexts are left."""
         if self._group is None:
             sys.exit(f"{self.program}: {message}")
         self.announce(message)
         sys.exit(1)
 
     def end(self, message: str, delay: float = 0.0, status: int = 1) -> NoReturn:
-        """Announce a message and end the process at once, whatever its threads wait for."""
+        """Announce a message and end the process at once, even if its threads are blocked."""
         self.announce(message, delay)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -141,7 +144,7 @@ class Watchdog:
 
 
 def _launcher() -> int | None:
-    """Process id of the parent with which this process is to end; None under a plain shell, which it may outlive."""
+    """Id of the parent process whose death ends this one; None under a plain shell, which it may outlive."""
     if LAUNCHER in os.environ:
         return int(os.environ[LAUNCHER])
     launched = "TORCHELASTIC_RUN_ID" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
@@ -151,8 +154,8 @@ def _launcher() -> int | None:
 class _Heartbeats:
     """Heartbeats of all ranks, as counters in the process group's store.
 
-    Without a launcher rank 0 is the store's server. While that does not answer, calls of the store block, whatever
-    their timeout, so a thread of their own makes them, and all ranks seem silent.
+    Without a launcher, rank 0 serves the store. While it does not answer, calls to the store block beyond their
+    timeout, and all ranks seem silent. A separate thread therefore makes these calls.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -167,17 +170,20 @@ class _Heartbeats:
         self._thread.start()
 
     def silent(self, seconds: float) -> list[int]:
-        """The ranks whose last heartbeat is older than so many seconds; rank 0 alone if the store is silent with it."""
+        """Ranks whose last heartbeat is older than `seconds`; only rank 0 if it is one of several.
+
+        If rank 0 serves the store and is silent, all others seem silent, too.
+        """
         now = time.monotonic()
         ranks = [rank for rank, (_, at) in self._seen.items() if now - at > seconds]
         return ranks[:1] if len(ranks) > 1 and ranks[0] == 0 else ranks
 
     def claim(self) -> bool:
-        """Whether this rank is the first to ask for the right to announce; true if the store does not answer."""
+        """Ask for the right to announce: only the first rank gets it, or any rank if the store does not answer."""
         return _ask(lambda store: store.add("announced", 1) == 1) is not False
 
     def await_claims(self) -> None:
-        """Let the other ranks ask, too: without a launcher, the store ends with rank 0."""
+        """Wait until the other ranks have asked: without a launcher, the store ends with rank 0."""
         until = time.monotonic() + _LAST_CALL
         while self.rank == 0 and time.monotonic() < until:
             if _ask(lambda store: store.add("announced", 0) < self.ranks) is not True:
@@ -185,7 +191,7 @@ class _Heartbeats:
             time.sleep(0.05)
 
     def leave(self, in_order: bool) -> None:
-        """End the heartbeats, and the thread: one that calls the store while Python shuts down aborts the process."""
+        """Join the thread: a call to the store while Python shuts down would abort the process."""
         self._in_order = in_order
         self._ended.set()
         if self._thread.is_alive():
@@ -202,7 +208,7 @@ class _Heartbeats:
                 store = None  # connect again
         if not self._in_order:
             return
-        with suppress(RuntimeError):  # the server may have ended before
+        with suppress(RuntimeError):  # the server may have ended already
             (store or _connect()).add(f"alive-{self.rank}", _LEFT)
 
     def _note(self, beats: dict[int, int]) -> None:
@@ -226,7 +232,7 @@ def _ask(question: Callable[[Store], bool]) -> bool | None:
 
 
 def _connect() -> Store:
-    """A connection of our own to the group's store; the group's own is blocked while a collective is being set up."""
+    """A second connection to the group's store; the group's own is blocked while a collective is being set up."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     wait = timedelta(seconds=_STORE_SECONDS)
     server = TCPStore(address, port, None, is_master=False, timeout=wait, wait_for_workers=False)
