@@ -1,1 +1,4 @@
-"""Models of other toolkits and engines, to and from; a module for each, imported by name for what it needs."""
+"""Conversion from other toolkits and to other engines, one module each.
+
+They are imported by their full names, since each needs other packages.
+"""

@@ -118,7 +118,8 @@ class TokenBudgetBatchSampler:
         num_parts: Micro-batches of a global batch: the number of processes times accumulation steps, or, in elastic
             training, of virtual ranks.
         seed: With the epoch, the only source of randomness.
-        window: Number of batches among which pairs of similar length are exchanged. More mix better; fewer pad less.
+        window: Number of batches among which pairs of similar length are exchanged each epoch: the option
+            `batch_window`. More mix better; fewer pad less.
 
     Attributes:
         padding_share: Share of padding among the tokens of the first epoch's micro-batches.

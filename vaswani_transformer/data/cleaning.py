@@ -60,7 +60,7 @@ def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0
 
 
 def drop_useless(encoded: Dataset, max_length: int, max_ratio: float) -> tuple[Dataset, dict[str, int]]:
-    """`clean_corpus` of a part of a corpus, of which nothing may be left."""
+    """Clean a part of a corpus, which may leave nothing. Each rule is one mask with a name in `counts`."""
     # A slice, because a column is quick to read only at once.
     source, target = (np.asarray(encoded[column][:]) for column in ("source_length", "target_length"))
     shorter, longer = np.minimum(source, target), np.maximum(source, target)

@@ -47,7 +47,7 @@ class BleuScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Corpus scores of the same translations: sacreBLEU, the paper's BLEU, and chrF2."""
+    """Corpus scores of the same translations, for `recipes/score.py`: sacreBLEU, the paper's BLEU, and chrF2."""
 
     sacrebleu: BleuScore
     paper_bleu: BleuScore

@@ -129,7 +129,10 @@ class RunTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitScores:
-    """The scores of a model on one corpus; `by_source_length` is None in files older than it."""
+    """The scores of a trained model on one corpus, for `all_results.json` and the card.
+
+    `by_source_length` is None in files that are older than it.
+    """
 
     sentences: int
     perplexity: Perplexity

@@ -1,7 +1,8 @@
-"""Sections 3 and 4 of the paper, tokenization (5.1) and the search (6.1): what goes to the Hub with the weights.
+"""Sections 3 and 4 of the paper, tokenization (5.1) and the search (6.1): the code that goes to the Hub.
 
-transformers copies these files beside the weights one by one, so they import nothing but one another, torch,
-transformers and tokenizers.
+transformers copies these files beside the weights, so that the model loads without this package. It follows an import
+only if it is `from .name import ...`. The files import nothing but one another, torch, transformers and tokenizers.
+`tokenization_vaswani.py` is not copied: a saved tokenizer loads as transformers' own fast tokenizer.
 """
 
 from .configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
