@@ -1,15 +1,15 @@
-"""Turn a translation model that was trained elsewhere into one of this package, which decodes as the original does.
+"""Convert a translation model of another toolkit into one of this package.
 
-OPUS-MT (`MarianMTModel`) and WMT19 (`FSMTForConditionalGeneration`) models of transformers, by directory or by name on
-the Hub, and checkpoints of fairseq's `transformer`, which need no fairseq:
+The sources are OPUS-MT (`MarianMTModel`) and WMT19 (`FSMTForConditionalGeneration`) models of transformers, by
+directory or by name on the Hub, and checkpoints of fairseq's `transformer`, without fairseq:
 
     python recipes/convert.py --from marian --model Helsinki-NLP/opus-mt-en-de --output runs/opus-en-de
     python recipes/convert.py --from fsmt --model facebook/wmt19-en-de --output runs/wmt19-en-de
     python recipes/convert.py --from fairseq --model checkpoints/checkpoint_best.pt --dictionaries data-bin/en-de \
         --output runs/fairseq-en-de
 
-The output directory then holds the model, the settings of its search, and its tokenizer, which is the original's. It
-needs `pip install "vaswani_transformer[convert]"`.
+The output directory then holds the model, a generation_config with which it searches as the original does, and the
+original's tokenizer. It needs `pip install "vaswani_transformer[convert]"`.
 """
 
 import importlib.util
@@ -38,10 +38,11 @@ from vaswani_transformer.files import atomic_directory
 from vaswani_transformer.saved_model import open_model, require_finite
 
 
-# Without sacremoses MarianTokenizer only warns, and tokenizes otherwise.
+# Without sacremoses MarianTokenizer only warns, and tokenizes differently.
 TOKENIZERS_NEED = ("sentencepiece", "sacremoses")
 
-# The class of the tokenizer and the conversion, by the `model_type` that they are for.
+# For each `model_type` of transformers, the class of its tokenizer and the conversion. A further one is added here, in
+# `ConvertArguments.toolkit`, and as a module of `vaswani_transformer.convert`.
 TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGeneration]]] = {
     "marian": (MarianTokenizer, from_marian),
     "fsmt": (FSMTTokenizer, from_fsmt),
@@ -50,15 +51,15 @@ TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGenerat
 
 @dataclass
 class ConvertArguments:
-    """What to convert, and where to."""
+    """What to convert, and where to write it."""
 
     toolkit: Literal["marian", "fsmt", "fairseq"] | None = field(
-        default=None, metadata={"aliases": ["--from"], "help": "What the model was trained with, or saved by."}
+        default=None, metadata={"aliases": ["--from"], "help": "Toolkit that trained or saved the model."}
     )
     model: str | None = field(
         default=None, metadata={"help": "Directory of a saved model, or its name on the Hub; fairseq: the checkpoint."}
     )
-    output: str | None = field(default=None, metadata={"help": "Directory to make."})
+    output: str | None = field(default=None, metadata={"help": "Directory to create."})
     dictionaries: str | None = field(
         default=None,
         metadata={"help": "fairseq: directory of dict.*.txt and bpecodes; by default the checkpoint's own."},
@@ -67,11 +68,11 @@ class ConvertArguments:
     def __post_init__(self) -> None:
         if self.toolkit is None:
             raise ValueError("from: give marian, fsmt or fairseq")
-        for name, what in (("model", "what to convert"), ("output", "the directory to make")):
+        for name, what in (("model", "what to convert"), ("output", "the directory to create")):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: give {what}")
         if self.dictionaries is not None and self.toolkit != "fairseq":
-            raise ValueError(f"dictionaries: only fairseq's are apart from the model, not those of {self.toolkit}")
+            raise ValueError(f"dictionaries: only for fairseq; leave it out for {self.toolkit}")
 
 
 def main() -> None:
@@ -105,14 +106,14 @@ def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, 
 
 
 def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
-    """The model and its tokenizer, from a directory or the Hub, if they are of that type and complete."""
+    """The model and its tokenizer, from a directory or the Hub; ValueError if they have another type or damage."""
     tokenizer_class, convert = TRANSFORMERS[model_type]
     saved = open_model(name, model_type=model_type, tokenizer_class=tokenizer_class, to_convert=True)
     return convert(saved.load(torch.float32)), saved.tokenizer
 
 
 def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> None:
-    """What was written, for people."""
+    """Print what was written."""
     config, search = model.config, model.generation_config
     table = Table("", "", title=f"{args.model} as a model of this package", show_header=False)
     table.add_row("directory", str(args.output))

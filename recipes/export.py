@@ -30,8 +30,8 @@ class ExportArguments:
     """What to export, where to, and what to check it with."""
 
     model: str | None = field(default=None, metadata={"help": "Directory of a saved model, or its name on the Hub."})
-    output: str | None = field(default=None, metadata={"help": "Directory to make."})
-    to: Literal["ctranslate2"] = field(default="ctranslate2", metadata={"help": "The engine."})
+    output: str | None = field(default=None, metadata={"help": "Directory to create."})
+    to: Literal["ctranslate2"] = field(default="ctranslate2", metadata={"help": "Engine to export to."})
     quantization: str | None = field(
         default=None, metadata={"help": "Type of the weights, such as int8 or float16; float32 by default."}
     )
@@ -40,7 +40,7 @@ class ExportArguments:
     force: bool = field(default=False, metadata={"help": "Replace an earlier export."})
 
     def __post_init__(self) -> None:
-        for name, what in (("model", "a saved model"), ("output", "the directory to make")):
+        for name, what in (("model", "a saved model"), ("output", "the directory to create")):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: give {what}")
         if self.references is not None and self.text is None:
@@ -52,7 +52,7 @@ def main() -> None:
     try:
         from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
 
-        sentences, references = read(args)  # ahead of the export, for a mistake in them would be known only then
+        sentences, references = read(args)  # before the export, so that mistakes in them show at once
         saved = open_model(args.model, model_type="vaswani")
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
         output = export_ctranslate2(model, tokenizer, args.output, args.quantization, args.force)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
-    """The sentences and the references, as far as they are given."""
+    """The sentences and the references; None for what is not given."""
     sentences, references = (
         None if name is None else list(read_lines(Path(name))) for name in (args.text, args.references)
     )
@@ -81,7 +81,7 @@ def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
 
 
 def show(args: ExportArguments, output: Path, report: ParityReport | None) -> None:
-    """What was written, and how it compares, for people."""
+    """Print what was written, and how its translations compare."""
     table = Table("", "", title=f"{args.model} for CTranslate2", show_header=False)
     table.add_row("directory", str(output))
     table.add_row("weights", args.quantization or "float32")

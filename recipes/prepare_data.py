@@ -1,14 +1,14 @@
-"""Prepare the corpora of a training run ahead of time: check, learn the vocabulary, encode, clean, once for all runs.
+"""Prepare the corpora of trainings ahead of time: check, learn the vocabulary, encode, clean.
 
     python recipes/prepare_data.py --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/prepare_data.py --train train.en.xz train.de.xz --test test.en test.de --prepared runs/data
 
-It takes the configuration and the options of train_wmt.py, of which it heeds those of the data, and fills the directory
-`--prepared`; training with the same settings then begins at once. The same command goes on after an interruption. Where
-the directory was made from other files or with other settings, it says in what they differ, and changes nothing.
+It accepts the configuration and the options of train_wmt.py, uses those on data, and fills the directory `--prepared`.
+Training with the same options then begins at once. After an interruption, the same command continues. If the directory
+was made from other files or with other options, an error names the differences, and nothing changes.
 
-Memory grows with `--num_proc`, not with the corpus. Until all is encoded, the directory also holds a copy of the text.
-A dataset of the Hub is downloaded into the cache of datasets, or with `--streaming` read through the network.
+Memory grows with `--num_proc`, not with the corpus. Until everything is encoded, the directory also holds a copy of the
+text. A dataset on the Hub is downloaded into the cache of datasets, or with `--streaming` read over the network.
 """
 
 import sys

@@ -1,5 +1,6 @@
-"""Table 3 of the paper (6.2): train its rows on the same data with the same budget, score them, and report them beside
-the paper's, with what each training cost by the accounting of Table 2.
+"""Table 3 of the paper (6.2): train its rows alike, score them, and compare them with the paper's.
+
+All rows have the same data and budget. The report also has the cost of each training by the accounting of Table 2.
 
 Six rows, scaled down, with three seeds each, two at once; and all rows as the paper has them, one on each GPU:
 
@@ -7,12 +8,12 @@ Six rows, scaled down, with three seeds each, two at once; and all rows as the p
         --rows base A-h1 B-dk16 C-N2 D-drop0.0 E-learned --seeds 1 2 3 --parallel 2
     python recipes/reproduce_table3.py --config recipes/configs/wmt14_en_de_base.yaml --output_dir runs/table3
 
-The settings are those of `recipes/train_wmt.py` for data and training, the same for every row. As in the paper, the
-last step is scored, not an average, on the validation set; a test set is left alone. The corpora are prepared once, in
-`--prepared` or `<output_dir>/data`. Each training is a process of that recipe and lies in
-`<output_dir>/<row>/seed-<seed>`, with what it prints in `train.log`. After an interruption, or with more rows or seeds,
-the same command goes on with what is missing. The report, `report.md`, `table3.json` and `table3.png`, is of all rows
-and seeds that are finished.
+The options on data and training are those of `recipes/train_wmt.py`, the same for every row. As in the paper, the last
+step is scored, not an average, on the validation set; a test set is not used. The corpora are prepared once, in
+`--prepared` or `<output_dir>/data`. Each training is a process of that recipe. It writes to
+`<output_dir>/<row>/seed-<seed>`, and prints to `train.log` there. After an interruption, or with more rows or seeds,
+the same command trains what is missing. The report, `report.md`, `table3.json` and `table3.png`, covers all finished
+trainings.
 """
 
 import json
@@ -51,13 +52,13 @@ from vaswani_transformer.training.run_directory import RECORD_NAME
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
 
-# Settings of a training that a sweep decides, or that do not go together with it, and what to do instead.
+# Options of a training that a sweep decides, or that contradict it, and what to do instead.
 REFUSED = {
     "seed": "a sweep has several; give --seeds",
     "resume": "a sweep always goes on with what is there; leave it out",
-    "push_to_hub": "a sweep pushes nothing; push the model that you choose of it",
+    "push_to_hub": "a sweep pushes nothing; push the model that you choose",
     "hub_token": "a sweep pushes nothing; leave it out",
-    **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 say this; give --rows, --width, --depth"),
+    **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth"),
 }
 LEFT_ASIDE = ("config", "output_dir", "test", "variant", "average_last")
 
@@ -99,14 +100,14 @@ class SweepArguments(RecipeTrainingArguments):
 def main() -> None:
     args, data_args, settings = parse()
     directory = Path(args.output_dir)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # past what stops the trainings
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # SystemExit stops the trainings
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory) as lock:
             manifest = {"width": args.width, "depth": args.depth, **settings}
             require_same_sweep(directory, manifest)
             prepare_corpus(data_args.prepared, data_args)
-            # After the corpora, since it is with the settings that these need changing that one cannot go on.
+            # After the corpora: if their options must be corrected, no sweep with the wrong ones is recorded.
             atomic_write(directory / "training.yaml", yaml.safe_dump(settings, allow_unicode=True))
             atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
             try:
@@ -122,10 +123,10 @@ def main() -> None:
 
 
 def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
-    """The arguments, and of those for `train_wmt.py` what differs from its own defaults."""
+    """The arguments, and the options for `train_wmt.py` that differ from its defaults."""
     parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
     args, data_args, _ = parser.parse()
-    given = vars(parser.parse_args())  # as they were given, for the dataclasses change some of them
+    given = vars(parser.parse_args())  # as given, since the dataclasses change some of them
     defaults = vars(RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse_args([]))
     settings = {name: given[name] for name in defaults if name not in LEFT_ASIDE and given[name] != defaults[name]}
     for name in settings.keys() & REFUSED.keys():
@@ -138,7 +139,7 @@ def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
 
 
 def train_rows(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
-    """Train what is not finished, and return what failed."""
+    """Train all jobs that are not finished, and return those that failed."""
     directory = Path(args.output_dir)
 
     def start_job(job: Job, variables: dict[str, str]) -> subprocess.Popen:
@@ -159,7 +160,7 @@ def train_rows(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
 
 
 def report(directory: Path, args: SweepArguments) -> None:
-    """Write and show the comparison of all that is finished."""
+    """Write and print the comparison of all finished trainings."""
     runs = {row: finished(directory, row) for row in PAPER_VARIANTS}
     if not any(runs.values()):
         return

@@ -1,6 +1,6 @@
-"""Score translations as the paper does (6.1) and as is done today; try settings of the search; compare two systems.
+"""Score translations by the paper's BLEU (6.1), sacreBLEU and chrF; sweep the search; compare two systems.
 
-A model, on files or on a test set by sacreBLEU's name; translations that are there already:
+A model, on files or on a test set by sacreBLEU's name; or existing translations:
 
     python recipes/score.py --model runs/demo --source newstest2014.en.gz --reference newstest2014.de.gz
     python recipes/score.py --model runs/demo --test_set wmt14/full
@@ -11,10 +11,9 @@ Beams and alphas on the development set; two systems, models or files, with pair
     python recipes/score.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
     accelerate launch recipes/score.py --model runs/big --compare runs/base --test_set wmt14/full
 
-A process that dies or is stopped ends all after `--timeout_minutes`.
-
-The output directory then holds `results.json`, `translations.txt`, `bleu_by_source_length.png` and, if several settings
-were tried, `sweep.png`; the translations are those of the settings with the highest BLEU of the paper's kind.
+The output directory then holds `results.json`, `translations.txt`, `bleu_by_source_length.png` and, after a sweep,
+`sweep.png`. The translations are from the search with the highest BLEU of the paper's kind. If a process dies or is
+stopped, all end after `--timeout_minutes`.
 """
 
 import itertools
@@ -67,7 +66,7 @@ class EvaluationArguments:
         default=None, metadata={"help": "Their translations; several files if each sentence has several."}
     )
     test_set: str | None = field(
-        default=None, metadata={"help": "sacreBLEU's name of a test set, such as wmt14/full, instead of both."}
+        default=None, metadata={"help": "Test set by sacreBLEU's name, such as wmt14/full, instead of files."}
     )
     source_language: str = field(default="en", metadata={"help": "Code of the language to translate from."})
     target_language: str = field(default="de", metadata={"help": "Code of the language to translate into."})
@@ -86,10 +85,10 @@ class EvaluationArguments:
     )
     timeout_minutes: float = field(
         default=10.0,
-        metadata={"help": "Minutes without a sign of life of one of several processes after which all end."},
+        metadata={"help": "Minutes without a heartbeat of one of several processes after which all end."},
     )
     trust_remote_code: bool = field(
-        default=False, metadata={"help": "Run code that comes with a model; give it only where you trust its author."}
+        default=False, metadata={"help": "Run code that comes with a model; only if you trust its author."}
     )
     output_dir: str = field(default="runs/evaluation", metadata={"help": "Where everything is written."})
     overwrite: bool = field(default=False, metadata={"help": "Replace an earlier evaluation there."})
@@ -128,7 +127,7 @@ class EvaluationArguments:
 
     @property
     def models(self) -> list[str]:
-        """Those of the systems that are no files of translations."""
+        """The systems that are models, not files of translations."""
         return [name for name in self.systems if name != self.hypotheses and not Path(name).is_file()]
 
 
@@ -137,11 +136,11 @@ class TestSet:
     """Lines to translate and score.
 
     Attributes:
-        name: sacreBLEU's name, or those of the files.
-        files: Of the source, if it is given, and of the references.
+        name: sacreBLEU's name, or the names of the files.
+        files: The file of the source, or None, and the files of the references.
         sources: The source sentences, if they are given.
-        references: For each sentence one or several, as many for all.
-        variant: Which newstest2014 it is; None if it is another set.
+        references: One or several for each sentence, the same number for all.
+        variant: Which newstest2014 it is; None for any other set.
     """
 
     name: str
@@ -160,7 +159,7 @@ class TestSet:
 
 @dataclass(frozen=True)
 class Translations:
-    """Translations of the test set, without line ends, and the search that found them: None if they are from a file."""
+    """Translations of the test set, without line ends, and the search that found them; None for those of a file."""
 
     lines: list[str]
     num_beams: int | None = None
@@ -170,12 +169,12 @@ class Translations:
 
 @dataclass(frozen=True)
 class System:
-    """What a system made of the test set.
+    """The translations of a system.
 
     Attributes:
         name: Its model, or its file of translations.
         searches: The translations of each search.
-        perplexity: Of the first references; None for a file.
+        perplexity: Perplexity of the first references; None for a file.
     """
 
     name: str
@@ -192,7 +191,7 @@ def main() -> None:
 def run(args: EvaluationArguments) -> None:
     state = PartialState()
     require_new(args)
-    paper_tokenizer(args.target_language)  # which would refuse a language only when all is translated
+    paper_tokenizer(args.target_language)  # refuses an unknown language now, not after translating
     with state.main_process_first():
         test_set = read_test_set(args)
     ready = {name: read_hypotheses(name, test_set) for name in args.systems if name not in args.models}
@@ -209,7 +208,7 @@ def run(args: EvaluationArguments) -> None:
 
 
 def require_new(args: EvaluationArguments) -> None:
-    """Refuse to replace an earlier evaluation, unless asked to; the main process looks before any can have written."""
+    """Refuse to replace an earlier evaluation without `--overwrite`; only the main process looks, before it writes."""
     directory = Path(args.output_dir)
     if directory.exists() and not directory.is_dir():
         raise NotADirectoryError(f"output_dir: {directory} is a file; name a directory")
@@ -220,7 +219,7 @@ def require_new(args: EvaluationArguments) -> None:
 
 
 def read_test_set(args: EvaluationArguments) -> TestSet:
-    """The lines of the test set, which must be as many in all of its files."""
+    """The lines of the test set; all of its files must have the same number."""
     source: Path | None
     if args.test_set is not None:
         source, references = sacrebleu_files(args.test_set, args.source_language, args.target_language)
@@ -268,7 +267,7 @@ def open_system(name: str, args: EvaluationArguments) -> SavedModel:
 
 
 def translate(name: str, test_set: TestSet, args: EvaluationArguments) -> System:
-    """Translate the test set with a model, with each of the settings."""
+    """Translate the test set with a model, once for each number of beams and alpha."""
     if PartialState().device.type == "cpu":
         keep_freed_memory()
     saved = open_system(name, args)
@@ -282,7 +281,7 @@ def translate(name: str, test_set: TestSet, args: EvaluationArguments) -> System
         search = {"num_beams": num_beams, "length_penalty": alpha}
         texts = translate_corpus(model, tokenizer, test_set.sources, args.tokens_per_batch, **search)
         seconds = time.perf_counter() - started
-        # One line each, whatever they contain, so that the file that is written scores the same.
+        # One line each, so that the written file has the same scores.
         lines = [" ".join(text.splitlines()) for text in texts]
         found.searches.append(Translations(lines, num_beams, alpha, seconds))
     return found
@@ -301,7 +300,7 @@ def reference_perplexity(
 def score(
     systems: list[System], test_set: TestSet, args: EvaluationArguments
 ) -> tuple[ScoreRecord, dict[str, list[str]]]:
-    """All there is to report, and the best translations of each system."""
+    """The record to write, and the best translations of each system."""
     found, best = [], {}
     sweep: list[SearchScores] | None = None
     for system in systems:

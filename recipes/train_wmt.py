@@ -7,13 +7,14 @@ On one device, on a machine's 8 GPUs, and with any setting of the configuration 
         --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
 
-With `--prepared DIRECTORY` the corpora are encoded once for all runs, ahead of time if you like: see prepare_data.py.
-SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number; a
-second one, three seconds later, ends it at once. A process that dies, or is silent for `--ddp_timeout` seconds, ends
-all; so does a disk that is full. Whatever ended a run, repeat its command with `--resume`: complete checkpoints stay.
-With `--push_to_hub --hub_model_id user/name` the result goes to the Hub.
 The output directory then holds the averaged model, its tokenizer, its model card, `all_results.json`,
-`translations.test.txt`, and pictures of the learning curve and of BLEU by source length.
+`translations.test.txt`, and pictures of the learning curve and of BLEU by source length. With `--push_to_hub
+--hub_model_id user/name` it is also pushed to the Hub. With `--prepared DIRECTORY` the corpora are encoded once for all
+runs, ahead of time if you like: see prepare_data.py.
+
+SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number; a
+second signal, three seconds later, ends it at once. All processes end when one dies or is silent for `--ddp_timeout`
+seconds, and when the disk is full. Complete checkpoints stay: repeat the command with `--resume`.
 """
 
 from contextlib import ExitStack, suppress
@@ -78,7 +79,7 @@ from vaswani_transformer.training.run_directory import check_data, describe_sett
 
 
 MODEL_SETTINGS = [each.name for each in fields(ModelArguments) if each.name != "variant"]
-# Those that transformers does not count among the available ones even where they are.
+# Trackers that transformers does not list as available even if they are installed.
 UNLISTED_TRACKERS = ("azure_ml", "flyte")
 
 
@@ -137,8 +138,8 @@ def run(
     run_facts, model_facts = describe_run(args.hub_model_id if args.push_to_hub else None), describe_model(trainer)
     show_plan(trainer, data.cleaning)
     training = train(trainer, averaging, checkpoint)
-    config.use_cache = True  # the trainer has switched it off, but whoever loads the model wants it
-    trainer.save_model(_internal_call=True)  # else it is pushed, before it is scored
+    config.use_cache = True  # the trainer has switched it off, but the saved model needs it
+    trainer.save_model(_internal_call=True)  # otherwise the trainer pushes it, before it is scored
     PartialState().wait_for_everyone()
 
     scores: dict[str, SplitScores] = {}
@@ -161,7 +162,7 @@ def run(
             **scores,
         )
         write_results(Path(args.output_dir), record, translations, trainer.state.log_history)
-        with suppress(OSError):  # of a standard output that is full or closed; the files have it all
+        with suppress(OSError):  # standard output may be full or closed; all results are in files
             show_results(record)
     if args.push_to_hub and trainer.is_world_process_zero():
         try:
@@ -171,7 +172,7 @@ def run(
 
 
 def repository(args: RecipeTrainingArguments) -> str:
-    """Full name of the repository to push to, which the main process creates."""
+    """Full name of the repository to push to; the main process creates it."""
     name = args.hub_model_id or Path(args.output_dir).resolve().name
     return prepare_repository(name, args.hub_private_repo) if PartialState().is_main_process else name
 
@@ -201,13 +202,13 @@ def scored_steps(directory: Path) -> int:
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
-    """Those named for the card; or those of the corpora, which have been loaded, that are datasets of the Hub."""
+    """Datasets for the card: those that the options name, or the loaded corpora that are datasets on the Hub."""
     names = dict.fromkeys(source[0] for source in data_args.sources.values() if len(source) == 1)
     return data_args.datasets or [name for name in names if name != "phrasebook" and not Path(name).exists()]
 
 
 def configure_model(model_args: ModelArguments) -> VaswaniConfig:
-    """The row of Table 3 with what was changed of it; the vocabulary's size is the tokenizer's to say."""
+    """The row of Table 3 with the changes to it; the size of the vocabulary follows later, from the tokenizer."""
     overrides = {name: value for name, value in vars(model_args).items() if value is not None}
     return VaswaniConfig.from_variant(overrides.pop("variant"), **overrides)
 
@@ -218,7 +219,7 @@ def describe_data(data_args: DataArguments, cleaning: dict[str, int]) -> RunData
 
 
 def describe_model(trainer: VaswaniTrainer) -> RunModel:
-    """The size and the configuration of the model, without the addresses of its code."""
+    """The size and the configuration of the model, without references to remote code."""
     config = trainer.model.config.to_dict()
     settings = {name: value for name, value in config.items() if name not in ("auto_map", "custom_pipelines")}
     return from_json(RunModel, {"parameters": trainer.model.num_parameters(), **settings})
@@ -261,7 +262,7 @@ def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
 
 
 def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: Path | None) -> RunTraining:
-    """Train, leave the average in the trainer's model, and return what there is to report."""
+    """Train, leave the average in the trainer's model, and return how the training went."""
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(TrainingProgress())
@@ -282,11 +283,13 @@ def train(trainer: VaswaniTrainer, averaging: CheckpointAveraging, checkpoint: P
 
 
 def cost(trainer: VaswaniTrainer) -> TrainingCost:
-    """What this run computed, by the accounting of Table 2 and counted. Collective: all processes measure at once,
-    since they share what the machine can do."""
+    """Cost of this run by the accounting of Table 2, and counted. Collective.
+
+    All processes measure at once, since they share the machine.
+    """
     dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
     rate = sustained_rate(trainer.args.device, dtype)
-    # Device-seconds of one device, since a resumed training may have had more devices before, or fewer.
+    # Device-seconds of one device, since a resumed training may have had another number of devices before.
     counted = trainer.state.total_flos - trainer.totals.operations_before
     return training_cost(trainer.totals.device_seconds, 1, rate, counted, str(dtype).removeprefix("torch."))
 
@@ -294,7 +297,7 @@ def cost(trainer: VaswaniTrainer) -> TrainingCost:
 def score(
     directory: str | Path, data: TrainingData, split: str, data_args: DataArguments
 ) -> tuple[SplitScores | None, list[str]]:
-    """Load a saved model, translate a corpus with it, and score both, which the main process returns. Collective."""
+    """Load a saved model, translate a corpus with it, and score it. Collective; only the main process has scores."""
     model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
     model.to(PartialState().device)
     corpus, tokenizer = data.text[split], data.tokenizer
@@ -314,7 +317,7 @@ def score(
 
 
 def choose_examples(corpus: Dataset, translations: list[str], data_args: DataArguments) -> list[Example]:
-    """Five sentences from all over the test set."""
+    """Five sentences from evenly spaced places of the test set."""
     indices = [len(corpus) * tenth // 10 for tenth in (1, 3, 5, 7, 9)]
     pairs = [corpus[index]["translation"] for index in indices]
     return [
@@ -327,7 +330,9 @@ def write_results(
     directory: Path, record: RunRecord, translations: dict[str, list[str]], log_history: list[dict[str, float]]
 ) -> None:
     for split, lines in translations.items():
-        text = "".join(line.replace("\n", " ") + "\n" for line in lines)  # one a line, whatever a sentence holds
+        text = "".join(
+            line.replace("\n", " ") + "\n" for line in lines
+        )  # one line for each sentence, even if it has line feeds
         (directory / f"translations.{split}.txt").write_text(text, encoding="utf-8")
     plot_learning_curve(log_history, directory / "learning_curve.png")
     tested = {"averaged": record.test, "last checkpoint": record.test_last_checkpoint}

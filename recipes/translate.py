@@ -1,4 +1,4 @@
-"""Translate text: a file or standard input in, one line out for each line in, in order; empty lines stay empty.
+"""Translate a file or standard input, one line out for each line in.
 
 From file to file, on all GPUs of a machine, and as a filter:
 
@@ -6,14 +6,14 @@ From file to file, on all GPUs of a machine, and as a filter:
     accelerate launch recipes/translate.py --model runs/demo --input news.en.gz --output news.de
     head news.en | python recipes/translate.py --model runs/demo
 
-Lines end at line feeds. With an output file, the same command goes on after an interruption, with the same or another
-number of processes: what is finished lies in `<output>.shards/`, in files of `--lines_per_shard` lines, until all of it
-is there; meanwhile no other command can write it. Only then does the output file appear. An existing one is replaced
-only with `--overwrite`: it may have taken days to make. Standard output gets each shard when it is done; it cannot be
-shared by processes, nor gone on with.
+Lines end at line feeds, and empty lines stay empty. With an output file, the same command continues after an
+interruption, on any number of processes. Finished shards, files of `--lines_per_shard` lines, lie in `<output>.shards/`
+until all are finished; then the output file appears. Meanwhile the output is locked. An existing output file is
+replaced only with `--overwrite`. Standard output gets each shard when it is finished; it takes one process, and cannot
+be continued.
 
-The input must not change meanwhile, and finished shards neither: both are compared with digests, and what differs is
-refused. A process that dies or is stopped ends all after `--timeout_minutes`; what is finished stays.
+The input and finished shards must not change meanwhile: both are compared with digests. If a process dies or is
+stopped, all end after `--timeout_minutes`; finished shards stay.
 """
 
 import os
@@ -63,10 +63,10 @@ class TranslationArguments:
     )
     timeout_minutes: float = field(
         default=10.0,
-        metadata={"help": "Minutes without a sign of life of one of several processes after which all end."},
+        metadata={"help": "Minutes without a heartbeat of one of several processes after which all end."},
     )
     trust_remote_code: bool = field(
-        default=False, metadata={"help": "Run code that comes with the model; give it only where you trust its author."}
+        default=False, metadata={"help": "Run code that comes with the model; only if you trust its author."}
     )
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ def translate_to_standard_output(args: TranslationArguments) -> None:
 
 
 def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> None:
-    """Translate this process's share of what is missing, and when all have done so, write the output."""
+    """Translate this process's share of the missing shards; when all processes have done so, write the output."""
     state, shards = PartialState(), TranslatedShards(Path(args.output))
     source, missing = on_main_process(lambda: plan_file(args, shards, until_the_end))
     share = set(missing[state.process_index :: state.num_processes])
@@ -137,7 +137,7 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
 
 
 def plan_stream(args: TranslationArguments) -> SourceText | None:
-    """Check what can be checked before the model is loaded; None for standard input, which is read as it comes."""
+    """Check the arguments before the model is loaded, and open the source; None for standard input."""
     require_open_streams(args)
     if PartialState().num_processes > 1:
         raise ValueError("output: several processes cannot share standard output; give --output FILE")
@@ -150,16 +150,16 @@ def plan_stream(args: TranslationArguments) -> SourceText | None:
 def plan_file(
     args: TranslationArguments, shards: TranslatedShards, until_the_end: ExitStack
 ) -> tuple[SourceText, list[int]]:
-    """Check what can be checked before the model is loaded, and find the shards to translate.
+    """Check the arguments before the model is loaded, and find the shards to translate.
 
-    Until the end, no other command can write the same output.
+    The output is locked until `until_the_end` closes.
     """
     require_open_streams(args)
     path = None if args.input == "-" else require_input(args.input)
     require_output(Path(args.output), path)
     until_the_end.enter_context(shards.held())
     begun = shards.begun
-    # If there are shards, the check was passed when they were begun, and the program was killed before removing them.
+    # If there are shards, the first run passed this check, and was killed before removing them.
     if Path(args.output).exists() and not args.overwrite and not begun:
         raise FileExistsError(
             f"output: {args.output} exists already; name another file, or replace it with --overwrite"
@@ -169,19 +169,19 @@ def plan_file(
         source = SourceText.read_ahead(shards.copy_input(sys.stdin.buffer), "standard input", args.lines_per_shard)
     else:
         source = SourceText.read_ahead(path, args.input, args.lines_per_shard)
-    # All that the translation depends on; batches and processes are no part of it.
+    # Everything that the translation depends on; batches and processes do not matter.
     settings = ("lines_per_shard", "num_beams", "length_penalty", "max_new_tokens", "dtype")
     text = f"{source.lines} lines, sha256 {source.digest}"
     shards.begin({"model": model, "input": text, **{name: getattr(args, name) for name in settings}})
     count = len(source.digests)
     missing = shards.missing(count)
     if begun:
-        print(f"{count - len(missing)} of {count} shards are there already; going on", file=sys.stderr)
+        print(f"{count - len(missing)} of {count} shards are finished already; continuing", file=sys.stderr)
     return source, missing
 
 
 def require_open_streams(args: TranslationArguments) -> None:
-    """Refuse standard input or output that the caller closed, where it is needed."""
+    """Refuse standard input or output that is needed but closed."""
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if getattr(args, name) == "-" and stream is None:
             raise ValueError(f"{name}: standard {name} is closed; name a file with --{name}")
@@ -216,14 +216,14 @@ def load(args: TranslationArguments) -> tuple[PreTrainedTokenizerBase, PreTraine
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """After an error, drop what standard output could not take, which Python would try to write again at exit."""
+    """After an error, discard what standard output did not accept; Python would try to write it again at exit."""
     try:
         yield
     except OSError as error:
         if sys.stdout is not None:
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # the reader has enough, as `head` has
+        if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
             sys.exit(1)
         raise
 

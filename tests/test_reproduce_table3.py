@@ -310,7 +310,7 @@ def test_corrected_settings_of_a_corpus_that_could_not_be_prepared_are_accepted(
         (["--width", "nan"], "width: must be above 0, is nan"),
         (["--rows", "A-h32", "--width", "0.03125"], "width: 0.03125 makes d_k of row A-h32 0.5"),
         (["--rows", "C-N2", "--depth", "0.25"], "depth: 0.25 makes encoder_layers of row C-N2 0.5"),
-        (["--d_model", "64"], "d_model: the rows of Table 3 say this"),
+        (["--d_model", "64"], "d_model: the rows of Table 3 decide this"),
         (["--seed", "7"], "seed: a sweep has several; give --seeds"),
         (["--resume"], "resume: a sweep always goes on"),
         (["--push_to_hub", "--hub_token", "secret"], "a sweep pushes nothing"),

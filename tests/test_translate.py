@@ -331,7 +331,7 @@ def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracl
     ranks = run_ranks(command(lively_model, *arguments), 2)
     messages = "".join(rank.stderr for rank in ranks)
     assert [rank.returncode for rank in ranks] == [0, 0], messages
-    assert f"{len(finished)} of {len(lines) // 2} shards are there already" in messages
+    assert f"{len(finished)} of {len(lines) // 2} shards are finished already" in messages
     share = 2 * math.ceil((len(lines) // 2 - len(finished)) / 2)
     assert "process 1 of 2" in messages
     assert f" {share}/{share} [" in messages
