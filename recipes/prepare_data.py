@@ -28,7 +28,7 @@ def main() -> None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
         splits = prepare_corpus(data_args.prepared, data_args)
     except KeyboardInterrupt:
-        sys.exit(f"prepare_data.py: interrupted; the same command goes on with {data_args.prepared}")
+        sys.exit(f"prepare_data.py: interrupted; repeat the command to continue in {data_args.prepared}")
     except (ValueError, OSError) as error:
         sys.exit(f"prepare_data.py: {one_line(error)}")
     for split, entry in splits.items():

@@ -55,7 +55,7 @@ TRAIN = Path(__file__).with_name("train_wmt.py")
 # Options of a training that a sweep decides, or that contradict it, and what to do instead.
 REFUSED = {
     "seed": "a sweep has several; give --seeds",
-    "resume": "a sweep always goes on with what is there; leave it out",
+    "resume": "a sweep always resumes; leave it out",
     "push_to_hub": "a sweep pushes nothing; push the model that you choose",
     "hub_token": "a sweep pushes nothing; leave it out",
     **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth"),
@@ -115,7 +115,7 @@ def main() -> None:
             finally:
                 report(directory, args)
     except KeyboardInterrupt:
-        sys.exit("reproduce_table3.py: interrupted; the same command goes on")
+        sys.exit("reproduce_table3.py: interrupted; repeat the command to continue")
     except (ValueError, OSError) as error:
         sys.exit(f"reproduce_table3.py: {one_line(error)}")
     if failed:

@@ -90,7 +90,7 @@ class TranslationArguments:
 def main() -> None:
     (args,) = RecipeParser((TranslationArguments,)).parse()
     with (
-        joined_processes("translate.py", args.timeout_minutes, "repeat the command to go on"),
+        joined_processes("translate.py", args.timeout_minutes, "repeat the command to continue"),
         ExitStack() as until_the_end,
     ):
         if args.output == "-":

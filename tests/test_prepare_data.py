@@ -165,7 +165,7 @@ def test_an_interruption_is_answered_with_what_to_do(recipe, error, settings, mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(recipe, "prepare_corpus", interrupted)
-    assert "interrupted; the same command goes on" in error(settings)
+    assert "interrupted; repeat the command to continue" in error(settings)
 
 
 def test_training_refuses_what_was_prepared_otherwise(main, settings, monkeypatch, tmp_path):

@@ -209,7 +209,7 @@ def test_an_interruption_ends_what_runs_and_the_rest_is_gone_on_with(
         os.kill(os.getpid(), number)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    goes_on = "reproduce_table3.py: interrupted; the same command goes on"
+    goes_on = "reproduce_table3.py: interrupted; repeat the command to continue"
     assert sweep("--parallel", "2") == (goes_on if number == signal.SIGINT else 128 + number)
     made = calls()
     assert trained(made) == [("C-N2", "1"), ("base", "1")]
@@ -312,7 +312,7 @@ def test_corrected_settings_of_a_corpus_that_could_not_be_prepared_are_accepted(
         (["--rows", "C-N2", "--depth", "0.25"], "depth: 0.25 makes encoder_layers of row C-N2 0.5"),
         (["--d_model", "64"], "d_model: the rows of Table 3 decide this"),
         (["--seed", "7"], "seed: a sweep has several; give --seeds"),
-        (["--resume"], "resume: a sweep always goes on"),
+        (["--resume"], "resume: a sweep always resumes"),
         (["--push_to_hub", "--hub_token", "secret"], "a sweep pushes nothing"),
         (["--max_stepz", "5"], "there is no option --max_stepz"),
     ],

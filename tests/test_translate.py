@@ -533,7 +533,7 @@ def test_input_that_loses_lines_meanwhile(run, recipe, monkeypatch, source, outp
         return load(args)
 
     monkeypatch.setattr(recipe, "load", shortened)
-    with pytest.raises(SystemExit, match=r"in\.txt was changed while it was translated; put the original back"):
+    with pytest.raises(SystemExit, match=r"in\.txt was changed while it was translated; restore the original"):
         run("--input", source, "--output", output)
     assert not output.exists()
 
@@ -647,7 +647,7 @@ def test_a_process_that_stops_or_dies_ends_the_other(lively_model, source, outpu
     # The connection of a process that was killed is closed, which a collective operation may notice first.
     lost = "translate.py: another process has ended or cannot be reached"
     assert silent in errors or (fault == signal.SIGKILL and lost in errors)
-    assert "repeat the command to go on" in errors
+    assert "repeat the command to continue" in errors
     assert "Traceback" not in errors
     assert not output.exists()
     for path in folder.glob("shard-*.txt"):

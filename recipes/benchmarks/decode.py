@@ -3,12 +3,12 @@
     python recipes/benchmarks/decode.py --text ../shared/data/newstest/en-de/newstest2013.en.gz \
         --references ../shared/data/newstest/en-de/newstest2013.de.gz --model runs/multi30k_en_de
 
-The models are trained ones, since random weights do not end their translations. The limit is 50 tokens more than the
-source has: ours for each sentence, the peers' for the longest of a batch. Each searches by its own rule: ours until no
-live hypothesis can still win, normalised as in section 6.1, the peers until as many hypotheses as beams are finished
-(CTranslate2) or look worse (transformers), normalised by |Y|^alpha. The peers are `MarianMTModel.generate`, in input
-order and in batches of similar length, and CTranslate2, in batches of similar length; each with 32 sentences a batch
-and with the batch size that is its best on a sample.
+The models are trained ones, since models with random weights never generate EOS. Translations have at most 50 tokens
+more than their source; for the peers, more than the longest source of the batch. The peers are
+`MarianMTModel.generate`, in input order and in batches of similar length, and CTranslate2, in batches of similar
+length; each with 32 sentences a batch and with the batch size that is its best on a sample. Each searches by its own
+rule: ours until no live hypothesis can still win, normalised as in section 6.1; CTranslate2 until as many hypotheses as
+beams are finished, transformers until live ones look worse, both normalised by |Y|^alpha.
 
 Writes `decode.md` and `decode.json` beside this script, or into `--output`; speeds are sentences a second, the best of
 `--rounds` rounds, through all systems in turn. On a GPU the peers run in its half-precision types.

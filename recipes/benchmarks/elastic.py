@@ -1,10 +1,10 @@
-"""What elastic training costs on one process, beside the same batches accumulated, and beside undivided ones.
+"""Cost of elastic training on one process, compared with gradient accumulation and with undivided batches.
 
     python recipes/benchmarks/elastic.py --output recipes/benchmarks
 
 Trains the same small model on the embedded corpus in three ways, in turn: with virtual ranks, with as many accumulation
-steps, and with every global batch as one micro-batch. Each training has the processor time of its steps as its result,
-so that other work on the machine disturbs it little; the median over the rounds counts. Writes `elastic.md`.
+steps, and with every global batch as one micro-batch. The result is the processor time of a step, which other work on
+the machine disturbs little, as the median over the rounds. Writes `elastic.md`.
 """
 
 import statistics

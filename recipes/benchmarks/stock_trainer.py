@@ -1,12 +1,12 @@
-"""The peer of `recipes/train_wmt.py`: transformers' own `MarianMTModel` in its own `Seq2SeqTrainer`, for equal time.
+"""Train transformers' `MarianMTModel` in `Seq2SeqTrainer`, for comparison with `recipes/train_wmt.py` in equal time.
 
     python recipes/benchmarks/stock_trainer.py --like recipes/configs/canlaws_en_fr.yaml --ours runs/canlaws_en_fr \
         --output runs/canlaws_en_fr_marian
 
 It reads the corpora, the lengths and the minutes from the configuration that ours was trained with, and the vocabulary
-and the sizes of the model from ours. The trainer is set as its users would: batches of so many sentences, of similar
-length, label smoothing, the paper's optimizer, and a learning rate by its own scheduler that is the paper's; no
-averaging. Translations are searched by `MarianMTModel.generate` with 4 beams.
+and the sizes of the model from ours. The trainer is configured as its users do: batches of a fixed number of sentences
+of similar length, label smoothing, the paper's optimizer, and its own scheduler with the paper's learning rate; no
+averaging. `MarianMTModel.generate` translates with 4 beams.
 
 Prints, and writes as `stock_trainer.json`, target tokens a second, steps, and sacreBLEU of the test set.
 """

@@ -39,7 +39,7 @@ def plan_batches(
     target_tokens: int,
     window: int = 1,
 ) -> BatchPlan:
-    """Divide a corpus into global batches of at most so many tokens a side, padding included.
+    """Divide a corpus into global batches within a budget of tokens for each side, padding included.
 
     Args:
         source_lengths: Tokens of each source sentence.
@@ -54,7 +54,7 @@ def plan_batches(
     """
     if window < 1:
         raise ValueError(f"batch_window: must be at least 1, is {window}")
-    # A slice, because a column of a dataset is quick to read only at once.
+    # A slice: reading a column of a dataset row by row is slow.
     source, target = (np.asarray(lengths[:], dtype=np.int64) for lengths in (source_lengths, target_lengths))
     if not len(source) == len(target) > 0:
         raise ValueError(

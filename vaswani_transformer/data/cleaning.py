@@ -1,4 +1,4 @@
-"""Encoding of sentence pairs, and the filter that drops pairs of no use and counts them by reason."""
+"""Encoding of sentence pairs, and the cleaning rules, which count what they drop by reason."""
 
 import numpy as np
 from datasets import Dataset, Features, List, Value
@@ -61,7 +61,7 @@ def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0
 
 def drop_useless(encoded: Dataset, max_length: int, max_ratio: float) -> tuple[Dataset, dict[str, int]]:
     """Clean a part of a corpus, which may leave nothing. Each rule is one mask with a name in `counts`."""
-    # A slice, because a column is quick to read only at once.
+    # A slice: reading a column of a dataset row by row is slow.
     source, target = (np.asarray(encoded[column][:]) for column in ("source_length", "target_length"))
     shorter, longer = np.minimum(source, target), np.maximum(source, target)
     empty = shorter <= 1  # EOS alone

@@ -64,11 +64,11 @@ class SourceText:
 
     Attributes:
         path: The file; it may be compressed.
-        name: The user's name for it.
+        name: Its name in messages.
         lines_per_shard: Lines of a shard, except the last.
         lines: Number of lines.
-        digests: Of each shard.
-        digest: Of all lines.
+        digests: Digest of each shard.
+        digest: Digest of all lines.
     """
 
     path: Path
@@ -80,10 +80,10 @@ class SourceText:
 
     @classmethod
     def read_ahead(cls, path: Path, name: str, lines_per_shard: int) -> "SourceText":
-        """Read a file, so that a bad line is known at once.
+        """Read a file to its end, so that a bad line is found before any translation.
 
         Raises:
-            ValueError: It is not UTF-8, or not the archive that its suffix promises; the message names the line.
+            ValueError: It is not UTF-8, or not compressed as its suffix says; the message names the line.
         """
         count, digests, whole = 0, [], sha256()
         with open_binary(path) as file:
@@ -98,7 +98,7 @@ class SourceText:
         return min(self.lines_per_shard, self.lines - number * self.lines_per_shard)
 
     def shards(self) -> Iterator[list[str]]:
-        """Read the file again; lines that were appended meanwhile are left out.
+        """Read the file again, without lines that were appended meanwhile.
 
         Raises:
             ValueError: The file has changed.
@@ -109,8 +109,8 @@ class SourceText:
                 shard = next(shards, [])
                 if _digest(shard) != digest:
                     raise ValueError(
-                        f"input: {self.name} was changed while it was translated; put the original back and repeat the "
-                        f"command, or begin anew"
+                        f"input: {self.name} was changed while it was translated; restore the original and repeat the "
+                        f"command, or start from the beginning"
                     )
                 yield shard
 
@@ -150,12 +150,12 @@ class TranslatedShards:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Make and lock the folder, so that no other command writes the same output.
+        """Create and lock the folder, so that no other command writes the same output.
 
         After an error before the first shard is finished, the folder is removed.
 
         Raises:
-            ValueError: Another command is at work in it.
+            ValueError: Another command holds the lock.
         """
         self.folder.mkdir(exist_ok=True)
         with locked(self.folder, "output"):
@@ -167,7 +167,7 @@ class TranslatedShards:
                 raise
 
     def copy_input(self, chunks: Iterable[bytes]) -> Path:
-        """Write a copy of text that can be read only once into the folder."""
+        """Copy standard input into the folder, since it can be read only once."""
         self._claim()
         atomic_write(self.folder / "input", chunks)
         return self.folder / "input"
@@ -177,7 +177,7 @@ class TranslatedShards:
 
         Raises:
             ValueError: The shards are part of another translation.
-            FileExistsError: The folder is not of this program's making.
+            FileExistsError: The folder has files of another program.
         """
         self._claim()
         if self.begun:
@@ -185,7 +185,7 @@ class TranslatedShards:
                 read_json(self._manifest),
                 manifest,
                 f"{self.folder} holds part of another translation, which differs in",
-                "repeat the command that began it to go on with that one, or delete the folder to begin anew",
+                "repeat its command to continue it, or delete the folder to start from the beginning",
             )
         else:
             atomic_write(self._manifest, json.dumps(manifest, indent=2))
@@ -201,14 +201,14 @@ class TranslatedShards:
         return self.folder / f"shard-{number:06d}.txt"
 
     def save(self, number: int, translations: list[bytes]) -> None:
-        """Write a shard, its record first, so that no shard is without one."""
+        """Write a shard after its record, so that every shard has one."""
         record = {"lines": len(translations), "sha256": sha256(b"".join(translations)).hexdigest()}
-        # Not atomic: with half a record the shard counts as damaged, and is translated again.
+        # Need not be atomic: with half a record the shard counts as damaged, and is translated again.
         self.path(number).with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
         atomic_write(self.path(number), translations)
 
     def read(self, number: int) -> bytes | None:
-        """The content of a shard; None if it is missing, or not as it was written."""
+        """The content of a shard; None if it is missing or was changed."""
         if not self.path(number).exists():
             return None
         content = self.path(number).read_bytes()
@@ -223,7 +223,7 @@ class TranslatedShards:
         return numbers
 
     def finish(self, count: int) -> None:
-        """Write the output from so many shards, and remove the folder.
+        """Write the output from its `count` shards, and remove the folder.
 
         Raises:
             ValueError: A shard is damaged or missing; no output was written.
@@ -242,7 +242,7 @@ class TranslatedShards:
             yield content
 
     def _clear(self) -> None:
-        """Remove the folder if it is this program's, which its manifest shows, or empty."""
+        """Remove the folder if its manifest shows that this program made it, or if it is empty."""
         if self._manifest.exists():
             atomic_write(self._manifest, "{}")  # after a kill, the rest of the shards must not be used
             for pattern in ("shard-*.txt", "shard-*.json", "input", "*.tmp", self._manifest.name):

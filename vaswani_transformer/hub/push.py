@@ -5,7 +5,7 @@ import shlex
 from huggingface_hub import HfApi
 
 
-# Checkpoints, and what tells of the user's machine: pickled arguments, trackers' logs, locks and unfinished files.
+# Checkpoints, and files with facts about the user's machine: pickled arguments, logs, locks and unfinished files.
 NOT_PUSHED = ("checkpoint-*", "training_args.bin", "runs/*", "_*", ".*", "*.tmp", "*.lock", "*.log")
 
 
@@ -26,7 +26,7 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
     try:
         name = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         api.auth_check(name, write=True)
-    except Exception as error:  # also those of whichever HTTP library huggingface_hub uses
+    except Exception as error:  # includes those of huggingface_hub's HTTP library, which changes
         raise ValueError(
             f"hub_model_id: cannot write to {repo_id} on the Hub ({_in_short(error)}); "
             f"log in with `hf auth login` and a token that can, or name another repository"
@@ -35,7 +35,7 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
 
 
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
-    """Upload a finished run, except for its checkpoints and files that tell of the machine.
+    """Upload a finished run, except for its checkpoints and files with facts about the machine.
 
     Args:
         repo_id: Full name of the repository.

@@ -1,4 +1,4 @@
-"""Section 5.4 of the paper: label smoothing, summed over tokens and divided by their number in the global batch."""
+"""Section 5.4 of the paper: cross-entropy with label smoothing, averaged over the global batch."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class LabelSmoothedLoss:
         Args:
             outputs: With `logits` `[batch, target, vocabulary]`.
             labels: `[batch, target]`, -100 where nothing is to be predicted.
-            num_items_in_batch: What to divide the sum by; by default the number of labels given here.
+            num_items_in_batch: Divisor of the sum; by default the number of labels given here.
         """
         logits = outputs["logits"].flatten(0, 1).float()  # [batch * target, vocabulary]
         epsilon = self.epsilon if torch.is_grad_enabled() else 0.0

@@ -1,14 +1,16 @@
-"""Training on CPU without asking the kernel for the same memory at every step."""
+"""Memory on the CPU that is reused by the next step, instead of returned to the kernel."""
 
 import ctypes
 import platform
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep the buffers that a training step frees, for the next step to use.
+    """Let glibc keep the buffers that a training step frees, for the next step.
 
-    By default it hands large ones back to the kernel, which must clear each page again when it is asked for. Returns
-    whether it was done: elsewhere than on Linux with glibc there is nothing to do.
+    By default glibc returns large buffers to the kernel, which must clear every page when they are allocated again.
+
+    Returns:
+        Whether the setting was made; without glibc nothing changes.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

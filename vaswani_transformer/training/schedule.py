@@ -1,5 +1,7 @@
-"""Section 5.3 of the paper: the learning rate rises linearly for `warmup_steps` steps, then falls as the inverse square
-root of the step number."""
+"""Section 5.3 of the paper: the learning rate of each step.
+
+It rises linearly for `warmup_steps` steps, then falls with the inverse square root of the step number.
+"""
 
 from typing import Any
 
@@ -13,7 +15,7 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor
         step: Number of the optimizer step, from 1.
         d_model: Width of the model.
         warmup_steps: The step with the highest rate.
-        factor: Multiplies the whole; 1 in the paper.
+        factor: Multiplies the rate; 1 in the paper.
 
     Raises:
         ValueError: An argument is not positive.
@@ -25,10 +27,10 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor
 
 
 class NoamSchedule(TrainerCallback):
-    """Applies the paper's learning rate in any `Trainer`, whatever `learning_rate` and `lr_scheduler_type` say.
+    """Applies the paper's learning rate in any `Trainer`; `learning_rate` and `lr_scheduler_type` have no effect.
 
-    The rate depends on the trainer's step counter alone, so that it goes on unchanged after resuming. The trainer logs
-    the one that the logged step was made with.
+    The rate depends only on the trainer's step counter, so that resuming does not change it. A logged rate is that of
+    the logged step.
 
     Args:
         warmup_steps: The step with the highest rate (paper: 4,000).
@@ -39,19 +41,19 @@ class NoamSchedule(TrainerCallback):
     """
 
     def __init__(self, warmup_steps: int = 4000, factor: float = 1.0) -> None:
-        noam_learning_rate(1, 1, warmup_steps, factor)  # for what it raises
+        noam_learning_rate(1, 1, warmup_steps, factor)  # raises for wrong arguments
         self.warmup_steps = warmup_steps
         self.factor = factor
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        d_model = kwargs["model"].config.hidden_size  # the name that all models of transformers know it by
+        d_model = kwargs["model"].config.hidden_size  # models of transformers have it under this name
         rate = noam_learning_rate(state.global_step + 1, d_model, self.warmup_steps, self.factor)
         groups = kwargs["optimizer"].param_groups
         for group in groups:
             group["lr"] = rate
         kwargs["lr_scheduler"]._last_lr = [rate] * len(groups)  # what the trainer logs
 
-    # The trainer's own scheduler has set another rate since; whoever asks between two steps shall see the next one's.
+    # The trainer's own scheduler has set another rate since. Between two steps, the rate of the next one is visible.
     on_step_end = on_step_begin
