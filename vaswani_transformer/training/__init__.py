@@ -1,4 +1,9 @@
-"""Sections 5.2 to 5.4 and 6.1 of the paper: schedule, loss, checkpoint averaging, and the trainer that joins them."""
+"""Sections 5.2 to 5.4 and 6.1 of the paper: schedule, loss, checkpoint averaging and the trainer.
+
+Four files detect faults: `watchdog.py` notices lost ranks, `collective.py` raises the error of one rank on all,
+`divergence.py` finds numbers that are not finite, and `interruption.py` handles signals. `faults.py` then ends the
+program with one line and an exit status. `checkpoints.py` and `run_directory.py` make it safe to resume.
+"""
 
 from .averaging import CheckpointAveraging, average_checkpoints
 from .callbacks import TimeLimit, TrainingProgress, TrainingTotals

@@ -89,7 +89,7 @@ class TrainingTotals(TrainerCallback, ExportableState):
         for name, value in {**nothing, **self.of_checkpoint(state)}.items():
             setattr(self, name, value)
         self._processes, self._since = args.world_size, time.monotonic()
-        state.stateful_callbacks[type(self).__name__] = self.state()  # the trainer saves only known states
+        state.stateful_callbacks[type(self).__name__] = self.state()  # the checkpoint may lack it; saving needs the key
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
