@@ -16,7 +16,7 @@ import time
 
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import one_line, printable
-from vaswani_transformer.data import prepare_corpus
+from vaswani_transformer.data import load_prepared, prepare_corpus
 from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 
 
@@ -27,6 +27,7 @@ def main() -> None:
         if data_args.prepared is None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
         splits = prepare_corpus(data_args.prepared, data_args)
+        load_prepared(data_args.prepared, splits)  # names what has been damaged since
     except KeyboardInterrupt:
         sys.exit(f"prepare_data.py: interrupted; repeat the command to continue in {data_args.prepared}")
     except (ValueError, OSError) as error:

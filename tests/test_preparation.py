@@ -167,6 +167,11 @@ def test_a_tokenizer_that_is_given_is_used(files, output, tokenizer, tmp_path):
     file = tmp_path / "given" / "tokenizer.json"
     file.write_text(file.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     assert "differs in tokenizer" in error_of(ValueError, output, args)
+    file.write_text(file.read_text(encoding="utf-8").removesuffix("\n"), encoding="utf-8")
+    prepare_corpus(output, args)
+    settings = tmp_path / "given" / "tokenizer_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "model_max_length": 77}), encoding="utf-8")
+    assert "differs in tokenizer" in error_of(ValueError, output, args)
     shutil.rmtree(tmp_path / "given")  # what is prepared can do without
     prepare_corpus(output, args)
 
@@ -491,6 +496,54 @@ def test_a_damaged_record_or_tokenizer_is_not_prepared_with(files, output):
     record = output / "preparation.json"
     record.write_bytes(record.read_bytes()[:-9])
     assert f"prepared: {record} is damaged; delete {output}" in error_of(ValueError, output, arguments(files))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"settings"', '"set"'), ('"pairs"', '"pears"'), ('"shards": ', '"shards": 0.')]
+)
+def test_a_record_with_another_field_is_damaged(files, output, old, new):
+    prepare_corpus(output, arguments(files))
+    record = output / "preparation.json"
+    record.write_text(record.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    assert f"prepared: {record} is damaged; delete {output}" in error_of(ValueError, output, arguments(files))
+
+
+def test_a_shard_without_a_manifest_is_named_though_another_is_missing(files, output):
+    args = arguments(files, pairs_per_shard=25)
+    prepare_corpus(output, args)
+    first, second, *_ = sorted((output / "train").iterdir())
+    shutil.rmtree(first)
+    (second / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=f"{second}/manifest.json is missing or damaged; delete {second}"):
+        prepare_corpus(output, args)
+
+
+@pytest.mark.parametrize("method", ["save_pretrained", "save_to_disk"])
+def test_a_disk_that_is_full_is_named_whatever_a_library_raises(files, output, monkeypatch, method):
+    def no_space(*_, **__):
+        if method == "save_pretrained":
+            raise Exception("No space left on device (os error 28)")
+        try:
+            raise OSError(28, "No space left on device")
+        finally:
+            raise ValueError("I/O operation on closed file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VaswaniTokenizer if method == "save_pretrained" else Dataset, method, no_space)
+        with pytest.raises(OSError, match=f"^prepared: cannot write {output}.*No space left on device"):
+            prepare_corpus(output, arguments(files, num_proc=1))
+    prepare_corpus(output, arguments(files))
+
+
+def test_the_cache_is_that_of_the_versions_that_made_it(files, tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    load_corpora(arguments(files))
+    load_corpora(arguments(files))
+    folders = tmp_path / "cache" / "vaswani_transformer"
+    assert len(list(folders.iterdir())) == 1
+    monkeypatch.setattr(preparation, "version", lambda name: f"{name} of tomorrow")
+    load_corpora(arguments(files))
+    assert len(list(folders.iterdir())) == 2
 
 
 def test_a_directory_of_an_earlier_version_is_refused(files, output):

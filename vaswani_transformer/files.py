@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from safetensors import SafetensorError
 from transformers.utils import logging
 
 
 logger = logging.get_logger(__name__)
 
 MANIFEST_NAME = "manifest.json"
+_TOKENIZER_FILES = ("*token*.json", "vocab*", "merges.txt", "*.model")
 _FORMAT = 1
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -109,6 +111,21 @@ def atomic_remove(directory: Path, temporary_folder: Path) -> None:
         shutil.rmtree(remains, ignore_errors=True)
         os.replace(directory, remains)
         shutil.rmtree(remains, ignore_errors=True)
+
+
+@contextmanager
+def file_errors_as_os_error(what: str) -> Iterator[None]:
+    """Turn any error that a library raises for an unwritable file into an OSError that begins with `what`."""
+    try:
+        yield
+    except Exception as error:
+        # `datasets` closes its file once more after a failed write, and raises for that.
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
+        # torch reports a full disk as a plain RuntimeError, tokenizers as a plain Exception; subclasses differ.
+        if not isinstance(cause, (OSError, SafetensorError)) and type(cause) not in (RuntimeError, Exception):
+            raise
+        hint = " (is the disk full?)" if isinstance(cause, RuntimeError) else ""
+        raise OSError(f"{what}: {' '.join(str(cause).split())}{hint}") from error
 
 
 def sync(path: Path) -> None:
@@ -254,10 +271,18 @@ def identify(name: str, known: Json = None, **place: Json) -> Json:
 
 
 def identify_tokenizer(name: str, known: Json = None) -> Json:
-    """Describe a saved tokenizer, as `identify` does a file."""
-    file = Path(name, "tokenizer.json")
-    was_file = isinstance(known, dict) and "file" in known
-    return identify(str(file) if file.is_file() or was_file else name, [known])
+    """Describe a saved tokenizer for a manifest: its files by their common digest, one of the Hub by its name.
+
+    Args:
+        name: A directory, or a name on the Hub.
+        known: The earlier description, which a directory that is gone keeps.
+    """
+    directory = Path(name)
+    files = {path.name: file_digest(path) for pattern in _TOKENIZER_FILES for path in directory.glob(pattern)}
+    if files:
+        return {"file": str(directory.absolute()), "sha256": content_digest({**files})}
+    was_here = isinstance(known, dict) and Path(str(known.get("file", ""))).name == directory.name
+    return known if was_here else {"name": name}
 
 
 def manifest_digest(manifest: Mapping[str, Json]) -> str:

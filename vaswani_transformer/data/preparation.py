@@ -31,6 +31,7 @@ from ..files import (
     Manifest,
     atomic_directory,
     atomic_write,
+    file_errors_as_os_error,
     find_damage,
     identify,
     identify_tokenizer,
@@ -173,7 +174,8 @@ def load_corpora(args: PreparationArguments, directory: str | Path | None = None
         ValueError, OSError: As from `prepare_corpus` and `load_prepared`.
     """
     if directory is None:
-        digest = manifest_digest({**_settings(args, None), **_inputs(args, {})})
+        made_by: dict[str, Json] = {"format": _FORMAT, **_versions()}
+        digest = manifest_digest({**_settings(args, None), **_inputs(args, {}), **made_by})
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
     prepare_corpus(directory, args)
     return load_prepared(directory, args.sources)
@@ -237,7 +239,7 @@ class _Preparation:
         self.tokenizer = directory / "tokenizer"
         self.settings: dict[str, Json] = {}
         self.splits: dict[str, PreparedSplit] = {}
-        self.versions: Json = {name: version(name) for name in _VERSIONS}
+        self.versions: Json = _versions()
         self._file = directory / "preparation.json"
         self._load()
         if args is not None:
@@ -260,10 +262,16 @@ class _Preparation:
             if any(self.directory.glob("*/shard-*")):
                 raise ValueError(f"prepared: {self.tokenizer} is gone; delete {self.directory} to prepare it anew")
             return  # nothing is encoded yet, so everything may still change
-        self.settings, self.versions = record["settings"], record["versions"]
+        try:
+            self.settings, self.versions = record["settings"], record["versions"]
+            splits = {split: PreparedSplit(**entry) for split, entry in record["splits"].items()}
+            if not all(isinstance(split.shards, int) and isinstance(split.cleaning, dict) for split in splits.values()):
+                raise TypeError
+        except (KeyError, TypeError, AttributeError):
+            raise ValueError(f"prepared: {self._file} is damaged; delete {self.directory} to prepare it anew") from None
         self.splits = {
-            split: PreparedSplit(**entry)
-            for split, entry in record["splits"].items()
+            split: entry
+            for split, entry in splits.items()
             if split == "train" or (self.directory / split).exists()  # a held-out split may be deleted and replaced
         }
 
@@ -301,7 +309,10 @@ class _Preparation:
         self._count(corpora)
         if not self.tokenizer.exists():
             tokenizer = given or _train_tokenizer(corpora["train"], args)
-            with atomic_directory(self.tokenizer, "prepared") as staging:
+            with (
+                file_errors_as_os_error(f"prepared: cannot write {self.tokenizer}"),
+                atomic_directory(self.tokenizer, "prepared") as staging,
+            ):
                 tokenizer.save_pretrained(staging)
                 Manifest.of(staging).save(staging)
         for split, corpus in corpora.items():
@@ -353,6 +364,10 @@ class _Preparation:
         splits = {split: asdict(entry) for split, entry in self.splits.items()}
         record = {"format": _FORMAT, "settings": self.settings, "versions": self.versions, "splits": splits}
         atomic_write(self._file, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def _versions() -> dict[str, Json]:
+    return {name: version(name) for name in _VERSIONS}
 
 
 def _train_tokenizer(corpus: Dataset, args: PreparationArguments) -> PreTrainedTokenizerBase:

@@ -17,7 +17,7 @@ from datasets import Dataset, concatenate_datasets, disable_progress_bars, load_
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from ..files import Manifest, atomic_directory
+from ..files import MANIFEST_NAME, Manifest, atomic_directory, file_errors_as_os_error
 from ..saved_model import load_tokenizer
 from .cleaning import drop_useless, encode_corpus
 
@@ -111,7 +111,7 @@ def write_shard(corpus: Dataset, folder: Path, form: ShardFormat) -> int:
         rows, counts = concatenate_datasets([rows, corpus], axis=1), {"kept": len(rows)}
     else:
         rows, counts = drop_useless(rows, *form.limits)
-    with atomic_directory(folder, "prepared") as staging:
+    with file_errors_as_os_error(f"prepared: cannot write {folder}"), atomic_directory(folder, "prepared") as staging:
         rows.save_to_disk(staging)
         Manifest.of(staging, **counts).save(staging)
     return len(corpus)
@@ -129,8 +129,18 @@ def read_shards(folders: Sequence[Path]) -> Dataset:
 
 
 def sum_counts(folders: Sequence[Path]) -> dict[str, int]:
-    """The counts of cleaning over shards."""
+    """The counts of cleaning over shards.
+
+    Raises:
+        ValueError: The manifest of a shard is missing or damaged.
+    """
     totals = Counter[str]()
     for folder in folders:
-        totals.update({reason: int(str(count)) for reason, count in Manifest.load(folder).notes.items()})
+        try:
+            counts = Manifest.load(folder).notes
+        except (OSError, ValueError):
+            raise ValueError(
+                f"prepared: {folder}/{MANIFEST_NAME} is missing or damaged; delete {folder} to prepare it anew"
+            ) from None
+        totals.update({reason: int(str(count)) for reason, count in counts.items()})
     return dict(totals)

@@ -21,9 +21,9 @@ from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from ..files import MANIFEST_NAME, Manifest, atomic_remove, find_damage, publish
+from ..files import MANIFEST_NAME, Manifest, atomic_remove, file_errors_as_os_error, find_damage, publish
 from .callbacks import TimeLimit
-from .collective import all_ranks_or_none, file_errors_as_os_error, first_of_any_rank, on_main_process
+from .collective import all_ranks_or_none, first_of_any_rank, on_main_process
 
 
 logger = logging.get_logger(__name__)

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
-from safetensors import SafetensorError
+
+from ..files import file_errors_as_os_error
 
 
 Result = TypeVar("Result")
@@ -51,16 +52,3 @@ def all_ranks_or_none(what: str) -> Iterator[None]:
     message = first_of_any_rank(None if failure is None else str(failure))
     if message is not None:
         raise OSError(message) from failure
-
-
-@contextmanager
-def file_errors_as_os_error(what: str) -> Iterator[None]:
-    """Turn any error that a library raises for an unwritable file into an OSError that begins with `what`."""
-    try:
-        yield
-    except Exception as error:
-        # torch reports a full disk as a plain RuntimeError, tokenizers as a plain Exception; subclasses differ.
-        if not isinstance(error, (OSError, SafetensorError)) and type(error) not in (RuntimeError, Exception):
-            raise
-        hint = " (is the disk full?)" if isinstance(error, RuntimeError) else ""
-        raise OSError(f"{what}: {' '.join(str(error).split())}{hint}") from error
