@@ -17,6 +17,7 @@ second signal, three seconds later, ends it at once. All processes end when one 
 seconds, and when the disk is full. Complete checkpoints stay: repeat the command with `--resume`.
 """
 
+import math
 from contextlib import ExitStack, suppress
 from dataclasses import fields
 from functools import partial
@@ -132,6 +133,7 @@ def run(
             callbacks=[schedule, *limits, averaging, *guards],
         )
         trainer.get_train_dataloader()  # a token budget that cannot work fails here, before training
+        require_more_epochs(trainer, checkpoint)
     except (ValueError, OSError, StrictDataclassError) as error:
         watchdog.exit(one_line(error))
 
@@ -188,17 +190,38 @@ def require_trackers(args: RecipeTrainingArguments) -> None:
 
 
 def require_more_steps(args: RecipeTrainingArguments, checkpoint: Path | None) -> None:
-    directory, steps = Path(args.output_dir), 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
+    directory, steps = Path(args.output_dir), steps_of(checkpoint)
     if 0 < args.max_steps < steps:
         raise ValueError(f"max_steps: {directory} has {steps} steps already; give at least as many")
     if 0 < args.max_steps == steps <= scored_steps(directory):
         raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
 
 
+def require_more_epochs(trainer: VaswaniTrainer, checkpoint: Path | None) -> None:
+    """Like `require_more_steps`, for a training measured in epochs: their steps are known once batches are planned."""
+    if trainer.args.max_steps > 0 or checkpoint is None:
+        return
+    directory, steps, epochs = Path(trainer.args.output_dir), steps_of(checkpoint), trainer.args.num_train_epochs
+    total = math.ceil(epochs * steps_an_epoch(trainer))
+    if total <= steps <= scored_steps(directory):
+        raise ValueError(
+            f"num_train_epochs: {directory} has {steps} steps already, and {epochs:g} epochs have {total}; "
+            f"give more to train on"
+        )
+
+
+def steps_of(checkpoint: Path | None) -> int:
+    return 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
+
+
+def steps_an_epoch(trainer: VaswaniTrainer) -> int:
+    return len(trainer.batch_sampler) // trainer.batch_sampler.num_parts
+
+
 def scored_steps(directory: Path) -> int:
     """Steps of the training whose results a directory holds; 0 if there are none."""
-    path = directory / "all_results.json"
-    return RunRecord.load(path).training.steps if path.exists() else 0
+    results = RunRecord.of_training(directory)
+    return 0 if results is None else results.training.steps
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
@@ -250,8 +273,7 @@ def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
     if not trainer.is_world_process_zero():
         return
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
-    sampler, args = trainer.batch_sampler, trainer.args
-    steps = len(sampler) // sampler.num_parts
+    sampler, args, steps = trainer.batch_sampler, trainer.args, steps_an_epoch(trainer)
     print(
         f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})\n"
         f"{trainer.model.num_parameters():,} parameters\n"

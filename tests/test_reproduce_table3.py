@@ -180,6 +180,32 @@ def test_every_row_and_seed_is_trained_once_and_what_is_added_later(sweep, calls
     assert report["rows"]["base"]["bleu"]["values"] == [14, 24, 34]
 
 
+def test_folders_beside_the_trainings_are_not_reported(sweep, calls, settings):
+    row = Path(settings["output_dir"]) / "base"
+    assert sweep(rows=["base"]) is None
+    for name in ("seed-1.bak", "seed-", "seed-old"):
+        (row / name).mkdir()
+    assert sweep() is None
+    assert trained(calls()) == [("C-N2", "1"), ("base", "1")]
+    report = json.loads((row.parent / "table3.json").read_text(encoding="utf-8"))
+    assert {name: found["seeds"] for name, found in report["rows"].items()} == {"base": [1], "C-N2": [1]}
+
+
+@pytest.mark.parametrize("content", ["", "{}"])
+def test_damaged_results_are_refused_with_a_way_out(sweep, calls, settings, content):
+    results = Path(settings["output_dir"]) / "base" / "seed-1" / "all_results.json"
+    assert sweep() is None
+    calls()
+    results.write_text(content, encoding="utf-8")
+    message = sweep()
+    assert message.startswith(f"reproduce_table3.py: {results}: ")
+    assert message.endswith("; delete it to score again")
+    assert calls() == []
+    results.unlink()
+    assert sweep() is None
+    assert trained(calls()) == [("base", "1")]
+
+
 def test_a_row_that_fails_stops_no_other_and_is_tried_again(sweep, calls, monkeypatch, capsys, settings):
     monkeypatch.setenv("FAILS", "base")
     log = Path(settings["output_dir"]) / "base" / "seed-1" / "train.log"

@@ -28,6 +28,7 @@ MODEL: dict[str, Json] = {"d_model": 16, "dropout": 0.1}
 TRAINING = {
     "source_tokens": 400,
     "target_tokens": 400,
+    "batch_window": 4,
     "seed": 42,
     "data_seed": None,
     "warmup_steps": 4000.0,
@@ -95,6 +96,7 @@ def begin(directory: Path, description: Any, resume: bool = False) -> Path | Non
         ({"d_model": 32}, "d_model (16 then, 32 now)"),
         ({"source_tokens": 300}, "source_tokens (400 then, 300 now)"),
         ({"target_tokens": 300}, "target_tokens (400 then, 300 now)"),
+        ({"batch_window": 1}, "batch_window (4 then, 1 now)"),
         ({"seed": 7}, "seed (42 then, 7 now)"),
         ({"data_seed": 7}, "data_seed (None then, 7 now)"),
         ({"warmup_steps": 9.0}, "warmup_steps (4000.0 then, 9.0 now)"),
@@ -125,6 +127,17 @@ def test_another_training_is_not_resumed(
     assert f"it differs in {difference}; " in str(refused.value)
     assert (directory / "_run.json").read_bytes() == before
     assert begin(directory, describe(corpus), resume=True) is None
+
+
+@pytest.mark.parametrize("unknown", ["batch_window", "d_model", "all"])
+def test_a_training_of_another_version_is_not_resumed(tmp_path: Path, corpus: list[str], unknown: str) -> None:
+    directory = tmp_path / "run"
+    begin(directory, describe(corpus))
+    record = json.loads((directory / "_run.json").read_text(encoding="utf-8"))
+    record["settings"] = {name: value for name, value in record["settings"].items() if unknown not in (name, "all")}
+    (directory / "_run.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"begun by another version of the package; choose another directory$"):
+        begin(directory, describe(corpus, seed=7), resume=True)
 
 
 @pytest.mark.parametrize("name", [*FREE, "validation", "test"])

@@ -170,6 +170,28 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     assert f"max_steps: {directory} has 4 steps already" in error("--resume")
 
 
+def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_path, error):
+    settings |= {"max_steps": -1, "num_train_epochs": 0.3}
+    assert run(settings, tmp_path).returncode == 0
+    directory = Path(settings["output_dir"])
+    state, *_ = directory.glob("checkpoint-*/trainer_state.json")
+    steps = json.loads(state.read_text(encoding="utf-8"))["max_steps"]
+    ends = f"num_train_epochs: {directory} has {steps} steps already, and 0.3 epochs have {steps}; give more to train"
+    assert ends in error("--resume")
+    with pytest.raises(pytest.fail.Exception, match="training began"):
+        error("--resume", "--num_train_epochs", "0.6")
+
+    results = directory / "all_results.json"
+    for content in ("", "{}"):
+        results.write_text(content, encoding="utf-8")
+        message = error("--resume")
+        assert message.startswith(f"train_wmt.py: {results}: ")
+        assert message.endswith("; delete it to score again")
+    results.unlink()
+    with pytest.raises(pytest.fail.Exception, match="training began"):
+        error("--resume")
+
+
 def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
     settings |= {"save_strategy": "steps", "dropout": 0.0, "max_steps": 3, "save_steps": 1}
     alone = run(settings, tmp_path)

@@ -4,6 +4,7 @@ The dataclasses mirror the files, field for field.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..evaluation import BleuScore, LengthGroup, PairedComparison, Perplexity, Scores
 from .costs import TrainingCost
@@ -174,6 +175,19 @@ class RunRecord(Record):
     test: SplitScores | None = None
     test_last_checkpoint: SplitScores | None = None
     examples: list[Example] | None = None
+
+    @classmethod
+    def of_training(cls, directory: Path) -> "RunRecord | None":
+        """The results in the output directory of a training; None until it is finished.
+
+        Raises:
+            ValueError: The file is damaged; the message says what to do.
+        """
+        path = directory / "all_results.json"
+        try:
+            return cls.load(path) if path.exists() else None
+        except ValueError as error:
+            raise ValueError(f"{error}; delete it to score again") from None
 
     @property
     def scores(self) -> dict[str, SplitScores]:

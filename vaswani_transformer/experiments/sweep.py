@@ -1,6 +1,7 @@
 """A sweep over rows of Table 3 (6.2): each row and seed is trained by a process, several at once."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,13 +50,13 @@ class Job:
     @property
     def results(self) -> RunRecord | None:
         """What the training measured; None until it is finished."""
-        path = self.directory / "all_results.json"
-        return RunRecord.load(path) if path.exists() else None
+        return RunRecord.of_training(self.directory)
 
 
 def finished(directory: Path, row: str) -> dict[int, RunRecord]:
     """The records of a row's finished trainings, by seed."""
-    seeds = [int(path.name.removeprefix("seed-")) for path in (directory / row).glob("seed-*")]
+    names = [re.fullmatch("seed-([0-9]+)", path.name) for path in (directory / row).glob("seed-*")]
+    seeds = [int(name[1]) for name in names if name is not None]  # others, such as "seed-1.bak", are not of the sweep
     found = {seed: Job(row, seed, directory).results for seed in seeds}
     return {seed: results for seed, results in found.items() if results is not None}
 

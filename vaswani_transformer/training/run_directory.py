@@ -218,8 +218,8 @@ def _record(directory: Path, describe: Describe, resume: bool) -> None:
     before = TrainingRecord.load(directory)
     settings = describe(before)
     if resume:
-        # Earlier versions recorded no window, and made other batches.
-        _require_equal(directory, {"batch_window": None, **before.settings}, settings)
+        _require_known(directory, before.settings, settings)
+        _require_equal(directory, before.settings, settings)
     else:
         _require_free(directory)
         TrainingRecord(settings).save(directory)
@@ -267,6 +267,15 @@ def _require_nothing_to_lose(directory: Path) -> None:
             f"{remains[0]}{' and all others' if remains[1:] else ''}"
         )
     logger.warning(f"{directory}: the training has no complete checkpoint yet, and starts from the beginning")
+
+
+def _require_known(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
+    """Raise ValueError if a record lacks a setting: no option can be repeated for it."""
+    if now.keys() - before.keys():
+        raise ValueError(
+            f"output_dir: the training in {directory} was begun by another version of the package; "
+            f"choose another directory"
+        )
 
 
 def _require_equal(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
