@@ -126,7 +126,7 @@ def _load(path: Path) -> Any:
     for name in _IGNORED:
         module, _, name = name.rpartition(".")
         stand_ins.append(type(name, (_Ignored,), {"__module__": module}))
-    zipped = zipfile.is_zipfile(path)  # the format of torch from 1.6 on, of which the optimizer state need not be read
+    zipped = zipfile.is_zipfile(path)  # torch's format since 1.6, in which the optimizer state is not read
     try:
         with torch.serialization.safe_globals([argparse.Namespace, *stand_ins]):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)

@@ -38,7 +38,7 @@ class Engine(Protocol):
 
 @dataclass
 class Difference:
-    """A sentence of which two systems return different hypotheses.
+    """A sentence for which two systems return different hypotheses.
 
     Attributes:
         line: Number of the sentence in the text, from 1.

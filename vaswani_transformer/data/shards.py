@@ -83,7 +83,7 @@ def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
         yield pool
     except BrokenProcessPool:
         raise ChildProcessError(
-            "num_proc: a process that encodes was killed, perhaps for want of memory; repeat the command to continue, "
+            "num_proc: a process that encodes was killed, perhaps for lack of memory; repeat the command to continue, "
             "with fewer processes"
         ) from None
     finally:

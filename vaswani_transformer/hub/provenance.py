@@ -36,7 +36,7 @@ def describe_run(repository: str | None = None) -> Provenance:
 def published(value: object) -> object:
     """The value of an option, fit for publication: paths are shortened, in lists too.
 
-    Of a path outside the working directory only the last part remains, since the rest tells of a user and a machine.
+    Paths outside the working directory are reduced to their last part, since the rest names a user and a machine.
     """
     if isinstance(value, list):
         return [published(item) for item in value]
