@@ -16,8 +16,8 @@ from zygote import ZYGOTE, Program, Zygote
 
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# Settings of a training by train_wmt.py that takes a few seconds.
-TINY = {
+# Languages and sizes of a model that train_wmt.py trains in a few seconds.
+TINY_MODEL = {
     "source_language": "en",
     "target_language": "de",
     "vocab_size": 320,
@@ -26,6 +26,9 @@ TINY = {
     "d_model": 16,
     "d_ff": 32,
     "num_heads": 2,
+}
+TINY = {
+    **TINY_MODEL,
     "source_tokens": 400,
     "target_tokens": 400,
     "max_steps": 4,

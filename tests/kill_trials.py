@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+from helpers import TINY_MODEL
 from zygote import ENVIRONMENT, Program
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -35,14 +36,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "train_wmt.py"
 STEPS = 20
 SETTINGS = {
-    "source_language": "en",
-    "target_language": "de",
-    "vocab_size": 320,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "d_model": 16,
-    "d_ff": 32,
-    "num_heads": 2,
+    **TINY_MODEL,
     "source_tokens": 1500,
     "target_tokens": 1500,
     "max_steps": STEPS,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from distributed_step import make_trainer
-from helpers import REPOSITORY, start_python, start_ranks
+from helpers import REPOSITORY, TINY_MODEL, start_python, start_ranks
 from transformers import TrainerState
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -28,14 +28,7 @@ RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
 BOUND = 120  # seconds until all ranks must have ended; the timeout below is of 3, but the machine may be busy
 SAVE_STEPS = 5
 SETTINGS = {
-    "source_language": "en",
-    "target_language": "de",
-    "vocab_size": 320,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "d_model": 16,
-    "d_ff": 32,
-    "num_heads": 2,
+    **TINY_MODEL,
     "source_tokens": 400,
     "target_tokens": 400,
     "warmup_steps": 4,

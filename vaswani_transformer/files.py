@@ -167,6 +167,12 @@ def content_digest(content: Json) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def matching_files_digest(directory: Path, patterns: Iterable[str]) -> str | None:
+    """Digest of the names and contents of matching files, wherever the directory lies; None if no file matches."""
+    files: dict[str, Json] = {path.name: file_digest(path) for pattern in patterns for path in directory.glob(pattern)}
+    return content_digest(files) if files else None
+
+
 @dataclass(frozen=True)
 class FileSeal:
     """Size in bytes and SHA-256 of a file."""
@@ -278,9 +284,8 @@ def identify_tokenizer(name: str, known: Json = None) -> Json:
         known: The earlier description, which a directory that is gone keeps.
     """
     directory = Path(name)
-    files = {path.name: file_digest(path) for pattern in _TOKENIZER_FILES for path in directory.glob(pattern)}
-    if files:
-        return {"file": str(directory.absolute()), "sha256": content_digest({**files})}
+    if (digest := matching_files_digest(directory, _TOKENIZER_FILES)) is not None:
+        return {"file": str(directory.absolute()), "sha256": digest}
     was_here = isinstance(known, dict) and Path(str(known.get("file", ""))).name == directory.name
     return known if was_here else {"name": name}
 

@@ -251,8 +251,9 @@ class _Preparation:
                 raise FileExistsError(f"prepared: {self.directory} has other files in it; name another directory")
             return
         record = read_json(self._file)
+        damaged = ValueError(f"prepared: {self._file} is damaged; delete {self.directory} to prepare it anew")
         if not isinstance(record, dict):
-            raise ValueError(f"prepared: {self._file} is damaged; delete {self.directory} to prepare it anew")
+            raise damaged
         if record.get("format") != _FORMAT:
             raise ValueError(
                 f"prepared: {self.directory} was prepared by another version of this package; delete it to prepare it "
@@ -268,7 +269,7 @@ class _Preparation:
             if not all(isinstance(split.shards, int) and isinstance(split.cleaning, dict) for split in splits.values()):
                 raise TypeError
         except (KeyError, TypeError, AttributeError):
-            raise ValueError(f"prepared: {self._file} is damaged; delete {self.directory} to prepare it anew") from None
+            raise damaged from None
         self.splits = {
             split: entry
             for split, entry in splits.items()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.corpora import decode_lines, open_binary
-from ..files import Json, atomic_write, content_digest, file_digest, locked, read_json, require_same_manifest
+from ..files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
 from ..model.pipeline_vaswani import translate_in_batches
 
 
@@ -47,9 +47,7 @@ def translate_lines(
 
 def model_digest(directory: Path) -> str:
     """Digest of the files that a model's translations depend on, whatever the directory's name."""
-    paths = chain.from_iterable(map(directory.glob, _MODEL_FILES))
-    files: dict[str, Json] = {path.name: file_digest(path) for path in paths}
-    return f"sha256 {content_digest(files)}"
+    return f"sha256 {matching_files_digest(directory, _MODEL_FILES)}"
 
 
 def split_lines(lines: Iterator[str], size: int) -> Iterator[list[str]]:
