@@ -25,7 +25,7 @@ _LONGEST_TEXT, _LONGEST_NAME = 4000, 255  # limits of file systems for a path an
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers that an option accepts, as `metadata={"interval": Interval(minimum=1)}` of its field.
+    """The numbers that an option accepts; a dataclass field may have one as "interval" in its metadata.
 
     Attributes:
         minimum: Smallest number accepted.
@@ -104,6 +104,11 @@ _OF_TRANSFORMERS = {
     "local_rank": Interval(minimum=-1, maximum=2**31 - 1),
     "length_penalty": Interval(minimum=-100, maximum=100),  # larger powers of lengths overflow
 }
+
+
+def option(default: Any, help: str, interval: Interval | None = None) -> Any:
+    """A dataclass field that `RecipeParser` turns into an option."""
+    return dataclasses.field(default=default, metadata={"help": help} | ({"interval": interval} if interval else {}))
 
 
 def check_values(instance: Any) -> None:

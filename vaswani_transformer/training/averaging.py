@@ -113,9 +113,7 @@ class CheckpointAveraging(TrainerCallback):
         self._steps: set[int] = set()  # whose checkpoints belong to this run
         self._saved_at = 0.0
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.check(args)
         self._steps = on_main_process(lambda: self._steps_until(state.global_step, args.output_dir))
         self._steps.difference_update(interruption_steps(state))
@@ -141,13 +139,13 @@ class CheckpointAveraging(TrainerCallback):
                 "(in train_wmt.py save_minutes)"
             )
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.every_minutes is None:
             return
         if have_passed(self.every_minutes, self._saved_at, args) or control.should_training_stop:
             control.should_save = True
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if state.global_step in interruption_steps(state):
             return
         self._steps.add(state.global_step)

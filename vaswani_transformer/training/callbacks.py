@@ -37,7 +37,7 @@ class TrainingProgress(ProgressCallback):
         state: TrainerState,
         control: TrainerControl,
         logs: dict[str, Any] | None = None,
-        **kwargs: Any,
+        **_: Any,
     ) -> None:
         if self.training_bar is None:  # evaluation without training, or not the main process
             return
@@ -82,18 +82,14 @@ class TrainingTotals(TrainerCallback, ExportableState):
             return {}
         return state.stateful_callbacks.get(cls.__name__, {}).get("attributes", {})
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         nothing = {"seconds": 0.0, "device_seconds": 0.0, "target_tokens": 0, "operations_before": state.total_flos}
         for name, value in {**nothing, **self.of_checkpoint(state)}.items():
             setattr(self, name, value)
         self._processes, self._since = args.world_size, time.monotonic()
         state.stateful_callbacks[type(self).__name__] = self.state()  # the checkpoint may lack it; saving needs the key
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._pass_time()
         self._processes = 0
 
@@ -132,15 +128,13 @@ class TimeLimit(TrainerCallback):
         self.minutes = minutes
         self._began = 0.0
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._began = time.monotonic() - TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
 
     def is_over(self, state: TrainerState) -> bool:
         """Whether the training in a checkpoint has reached the limit."""
         return TrainingTotals.of_checkpoint(state).get("seconds", 0.0) >= 60 * self.minutes
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if have_passed(self.minutes, self._began, args):
             control.should_training_stop = control.should_save = True

@@ -82,9 +82,7 @@ class DivergenceGuard(TrainerCallback):
         self._examples = examples
         self._pending: _Verdict | None = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._pending = None
 
     def on_pre_optimizer_step(

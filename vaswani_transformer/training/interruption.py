@@ -122,22 +122,18 @@ class Interruption(TrainerCallback):
             self._watchdog.announce(_message(self._resumable))
         os._exit(128 + number)
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._training, self._stopping, self._epoch_ends, self._flag = True, False, False, None
         self._began, self._saved, self._resumable = state.global_step, state.global_step, state.global_step > 0
         if self._resumable:  # other checkpoints were saved after the evaluation of their step
             args.eval_on_start = _lacks_evaluation(args, state)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._training = False
         if self._number:
             raise Interrupted(self._number, self._resumable)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._epoch_ends = control.should_training_stop or float(state.epoch or 0).is_integer()
         if self._epoch_ends:
             return
@@ -147,15 +143,13 @@ class Interruption(TrainerCallback):
         if bool(asked if asked.device.type == "cpu" else before):
             self._stop(args, state, control)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._epoch_ends = False
         if bool(self._ask(args)):
             self._stop(args, state, control)
 
     def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         if not self._training or not bool(self._ask(args)):
             return
@@ -164,11 +158,11 @@ class Interruption(TrainerCallback):
         self._stop(args, state, control)
         raise EvaluationInterrupted(self._number or signal.SIGTERM, self._resumable)
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._training and not self._epoch_ends and bool(self._ask(args)):
             self._stop(args, state, control)
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._resumable, self._saved = True, state.global_step
         if self._stopping or (not self._epoch_ends and bool(self._ask(args))):
             PartialState().wait_for_everyone()

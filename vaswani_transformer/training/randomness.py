@@ -1,5 +1,7 @@
 """Seeds of the generators that dropout draws from, one for each rank or virtual rank."""
 
+from typing import Any
+
 import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
@@ -20,14 +22,10 @@ class SeedByRank(TrainerCallback):
     `VaswaniTrainer` has it already; the stock trainer takes it as a callback.
     """
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if args.world_size > 1 or state.global_step > 0:
             set_seed(derived_seed(args.seed, args.process_index, state.global_step))
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if args.world_size > 1:
             set_seed(args.seed)  # the sampler of a second training takes its seed from the generator

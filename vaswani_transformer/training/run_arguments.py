@@ -1,12 +1,12 @@
 """Arguments of a training from corpora to a scored model: `recipes/train_wmt.py`, and sweeps of it."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 
-from ..arguments import COUNT, POSITIVE, SHARE, Interval, refuse_unused
+from ..arguments import COUNT, POSITIVE, SHARE, Interval, option, refuse_unused
 from ..data import PreparationArguments
 from .processes import join_process_group
 from .trainer import VaswaniTrainingArguments
@@ -15,7 +15,6 @@ from .trainer import VaswaniTrainingArguments
 # Far above any model of this kind, so that a typing error is refused before memory is allocated.
 SIZE = Interval(minimum=1, maximum=2**16)
 LAYERS = Interval(minimum=1, maximum=1000)
-
 
 # Options of the trainer that would change nothing, or not what their name says, and what to use instead.
 _BY_TOKENS = "batches are measured by source_tokens and target_tokens"
@@ -42,16 +41,14 @@ UNUSED = {
 class DataArguments(PreparationArguments):
     """Corpora, cleaning and vocabulary (5.1)."""
 
-    prepared: str | None = field(
-        default=None,
-        metadata={
-            "help": "Directory of the prepared corpora, for any number of runs; created if missing, see "
-            "prepare_data.py. By default they are kept in the cache of datasets."
-        },
+    prepared: str | None = option(
+        None,
+        "Directory of the prepared corpora, for any number of runs; created if missing, see prepare_data.py. By "
+        "default they are kept in the cache of datasets.",
     )
-    license: str | None = field(default=None, metadata={"help": "License of the model, for its card, like cc-by-4.0."})
-    datasets: list[str] | None = field(
-        default=None, metadata={"help": "Hub ids of the corpora, for the card; by default those that were loaded."}
+    license: str | None = option(None, "License of the model, for its card, like cc-by-4.0.")
+    datasets: list[str] | None = option(
+        None, "Hub ids of the corpora, for the card; by default those that were loaded."
     )
 
 
@@ -59,66 +56,42 @@ class DataArguments(PreparationArguments):
 class ModelArguments:
     """The model (3): a row of Table 3, and changes to it."""
 
-    variant: str = field(default="base", metadata={"help": "Row of Table 3, such as base, big or B-dk16."})
-    d_model: int | None = field(default=None, metadata={"interval": SIZE, "help": "Width of the model."})
-    d_ff: int | None = field(
-        default=None, metadata={"interval": SIZE, "help": "Width of the inner feed-forward layer."}
-    )
-    num_heads: int | None = field(default=None, metadata={"interval": SIZE, "help": "Attention heads."})
-    d_k: int | None = field(default=None, metadata={"interval": SIZE, "help": "Width of a head's queries and keys."})
-    d_v: int | None = field(default=None, metadata={"interval": SIZE, "help": "Width of a head's values."})
-    encoder_layers: int | None = field(default=None, metadata={"interval": LAYERS, "help": "Encoder layers."})
-    decoder_layers: int | None = field(default=None, metadata={"interval": LAYERS, "help": "Decoder layers."})
-    dropout: float | None = field(default=None, metadata={"interval": SHARE, "help": "Residual dropout (5.4)."})
-    label_smoothing: float | None = field(
-        default=None, metadata={"interval": SHARE, "help": "Epsilon of the smoothed target (5.4)."}
-    )
-    position_encoding: str | None = field(
-        default=None, metadata={"help": "'sinusoidal', 'sinusoidal_halves' or 'learned'."}
-    )
+    variant: str = option("base", "Row of Table 3, such as base, big or B-dk16.")
+    d_model: int | None = option(None, "Width of the model.", SIZE)
+    d_ff: int | None = option(None, "Width of the inner feed-forward layer.", SIZE)
+    num_heads: int | None = option(None, "Attention heads.", SIZE)
+    d_k: int | None = option(None, "Width of a head's queries and keys.", SIZE)
+    d_v: int | None = option(None, "Width of a head's values.", SIZE)
+    encoder_layers: int | None = option(None, "Encoder layers.", LAYERS)
+    decoder_layers: int | None = option(None, "Decoder layers.", LAYERS)
+    dropout: float | None = option(None, "Residual dropout (5.4).", SHARE)
+    label_smoothing: float | None = option(None, "Epsilon of the smoothed target (5.4).", SHARE)
+    position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.")
 
 
 @dataclass
 class RecipeTrainingArguments(VaswaniTrainingArguments):
     """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`."""
 
-    output_dir: str | None = field(default="runs/model", metadata={"help": "Where everything is written."})
-    resume: bool = field(
-        default=False,
-        metadata={
-            "help": "Continue from the newest complete checkpoint in output_dir, or from the beginning if there is "
-            "none yet. The training must be the same, except for max_steps, num_train_epochs, max_minutes, the number "
-            "of processes, gradient_accumulation_steps, average_last, validation and test, and how it is logged, "
-            "evaluated, saved and pushed."
-        },
+    output_dir: str | None = option("runs/model", "Where everything is written.")
+    resume: bool = option(
+        False,
+        "Continue from the newest complete checkpoint in output_dir, or from the beginning if there is none yet. The "
+        "training must be the same, except for max_steps, num_train_epochs, max_minutes, the number of processes, "
+        "gradient_accumulation_steps, average_last, validation and test, and how it is logged, evaluated, saved and "
+        "pushed.",
     )
-    warmup_steps: float = field(
-        default=4000,
-        metadata={
-            "interval": Interval(minimum=1, maximum=2**31 - 1, whole=True),
-            "help": "Steps until the learning rate is highest (5.3).",
-        },
+    warmup_steps: float = option(
+        4000, "Steps until the learning rate is highest (5.3).", Interval(minimum=1, maximum=2**31 - 1, whole=True)
     )
-    learning_rate_factor: float = field(
-        default=1.0, metadata={"interval": POSITIVE, "help": "Multiplies the learning rate of 5.3."}
+    learning_rate_factor: float = option(1.0, "Multiplies the learning rate of 5.3.", POSITIVE)
+    average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT)
+    save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE)
+    max_minutes: float | None = option(None, "Minutes after which training ends.", POSITIVE)
+    ddp_timeout: int = option(
+        600, "Seconds without a step, or without a heartbeat of a process, after which all end.", COUNT
     )
-    average_last: int = field(default=5, metadata={"interval": COUNT, "help": "Checkpoints averaged at the end (6.1)."})
-    save_minutes: float | None = field(
-        default=None, metadata={"interval": POSITIVE, "help": "Minutes between checkpoints (6.1: 10)."}
-    )
-    max_minutes: float | None = field(
-        default=None, metadata={"interval": POSITIVE, "help": "Minutes after which training ends."}
-    )
-    ddp_timeout: int = field(
-        default=600,
-        metadata={
-            "interval": COUNT,
-            "help": "Seconds without a step, or without a heartbeat of a process, after which all end.",
-        },
-    )
-    hub_strategy: str = field(
-        default="end", metadata={"help": "When to push; only 'end', after scoring, is supported."}
-    )
+    hub_strategy: str = option("end", "When to push; only 'end', after scoring, is supported.")
 
     def __post_init__(self) -> None:
         token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends

@@ -5,7 +5,7 @@ All else that the paper's training needs is a callback or the loss.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -26,7 +26,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..arguments import COUNT
+from ..arguments import COUNT, option
 from ..data.batching import TokenBudgetBatchSampler
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
@@ -43,55 +43,35 @@ from .randomness import SeedByRank
 class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with the paper's optimizer (5.3), and a batch size in tokens (5.1)."""
 
-    source_tokens: int = field(
-        default=25000,
-        metadata={
-            "interval": COUNT,
-            "help": "Source tokens of a global batch, over all processes and accumulation steps.",
-        },
+    source_tokens: int = option(
+        25000, "Source tokens of a global batch, over all processes and accumulation steps.", COUNT
     )
-    target_tokens: int = field(
-        default=25000,
-        metadata={
-            "interval": COUNT,
-            "help": "Target tokens of a global batch, over all processes and accumulation steps.",
-        },
+    target_tokens: int = option(
+        25000, "Target tokens of a global batch, over all processes and accumulation steps.", COUNT
     )
-    batch_window: int = field(
-        default=4,
-        metadata={
-            "interval": COUNT,
-            "help": "Number of batches among which sentences of similar length are exchanged in each epoch. More mix "
-            "better; fewer pad less.",
-        },
+    batch_window: int = option(
+        4,
+        "Number of batches among which sentences of similar length are exchanged in each epoch. More mix better; fewer "
+        "pad less.",
+        COUNT,
     )
-    adam_beta1: float = field(default=0.9, metadata={"help": "Adam's beta1 (5.3)."})
-    adam_beta2: float = field(default=0.98, metadata={"help": "Adam's beta2 (5.3)."})
-    adam_epsilon: float = field(default=1e-9, metadata={"help": "Adam's epsilon (5.3)."})
-    ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Not needed: every step uses every parameter."}
+    adam_beta1: float = option(0.9, "Adam's beta1 (5.3).")
+    adam_beta2: float = option(0.98, "Adam's beta2 (5.3).")
+    adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).")
+    ddp_find_unused_parameters: bool | None = option(False, "Not needed: every step uses every parameter.")
+    max_grad_norm: float = option(0.0, "Gradient clipping; 0, none, in the paper.")
+    logging_nan_inf_filter: bool = option(
+        False, "Log 0 for a loss that is not finite; training ends at the first one anyway."
     )
-    max_grad_norm: float = field(default=0.0, metadata={"help": "Gradient clipping; 0, none, in the paper."})
-    logging_nan_inf_filter: bool = field(
-        default=False,
-        metadata={"help": "Log 0 for a loss that is not finite; training ends at the first one anyway."},
+    virtual_ranks: int | None = option(
+        None,
+        "Elastic training: divide every global batch into this number of virtual ranks. The final weights are then the "
+        "same, bit for bit, on any number of processes up to this one, and after restarts with other numbers, given "
+        "the same versions, type of processor and virtual_rank_threads (on GPUs also full_determinism).",
+        COUNT,
     )
-    virtual_ranks: int | None = field(
-        default=None,
-        metadata={
-            "interval": COUNT,
-            "help": "Elastic training: divide every global batch into this number of virtual ranks. The final weights "
-            "are then the same, bit for bit, on any number of processes up to this one, and after restarts with other "
-            "numbers, given the same versions, type of processor and virtual_rank_threads (on GPUs also "
-            "full_determinism).",
-        },
-    )
-    virtual_rank_threads: int = field(
-        default=1,
-        metadata={
-            "interval": COUNT,
-            "help": "CPU threads of each process in elastic training; the final bits depend on it.",
-        },
+    virtual_rank_threads: int = option(
+        1, "CPU threads of each process in elastic training; the final bits depend on it.", COUNT
     )
 
     def __post_init__(self) -> None:
@@ -343,13 +323,9 @@ class _EpochOfSampler(TrainerCallback):
     def __init__(self, trainer: VaswaniTrainer) -> None:
         self.trainer = trainer
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.trainer._start_interval()
 
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.trainer.batch_sampler is not None:
             self.trainer.batch_sampler.set_epoch(int((state.epoch or 0.0) + 1e-6))
