@@ -301,6 +301,15 @@ def test_empty_text_files_are_refused(folder, suffix):
     assert error_of(ValueError, *names).startswith(f"{names[0]} and {names[1]}: the corpus is empty")
 
 
+@pytest.mark.parametrize("kind", ["text", "json", "parquet"])
+def test_a_corpus_of_blank_sentences_is_refused_with_the_names_of_its_files(folder, kind):
+    if kind == "text":
+        names = [folder.lines("a.en", ["", " "]), folder.lines("a.de", ["\t", ""])]
+    else:
+        names = [getattr(folder, kind)(f"a.{kind}", [{"en": "", "de": " "}] * 2)]
+    assert error_of(ValueError, *names).startswith(f"{' and '.join(names)}: the corpus is empty")
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json.xz"])
 @pytest.mark.parametrize("lines", [[], ["", "  "]])
 def test_json_without_rows_is_refused(folder, name, lines):
@@ -422,7 +431,14 @@ def test_parquet_texts_that_are_not_utf8_are_refused(folder):
         load(str(path))
 
 
-@pytest.mark.parametrize("name", ["csv", "[/INST]", "a/b/c/d", "..", "-1"])
-def test_names_that_no_dataset_has_are_named(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # for "csv" datasets looks through the whole working directory
+@pytest.mark.parametrize("name", ["[/INST]", "a/b/c/d", "..", "-1"])
+def test_names_that_no_dataset_has_are_named(name):
     assert name in error_of((ValueError, OSError), name)
+
+
+@pytest.mark.parametrize("name", ["csv", "json", "imagefolder"])
+def test_a_file_format_of_datasets_is_no_corpus(name, folder, monkeypatch):
+    """Under such a name `datasets` loads whatever it finds in the working directory."""
+    folder.lines("found.csv", ["en,de", "one,eins"])
+    monkeypatch.chdir(folder.path)
+    assert error_of(FileNotFoundError, name).startswith(f"{name}: neither a file nor a dataset of the Hub")

@@ -6,16 +6,17 @@ Every corpus becomes a memory-mapped `datasets.Dataset` of rows `{"translation":
 import gzip
 import json
 import lzma
+import pkgutil
 import reprlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
-from datasets import Dataset, Features, IterableDataset, Translation, load_dataset
+from datasets import Dataset, Features, IterableDataset, Translation, load_dataset, packaged_modules
 from datasets.exceptions import DatasetGenerationError, DatasetsError
 from pyarrow import ArrowException, parquet
 
@@ -73,14 +74,14 @@ def load_parallel_corpus(
     features = Features({"translation": Translation(languages=sorted(languages))})
     if names == ["phrasebook"]:
         return Dataset.from_list(_phrasebook_rows(split, languages), features=features)
-    kind = "text" if len(names) == 2 else _kind_of_table(names[0])
-    origin = _load_from_hub(names[0], config_name, split, streaming) if kind == "hub" else _versions(names)
+    is_of_hub = len(names) == 1 and not _is_table(Path(names[0]))
+    origin = _load_from_hub(names[0], config_name, split, streaming) if is_of_hub else _versions(names)
     try:
         # `datasets` keeps the rows under a digest of the arguments: a file that has changed is read again.
         return Dataset.from_generator(
             _rows,
             features=features,
-            gen_kwargs={"read": _READERS[kind], "names": tuple(names), "languages": languages, "origin": origin},
+            gen_kwargs={"names": tuple(names), "languages": languages, "origin": origin},
             cache_dir=cache_dir,
         )
     except DatasetGenerationError as error:
@@ -95,10 +96,19 @@ def _versions(names: Sequence[str]) -> tuple[tuple[str, int, int], ...]:
     return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
 
 
-def _rows(read: "_Reader", names: Sequence[str], languages: Sequence[str], origin: object) -> Iterator[Row]:
+def _rows(names: Sequence[str], languages: Sequence[str], origin: Any) -> Iterator[Row]:
+    """The rows of two text files, of a table, or of `origin`, a dataset of the Hub."""
+    if len(names) == 2:
+        pairs = _aligned_lines(*names)
+    elif isinstance(origin, Dataset | IterableDataset):
+        pairs = _pairs_of_rows(origin, f"{names[0]}, row", languages)
+    elif names[0].endswith(".parquet"):
+        pairs = _pairs_of_rows(_parquet_rows(names[0]), f"{names[0]}, row", languages)
+    else:
+        pairs = _pairs_of_rows(read_lines(Path(names[0])), f"{names[0]}, line", languages)
     is_empty = True
-    for pair in read(names, languages, origin):
-        is_empty = False
+    for pair in pairs:
+        is_empty = is_empty and not any(map(str.strip, pair))
         yield {"translation": dict(zip(languages, pair, strict=True))}
     if is_empty:
         raise ValueError(f"{' and '.join(names)}: the corpus is empty; give files with at least one sentence pair")
@@ -140,29 +150,42 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
         ) from None
 
 
-def _read_text(names: Sequence[str], languages: Sequence[str], origin: object) -> Iterator[Pair]:
-    sides = [read_lines(Path(name)) for name in names]
+def _aligned_lines(*names: str) -> Iterator[Pair]:
     lengths = [0, 0]
-    for source, target in zip_longest(*sides):
+    for source, target in zip_longest(*(read_lines(Path(name)) for name in names)):
         if source is not None and target is not None:
             yield source, target
         lengths[0] += source is not None
         lengths[1] += target is not None
-    if lengths[0] == lengths[1]:
-        return
-    raise ValueError(
-        f"{names[0]} has {lengths[0]} lines but {names[1]} has {lengths[1]}; "
-        f"line n of one must translate line n of the other"
-    )
+    if lengths[0] != lengths[1]:
+        raise ValueError(
+            f"{names[0]} has {lengths[0]} lines but {names[1]} has {lengths[1]}; "
+            f"line n of one must translate line n of the other"
+        )
 
 
-def _read_json(names: Sequence[str], languages: Sequence[str], origin: object) -> Iterator[Pair]:
-    for number, line in enumerate(read_lines(Path(names[0])), start=1):
-        if line.strip():
-            try:
-                yield _pair_of_row(_parse(line, languages), languages)
-            except ValueError as error:
-                raise ValueError(f"{names[0]}, line {number}: {error}") from None
+def _parquet_rows(name: str) -> Iterator[dict[str, object]]:
+    try:
+        with parquet.ParquetFile(name) as file:
+            for batch in file.iter_batches(_BATCH):
+                yield from batch.to_pylist()
+    except _PARQUET_ERRORS as error:
+        raise ValueError(f"{name}: not a whole Parquet file ({error}); fetch or make it again") from None
+
+
+def _pairs_of_rows(rows: Iterable[str | dict[str, object]], place: str, languages: Sequence[str]) -> Iterator[Pair]:
+    """The pairs of a table's rows, or of lines of JSON that are not blank; errors begin with `place` and the number."""
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, str) and not row.strip():
+            continue
+        try:
+            if isinstance(row, str):
+                row = _parse(row, languages)
+            elif row.get("translation", row) is None:
+                row = dict.fromkeys(languages)
+            yield _pair_of_row(row, languages)
+        except ValueError as error:
+            raise ValueError(f"{place} {number}: {error}") from None
 
 
 def _parse(line: str, languages: Sequence[str]) -> dict[str, object]:
@@ -175,37 +198,6 @@ def _parse(line: str, languages: Sequence[str]) -> dict[str, object]:
     if not isinstance(row, dict):
         raise ValueError(f"no object of texts by language, such as {json.dumps(dict.fromkeys(languages, '...'))}")
     return row
-
-
-def _read_parquet(names: Sequence[str], languages: Sequence[str], origin: object) -> Iterator[Pair]:
-    return _pairs_of_rows(_parquet_rows(names[0]), names[0], languages)
-
-
-def _parquet_rows(name: str) -> Iterator[dict[str, object]]:
-    try:
-        with parquet.ParquetFile(name) as file:
-            for batch in file.iter_batches(_BATCH):
-                yield from batch.to_pylist()
-    except _PARQUET_ERRORS as error:
-        raise ValueError(f"{name}: not a whole Parquet file ({error}); fetch or make it again") from None
-
-
-def _read_table(names: Sequence[str], languages: Sequence[str], table: Dataset | IterableDataset) -> Iterator[Pair]:
-    return _pairs_of_rows(iter(table), names[0], languages)
-
-
-_Reader = Callable[[Sequence[str], Sequence[str], Any], Iterator[Pair]]
-_READERS: dict[str, _Reader] = {"text": _read_text, "json": _read_json, "parquet": _read_parquet, "hub": _read_table}
-
-
-def _pairs_of_rows(rows: Iterable[dict[str, object]], name: str, languages: Sequence[str]) -> Iterator[Pair]:
-    for number, row in enumerate(rows, start=1):
-        if "translation" in row and row["translation"] is None:
-            row = dict.fromkeys(languages)
-        try:
-            yield _pair_of_row(row, languages)
-        except ValueError as error:
-            raise ValueError(f"{name}, row {number}: {error}") from None
 
 
 def _pair_of_row(row: dict[str, object], languages: Sequence[str]) -> Pair:
@@ -234,24 +226,20 @@ def _phrasebook_rows(split: str, languages: Sequence[str]) -> list[Row]:
     return [{"translation": {"en": english, "de": german}} for english, german in phrasebook(split)]
 
 
-def _kind_of_table(name: str) -> Literal["json", "parquet", "hub"]:
-    """What the one name of a corpus stands for.
+def _is_table(path: Path) -> bool:
+    """Whether the one name of a corpus is that of a file; else it is that of a dataset of the Hub.
 
     Raises:
-        ValueError: A file of another kind.
-        OSError: The name is that of such a file, but there is none, or a directory.
+        ValueError: It is a file of another kind.
+        OSError: It is a directory, or its suffix is that of a table but there is no such file.
     """
-    path = Path(name)
     suffix = path.with_suffix("").suffix if path.suffix in _OPENERS else path.suffix
-    if suffix in _JSON_LINES or path.suffix == ".parquet" or path.exists():
+    is_table = suffix in _JSON_LINES or path.suffix == ".parquet"
+    if is_table or path.exists():
         _require_file(path)
-    if suffix in _JSON_LINES:
-        return "json"
-    if path.suffix == ".parquet":
-        return "parquet"
-    if path.exists():
-        raise ValueError(f"{name}: one file must be JSON lines or Parquet; for plain text give two aligned files")
-    return "hub"
+    if not is_table and path.exists():
+        raise ValueError(f"{path}: one file must be JSON lines or Parquet; for plain text give two aligned files")
+    return is_table
 
 
 def _load_from_hub(name: str, config_name: str | None, split: str, streaming: bool) -> Dataset | IterableDataset:
@@ -261,6 +249,9 @@ def _load_from_hub(name: str, config_name: str | None, split: str, streaming: bo
         FileNotFoundError: There is no such dataset, or it cannot be reached.
         ValueError: It cannot be loaded.
     """
+    if name in {module.name for module in pkgutil.iter_modules(packaged_modules.__path__)}:
+        # `datasets` would load the files of the working directory.
+        raise FileNotFoundError(f"{name}: neither a file nor a dataset of the Hub, but a file format of `datasets`")
     try:
         return load_dataset(name, config_name, split=split, streaming=streaming)
     except (FileNotFoundError, ConnectionError) as error:
