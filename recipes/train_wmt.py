@@ -62,7 +62,6 @@ from vaswani_transformer.experiments.records import (
     RunTraining,
     SplitScores,
 )
-from vaswani_transformer.experiments.typed_json import from_json
 from vaswani_transformer.files import require_directory
 from vaswani_transformer.hub import describe_run, prepare_repository, published, push_run, write_model_card
 from vaswani_transformer.training import (
@@ -77,6 +76,7 @@ from vaswani_transformer.training import (
 )
 from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.training.run_directory import check_data, describe_settings, open_run
+from vaswani_transformer.typed_json import from_json
 
 
 MODEL_SETTINGS = [each.name for each in fields(ModelArguments) if each.name != "variant"]

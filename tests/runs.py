@@ -6,7 +6,7 @@ from typing import Any
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.experiments import RunRecord
 from vaswani_transformer.experiments.paper import PAPER_SCORES
-from vaswani_transformer.experiments.typed_json import from_json
+from vaswani_transformer.typed_json import from_json
 
 
 _SCORES = {

@@ -13,8 +13,8 @@ from runs import run_results
 
 from vaswani_transformer.experiments import RunRecord
 from vaswani_transformer.experiments.paper import PAPER_SETTINGS
-from vaswani_transformer.experiments.typed_json import from_json
 from vaswani_transformer.hub import write_model_card
+from vaswani_transformer.typed_json import from_json
 
 
 # Those of models, which begin with metadata, and not the reports of experiments.

@@ -8,7 +8,7 @@ from runs import run_results
 
 from vaswani_transformer.experiments import RunRecord
 from vaswani_transformer.experiments.comparison import SweepRecord
-from vaswani_transformer.experiments.typed_json import from_json, to_json
+from vaswani_transformer.typed_json import from_json, to_json
 
 
 # Both were written before records had types.

@@ -23,13 +23,14 @@ ALLOWED = {
     "settings_file": set(),
     "arguments": {"console", "settings_file"},
     "files": set(),
+    "typed_json": {"files"},
     "saved_model": set(),
-    "data": {"arguments", "files", "model", "saved_model"},
+    "data": {"arguments", "files", "model", "saved_model", "typed_json"},
     "evaluation": {"data", "files", "model"},
     "training": {"arguments", "console", "data", "evaluation", "files"},
-    "experiments": {"console", "data", "evaluation", "files", "model", "training"},
+    "experiments": {"console", "data", "evaluation", "files", "model", "training", "typed_json"},
     "hub": {"experiments"},
-    "convert": {"evaluation", "files", "model"},
+    "convert": {"evaluation", "files", "model", "typed_json"},
 }
 
 # Of its own part, what a file of `model/` may import: it is the order in which to read them.

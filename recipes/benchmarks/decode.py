@@ -36,13 +36,13 @@ from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.evaluation import sacrebleu_score
 from vaswani_transformer.experiments import Provenance
-from vaswani_transformer.experiments.typed_json import Record
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.acceleration_vaswani import joined_projection
 from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
 from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.training.memory import keep_freed_memory
+from vaswani_transformer.typed_json import Record
 
 
 BEAMS, ALPHA, OVER_SOURCE = 4, 0.6, 50

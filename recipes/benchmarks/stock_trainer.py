@@ -37,12 +37,12 @@ from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.evaluation import BleuScore, sacrebleu_score, translate_corpus
 from vaswani_transformer.experiments import Provenance
-from vaswani_transformer.experiments.typed_json import Record, from_json
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.settings_file import read_settings
 from vaswani_transformer.training import TimeLimit
+from vaswani_transformer.typed_json import Record, from_json
 
 
 # The options that are numbers.

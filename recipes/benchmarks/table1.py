@@ -32,11 +32,11 @@ from torch.nn import functional as F
 from vaswani_transformer.arguments import COUNT, RecipeParser
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.experiments import Provenance
-from vaswani_transformer.experiments.typed_json import Record
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
 from vaswani_transformer.model.restricted_vaswani import restricted_attention_forward
+from vaswani_transformer.typed_json import Record
 
 
 HEADS, KERNEL = 8, 3

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..evaluation import BleuScore, LengthGroup, PairedComparison, Perplexity, Scores
+from ..typed_json import REST, Record
 from .costs import TrainingCost
-from .typed_json import REST, Record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
-from ..files import atomic_write
+from .files import atomic_write
 
 
 T = TypeVar("T")
@@ -33,11 +33,9 @@ class Record:
             ValueError: It is not JSON, or a field is missing or of a wrong type; the message names file and field.
         """
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
+            return from_json(cls, json.loads(Path(path).read_text(encoding="utf-8")))
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{path}: is not a JSON file ({error})") from None
-        try:
-            return from_json(cls, content)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
@@ -68,7 +66,7 @@ def from_json(kind: type[T], value: object, place: str = "") -> T:
     Args:
         kind: The type, as annotations have it.
         value: What `json.loads` returned.
-        place: Name of the field that holds the value; errors begin with it.
+        place: The field that holds the value, as ".data.train"; errors begin with it.
 
     Raises:
         ValueError: A field is missing or of a wrong type.
@@ -79,24 +77,23 @@ def from_json(kind: type[T], value: object, place: str = "") -> T:
         return kind(**_arguments(kind, _require(dict, value, place), place))
     if get_origin(kind) is dict:
         entries = _require(dict, value, place).items()
-        return {name: from_json(get_args(kind)[1], item, _join(place, name)) for name, item in entries}  # type: ignore
+        return {name: from_json(get_args(kind)[1], item, f"{place}.{name}") for name, item in entries}  # type: ignore
     if get_origin(kind) is list:
         items = enumerate(_require(list, value, place))
-        return [from_json(get_args(kind)[0], item, _join(place, number)) for number, item in items]  # type: ignore
+        return [from_json(get_args(kind)[0], item, f"{place}.{number}") for number, item in items]  # type: ignore
     return _require(kind, value, place)
 
 
 def _arguments(kind: Any, entries: dict[str, object], place: str) -> dict[str, object]:
-    known: dict[str, Field] = {field.name: field for field in fields(kind) if field.metadata != REST}
-    found = {}
-    for name, field in known.items():
-        if name in entries:
-            found[name] = from_json(field.type, entries[name], _join(place, name))  # type: ignore[arg-type]
-        elif field.default is MISSING:
-            raise ValueError(f"{_join(place, name)} is missing")
+    found: dict[str, object] = {}
+    rest = dict(entries)
     for field in fields(kind):
         if field.metadata == REST:
-            found[field.name] = {name: item for name, item in entries.items() if name not in known}
+            found[field.name] = rest
+        elif field.name in entries:
+            found[field.name] = from_json(field.type, rest.pop(field.name), f"{place}.{field.name}")  # type: ignore
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{place}.{field.name} is missing".removeprefix("."))
     return found
 
 
@@ -105,8 +102,4 @@ def _require(kind: type[T], value: object, place: str) -> Any:
     if isinstance(value, accepted) and (not isinstance(value, bool) or kind in (bool, object)):
         return value
     expected = _NAMES.get(kind, "an object")
-    raise ValueError(f"{place or 'the whole'} must be {expected}, is {json.dumps(value)[:80]}")
-
-
-def _join(place: str, name: object) -> str:
-    return f"{place}.{name}" if place else str(name)
+    raise ValueError(f"{place.removeprefix('.') or 'the whole'} must be {expected}, is {json.dumps(value)[:80]}")
