@@ -88,7 +88,6 @@ LONGER = {
     "files.py": 420,  # all primitives for files, so that no other module renames, hashes or locks
     "decode.py": 420,  # one benchmark: the peers, their timing, and the types of its results
     "modeling_vaswani.py": 590,  # section 3 of the paper, top to bottom
-    "saved_model.py": 410,  # one check after another of what a directory may hold
     "score.py": 410,  # what it compares and sweeps shares its arguments
 }
 

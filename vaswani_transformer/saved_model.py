@@ -40,14 +40,20 @@ _FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm")
 # Without any of these, `generate` ends every translation at 20 tokens.
 _LENGTH_LIMITS = ("max_new_tokens_over_source", "max_new_tokens", "max_length")
 
-_REMEDY = "copy it from the model's original, or save the model again"
+_ORIGINAL = "copy it from the model's original"
+_REMEDY = f"{_ORIGINAL}, or save the model again"
 
 # Numbers in a configuration, such as a maximum length, may exceed all dimensions of the weights, but not this.
 _LARGEST_NUMBER = 2**14
 
-# Larger settings of the search are mistakes, and would exhaust memory.
-_MOST_BEAMS = 2**10
-_LONGEST = 2**20
+# The least and the greatest value of whole numbers in a generation_config; greater ones would exhaust memory.
+_RANGES = {
+    "max_new_tokens_over_source": (0, 2**20),
+    "max_new_tokens": (1, 2**20),
+    "max_length": (1, 2**20),
+    "num_beams": (1, 2**10),
+    "num_return_sequences": (1, 2**10),
+}
 
 # Multiples to which vocabularies are padded, for faster matrix products.
 _PADDED_TO = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -112,13 +118,8 @@ def open_model(
             raise ValueError(f"is of type {config.model_type!r}, not {model_type!r}")
         if not to_convert and (config.model_type == "vaswani" or (directory / _GENERATION).exists()):
             _check_limits(_read_object(directory / _GENERATION))  # before transformers, which ignores a damaged one
-        saved = SavedModel(
-            directory,
-            config,
-            _tokenizer(directory, trust_remote_code, tokenizer_class),
-            is_pickled=files[0].name == _PICKLED,
-            trust_remote_code=trust_remote_code,
-        )
+        loaded = _tokenizer(directory, trust_remote_code, tokenizer_class)
+        saved = SavedModel(directory, config, loaded, files[0].name == _PICKLED, trust_remote_code)
         model = _on_meta_device(saved)
         if not to_convert:
             _check_generation(model)
@@ -175,21 +176,19 @@ def _directory(name: str | Path, option: str, trust_remote_code: bool, to_conver
     try:
         return Path(snapshot_download(str(name), allow_patterns=patterns))
     except (ValueError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{option}: {name} is no saved model, and the Hub does not provide it ({reason[:300]})"
-        ) from error
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{option}: {name} is no saved model, and the Hub does not provide it ({reason})") from error
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise TypeError
     except FileNotFoundError:
         raise ValueError(f"has no {path.name}; {_REMEDY}") from None
-    except (ValueError, RecursionError):
-        raise ValueError(f"{path.name} is damaged: it is not JSON; copy it from the model's original") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is damaged: it is not a JSON object; copy it from the model's original")
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError(f"{path.name} is damaged: it is not a JSON object; {_ORIGINAL}") from None
     return found
 
 
@@ -250,11 +249,11 @@ def _weight_files(directory: Path, to_convert: bool) -> list[Path]:
         raise ValueError(f"has no weights ({_WEIGHTS}); {_REMEDY}")
     shards = _read_object(directory / _INDEX).get("weight_map")
     if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
-        raise ValueError(f"{_INDEX} is damaged: it has no weight_map; copy it from the model's original")
+        raise ValueError(f"{_INDEX} is damaged: it has no weight_map; {_ORIGINAL}")
     names = sorted(set(shards.values()))
     for name in names:
         if Path(name).name != name or not (directory / name).is_file():
-            raise ValueError(f"{_INDEX} names {name}, which is missing; copy it from the model's original")
+            raise ValueError(f"{_INDEX} names {name}, which is missing; {_ORIGINAL}")
     return [directory / name for name in names]
 
 
@@ -266,7 +265,7 @@ def _shapes(file: Path) -> list[list[int]]:
         with safe_open(file, "pt") as weights:
             return [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118 - no mapping
     except Exception as error:  # neither library has a public exception for damaged files
-        raise ValueError(f"{file.name} is damaged or cut off ({error}); copy it from the model's original") from error
+        raise ValueError(f"{file.name} is damaged or cut off ({error}); {_ORIGINAL}") from error
 
 
 def _read_tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -313,52 +312,41 @@ def _check_limits(settings: dict[str, Any]) -> None:
 
 
 def _check_generation(model: PreTrainedModel) -> None:
-    """Refuse a generation_config with which translations would be cut off or never end."""
-    settings = model.generation_config
-    limits = {name: getattr(settings, name, None) for name in _LENGTH_LIMITS}
-    _check_limits(limits)
-    wrong: str | None = None
-    if limits["max_length"] == 20 and limits["max_new_tokens_over_source"] is not None:
-        wrong = "has transformers' default max_length of 20, which would cut translations"
-    elif settings.eos_token_id is None:
-        wrong = "has no eos_token_id, so that no translation would end"
-    elif getattr(settings, "length_penalty_type", "transformers") not in ("gnmt", "transformers"):
-        wrong = f"has the length_penalty_type {settings.length_penalty_type!r}; there are 'gnmt' and 'transformers'"
-    for name, value in {**limits, "num_beams": settings.num_beams}.items():
-        least = 0 if name == "max_new_tokens_over_source" else 1
-        if value is not None and (type(value) is not int or value < least):
-            wrong = f"has {value!r} as {name}, which must be a whole number of at least {least}"
-    alpha = settings.length_penalty
-    if alpha is not None and (type(alpha) not in (int, float) or not abs(alpha) <= 100):
-        wrong = f"has {alpha!r} as length_penalty, which must be a number of at most 100"
-    if model.config.model_type == "vaswani":
-        for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
-            if (value := getattr(settings, name)) != getattr(model.config, name):
-                wrong = wrong or f"has {value} as {name}, but config.json has {getattr(model.config, name)}"
-    wrong = wrong or _beyond_reason(settings, model.config)
-    if wrong is not None:
+    """Refuse a generation_config with which translations would be cut off, never end, or exhaust memory."""
+    _check_limits(vars(model.generation_config))
+    if wrong := next(_mistakes(model.generation_config, model.config), None):
         raise ValueError(f"{_GENERATION} {wrong}; {_REMEDY}")
 
 
-def _beyond_reason(settings: GenerationConfig, config: PreTrainedConfig) -> str | None:
-    """The first setting that exhausts memory, names a token beyond the vocabulary, or cannot serve whole files."""
-    for name in (*_LENGTH_LIMITS, "num_beams"):
-        most = _MOST_BEAMS if name == "num_beams" else _LONGEST
-        if (getattr(settings, name, None) or 0) > most:
-            return f"has {getattr(settings, name)} as {name}, more than {most}"
-    returned = settings.num_return_sequences
-    if returned is not None and (type(returned) is not int or returned < 1):
-        return f"has {returned!r} as num_return_sequences, which must be a whole number of at least 1"
+def _mistakes(generation: GenerationConfig, config: PreTrainedConfig) -> Iterator[str]:
+    """What is wrong with a generation_config, as ends of a sentence."""
+    values = vars(generation)
+    for name, (least, most) in _RANGES.items():
+        value = values.get(name)
+        if value is not None and not (type(value) is int and least <= value <= most):
+            yield f"has {value!r} as {name}, which must be a whole number from {least} to {most}"
+    if values.get("max_length") == 20 and values.get("max_new_tokens_over_source") is not None:
+        yield "has transformers' default max_length of 20, which would cut translations"
+    if generation.eos_token_id is None:
+        yield "has no eos_token_id, so that no translation would end"
+    if (kind := values.get("length_penalty_type", "transformers")) not in ("gnmt", "transformers"):
+        yield f"has the length_penalty_type {kind!r}; there are 'gnmt' and 'transformers'"
+    alpha = generation.length_penalty
+    if alpha is not None and not (type(alpha) in (int, float) and abs(alpha) <= 100):
+        yield f"has {alpha!r} as length_penalty, which must be a number of at most 100"
+    if config.model_type == "vaswani":
+        for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
+            if values[name] != getattr(config, name):
+                yield f"has {values[name]} as {name}, but config.json has {getattr(config, name)}"
     vocabulary = getattr(config, "output_vocab_size", None) or config.vocab_size
     for name in ("forced_bos_token_id", "forced_eos_token_id"):
-        value = getattr(settings, name, None)
+        value = values.get(name)
         for token in value if isinstance(value, list) else [value]:
-            if token is not None and (type(token) is not int or not 0 <= token < vocabulary):
-                return f"has {token!r} as {name}, but the vocabulary has {vocabulary} entries"
+            if token is not None and not (type(token) is int and 0 <= token < vocabulary):
+                yield f"has {token!r} as {name}, but the vocabulary has {vocabulary} entries"
     for name in ("max_time", "return_dict_in_generate", "is_assistant"):
-        if getattr(settings, name, None):
-            return f"sets {name}, with which whole files cannot be translated"
-    return None
+        if values.get(name):
+            yield f"sets {name}, with which whole files cannot be translated"
 
 
 @contextmanager

@@ -84,21 +84,6 @@ def plan_batches(
     return BatchPlan(order, np.asarray(windows), np.asarray(starts))
 
 
-@dataclass(frozen=True)
-class _Epoch:
-    """The batches of one epoch.
-
-    Attributes:
-        pairs: `[pairs]` indices of the sentence pairs, batch by batch, each batch sorted by target length.
-        part_starts: `[batches * parts + 1]` where each micro-batch begins in `pairs`.
-        batches: `[batches]` the batches in the order of training.
-    """
-
-    pairs: np.ndarray
-    part_starts: np.ndarray
-    batches: np.ndarray
-
-
 class TokenBudgetBatchSampler:
     """Yields micro-batches of indices; consecutive groups of `num_parts` make up one global batch.
 
@@ -152,8 +137,8 @@ class TokenBudgetBatchSampler:
                 f"{num_parts} micro-batches, one for each process and accumulation step, or virtual rank; raise the "
                 f"budget, or lower gradient_accumulation_steps, virtual_ranks or max_length"
             )
-        first = self._deal(0)
-        source, target = self._padded_sizes(first.pairs, first.part_starts)
+        pairs, part_starts, _ = self._deal(0)
+        source, target = self._padded_sizes(pairs, part_starts)
         self.padding_share = 1.0 - float(self._source.sum() + self._target.sum()) / float(source.sum() + target.sum())
 
     def __len__(self) -> int:
@@ -164,12 +149,19 @@ class TokenBudgetBatchSampler:
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        epoch = self._deal(self.epoch)
-        for batch in epoch.batches:
-            for part in range(batch * self.num_parts, (batch + 1) * self.num_parts):
-                yield epoch.pairs[epoch.part_starts[part] : epoch.part_starts[part + 1]].tolist()
+        pairs, part_starts, batches = self._deal(self.epoch)
+        parts = np.split(pairs, part_starts[1:-1])
+        for batch in batches:
+            yield from (part.tolist() for part in parts[batch * self.num_parts : (batch + 1) * self.num_parts])
 
-    def _deal(self, epoch: int) -> _Epoch:
+    def _deal(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The batches of an epoch.
+
+        Returns:
+            `[pairs]` indices of the sentence pairs, batch by batch, each batch sorted by target length;
+            `[batches * parts + 1]` where each micro-batch begins in them; `[batches]` the batches in the order of
+            training.
+        """
         generator = np.random.default_rng((self.seed, epoch))
         starts = self.plan.starts
         window_of = np.repeat(np.arange(len(self.plan.windows) - 1), np.diff(self.plan.windows))  # [pairs]
@@ -185,7 +177,7 @@ class TokenBudgetBatchSampler:
             # batches are compared, not their parts, since the order must not depend on the number of parts.
             costliest = np.argmax(source + 3 * target)
             batches = np.concatenate(([costliest], batches[batches != costliest]))
-        return _Epoch(pairs, part_starts, batches)
+        return pairs, part_starts, batches
 
     def _padded_sizes(self, pairs: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Source and target tokens of each batch or part, padding included."""

@@ -25,7 +25,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from ..arguments import COUNT, Interval, check_values
+from ..arguments import COUNT, Interval, check_values, option
 from ..files import (
     Json,
     Manifest,
@@ -67,45 +67,29 @@ _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 class PreparationArguments:
     """Corpora, cleaning and vocabulary (5.1)."""
 
-    source_language: str = field(default="en", metadata={"help": "Code of the language to translate from."})
-    target_language: str = field(default="de", metadata={"help": "Code of the language to translate into."})
-    train: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "Two aligned text files (plain, .gz, .xz), one JSON-lines or Parquet file, a dataset of the Hub, "
-            "or the embedded 'phrasebook'."
-        },
+    source_language: str = option("en", "Code of the language to translate from.")
+    target_language: str = option("de", "Code of the language to translate into.")
+    train: list[str] | None = option(
+        None,
+        "Two aligned text files (plain, .gz, .xz), one JSON-lines or Parquet file, a dataset of the Hub, or the "
+        "embedded 'phrasebook'.",
     )
-    validation: list[str] | None = field(default=None, metadata={"help": "As train."})
-    test: list[str] | None = field(default=None, metadata={"help": "As train."})
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub dataset, as 'de-en'."})
-    streaming: bool = field(
-        default=False, metadata={"help": "Read a Hub dataset through the network, without downloading its files first."}
+    validation: list[str] | None = option(None, "As train.")
+    test: list[str] | None = option(None, "As train.")
+    dataset_config: str | None = option(None, "Configuration of a Hub dataset, as 'de-en'.")
+    streaming: bool = option(False, "Read a Hub dataset through the network, without downloading its files first.")
+    max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT)
+    max_ratio: float = option(5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1))
+    tokenizer: str | None = option(None, "A saved tokenizer; by default one is trained on the training corpus.")
+    tokenizer_model: Literal["bpe", "wordpiece"] = option("bpe", "Kind of vocabulary.")
+    vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT)
+    tokenizer_sample: int = option(
+        1_000_000, "Pairs, from all over the training corpus, to train the tokenizer on.", COUNT
     )
-    max_length: int = field(
-        default=256, metadata={"interval": COUNT, "help": "Longest sentence trained on, in sub-words."}
+    num_proc: int | None = option(
+        None, "Processes that encode, each a shard at a time; by default one a core.", Interval(minimum=1, maximum=1024)
     )
-    max_ratio: float = field(
-        default=5.0,
-        metadata={"interval": Interval(minimum=1), "help": "Longest side over shortest side of a pair trained on."},
-    )
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "A saved tokenizer; by default one is trained on the training corpus."}
-    )
-    tokenizer_model: Literal["bpe", "wordpiece"] = field(default="bpe", metadata={"help": "Kind of vocabulary."})
-    vocab_size: int = field(default=37000, metadata={"interval": COUNT, "help": "Entries of the shared vocabulary."})
-    tokenizer_sample: int = field(
-        default=1_000_000,
-        metadata={"interval": COUNT, "help": "Pairs, from all over the training corpus, to train the tokenizer on."},
-    )
-    num_proc: int | None = field(
-        default=None,
-        metadata={
-            "interval": Interval(minimum=1, maximum=1024),
-            "help": "Processes that encode, each a shard at a time; by default one a core.",
-        },
-    )
-    pairs_per_shard: int = field(default=50_000, metadata={"interval": COUNT, "help": "Pairs of a prepared shard."})
+    pairs_per_shard: int = option(50_000, "Pairs of a prepared shard.", COUNT)
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -251,10 +235,7 @@ class _Preparation:
                 raise FileExistsError(f"prepared: {self.directory} has other files in it; name another directory")
             return
         record = read_json(self._file)
-        damaged = ValueError(f"prepared: {self._file} is damaged; delete {self.directory} to prepare it anew")
-        if not isinstance(record, dict):
-            raise damaged
-        if record.get("format") != _FORMAT:
+        if isinstance(record, dict) and record.get("format") != _FORMAT:
             raise ValueError(
                 f"prepared: {self.directory} was prepared by another version of this package; delete it to prepare it "
                 f"anew, or name another directory"
@@ -269,7 +250,7 @@ class _Preparation:
             if not all(isinstance(split.shards, int) and isinstance(split.cleaning, dict) for split in splits.values()):
                 raise TypeError
         except (KeyError, TypeError, AttributeError):
-            raise damaged from None
+            raise ValueError(f"prepared: {self._file} is damaged; delete {self.directory} to prepare it anew") from None
         self.splits = {
             split: entry
             for split, entry in splits.items()

@@ -13,6 +13,7 @@ from functools import cache
 from multiprocessing import parent_process
 from pathlib import Path
 
+from accelerate.utils import patch_environment
 from datasets import Dataset, concatenate_datasets, disable_progress_bars, load_from_disk
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
@@ -75,22 +76,18 @@ def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
     Those of `Dataset.map(num_proc=...)` do not: after SIGKILL they write on, and their manager stays for ever, holding
     the lock of the directory. Besides, each call would fork and pickle the tokenizer anew.
     """
-    parallel = os.environ.get("TOKENIZERS_PARALLELISM")
-    # One core for each; and unless it is set before the fork, tokenizers warns of its threads.
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    pool = ProcessPoolExecutor(count, initializer=_begin_worker)
-    try:
-        yield pool
-    except BrokenProcessPool:
-        raise ChildProcessError(
-            "num_proc: a process that encodes was killed, perhaps for lack of memory; repeat the command to continue, "
-            "with fewer processes"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-        del os.environ["TOKENIZERS_PARALLELISM"]
-        if parallel is not None:
-            os.environ["TOKENIZERS_PARALLELISM"] = parallel
+    # One core for each process; and unless it is set before the fork, tokenizers warns of its threads.
+    with patch_environment(TOKENIZERS_PARALLELISM="false"):
+        pool = ProcessPoolExecutor(count, initializer=_begin_worker)
+        try:
+            yield pool
+        except BrokenProcessPool:
+            raise ChildProcessError(
+                "num_proc: a process that encodes was killed, perhaps for lack of memory; repeat the command to "
+                "continue, with fewer processes"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _begin_worker() -> None:
