@@ -20,16 +20,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from accelerate import PartialState
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option
 from vaswani_transformer.data.corpora import decode_lines
+from vaswani_transformer.decoding import DecodingArguments
 from vaswani_transformer.evaluation.sharded_translation import (
     SourceText,
     TranslatedShards,
@@ -37,49 +37,30 @@ from vaswani_transformer.evaluation.sharded_translation import (
     split_lines,
     translate_lines,
 )
-from vaswani_transformer.saved_model import open_model
-from vaswani_transformer.training import joined_processes, keep_freed_memory
+from vaswani_transformer.training import joined_processes
 from vaswani_transformer.training.collective import on_main_process
 
 
 @dataclass
-class TranslationArguments:
+class TranslationArguments(DecodingArguments):
     """What to translate, with which model, and how."""
 
-    model: str | None = field(default=None, metadata={"help": "Directory of a saved model, or its name on the Hub."})
-    input: str = field(default="-", metadata={"help": "UTF-8 text (plain, .gz, .xz), or - for standard input."})
-    output: str = field(default="-", metadata={"help": "File to write, or - for standard output."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace an output file that exists."})
-    lines_per_shard: int = field(default=2000, metadata={"help": "Lines translated, and written, at a time."})
-    tokens_per_batch: int = field(
-        default=4096,
-        metadata={"help": "Source tokens of a batch, padding included; its beams may generate 16 times as many."},
+    model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
+    input: str = option("-", "UTF-8 text (plain, .gz, .xz), or - for standard input.")
+    output: str = option("-", "File to write, or - for standard output.")
+    overwrite: bool = option(False, "Replace an output file that exists.")
+    lines_per_shard: int = option(2000, "Lines translated, and written, at a time.", COUNT)
+    num_beams: int | None = option(
+        None, "Beams (6.1); by default the model's own setting.", Interval(minimum=1, maximum=2**10)
     )
-    num_beams: int | None = field(default=None, metadata={"help": "Beams (6.1); by default the model's own setting."})
-    length_penalty: float | None = field(default=None, metadata={"help": "Alpha of 6.1; by default the model's own."})
-    max_new_tokens: int | None = field(default=None, metadata={"help": "Longest translation; by default the model's."})
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        default="auto", metadata={"help": "Precision of the model; 'auto' is what it was saved in."}
-    )
-    timeout_minutes: float = field(
-        default=10.0,
-        metadata={"help": "Minutes without a heartbeat of one of several processes after which all end."},
-    )
-    trust_remote_code: bool = field(
-        default=False, metadata={"help": "Run code that comes with the model; only if you trust its author."}
+    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's own.")
+    max_new_tokens: int | None = option(
+        None, "Longest translation; by default the model's.", Interval(minimum=1, maximum=2**20)
     )
 
     def __post_init__(self) -> None:
         if self.model is None:
             raise ValueError("model: give the directory of a saved model, or its name on the Hub")
-        for name in ("lines_per_shard", "tokens_per_batch", "num_beams", "max_new_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: must be at least 1, is {value}")
-        for name, most in (("num_beams", 2**10), ("max_new_tokens", 2**20)):
-            value = getattr(self, name)
-            if value is not None and value > most:
-                raise ValueError(f"{name}: must be at most {most}, is {value}")
 
     @property
     def generate_kwargs(self) -> dict[str, float]:
@@ -141,7 +122,7 @@ def plan_stream(args: TranslationArguments) -> SourceText | None:
     require_open_streams(args)
     if PartialState().num_processes > 1:
         raise ValueError("output: several processes cannot share standard output; give --output FILE")
-    open_model(args.model, trust_remote_code=args.trust_remote_code)
+    args.open(args.model)
     if args.input == "-":
         return None
     return SourceText.read_ahead(require_input(args.input), args.input, args.lines_per_shard)
@@ -164,7 +145,7 @@ def plan_file(
         raise FileExistsError(
             f"output: {args.output} exists already; name another file, or replace it with --overwrite"
         )
-    model = model_digest(open_model(args.model, trust_remote_code=args.trust_remote_code).directory)
+    model = model_digest(args.open(args.model).directory)
     if path is None:  # read again after a restart, to see whether it is the same
         source = SourceText.read_ahead(shards.copy_input(sys.stdin.buffer), "standard input", args.lines_per_shard)
     else:
@@ -208,10 +189,8 @@ def require_output(path: Path, source: Path | None) -> None:
 
 
 def load(args: TranslationArguments) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    if PartialState().device.type == "cpu":
-        keep_freed_memory()
-    saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
-    return saved.tokenizer, saved.load(args.dtype).to(PartialState().device)
+    saved = args.open(args.model)
+    return saved.tokenizer, args.load(saved)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation import Scores, paper_bleu, perplexity, score_translations, translate_corpus
-from vaswani_transformer.experiments import ScoreRecord
+from vaswani_transformer.experiments import ScoreRecord, scoring
 
 
 RECIPE = REPOSITORY / "recipes" / "score.py"
@@ -280,7 +280,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_any_work(run, reci
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    monkeypatch.setattr(recipe, "score", lambda *_: pytest.fail("the work began"))
+    monkeypatch.setattr(recipe, "score_systems", lambda *_: pytest.fail("the work began"))
     with pytest.raises(SystemExit, match=r"^score\.py: output_dir: cannot write into out"):
         run("--reference", "ref.de", "--hypotheses", "better.de")
 
@@ -291,9 +291,9 @@ def test_a_file_in_the_place_of_the_directory(run, files):
         run("--reference", "ref.de", "--hypotheses", "better.de")
 
 
-def test_what_is_written_scores_what_is_reported(run, recipe, lively_model, files, monkeypatch):
+def test_what_is_written_scores_what_is_reported(run, lively_model, files, monkeypatch):
     """Also where a translation holds what some tools take for the end of a line."""
-    monkeypatch.setattr(recipe, "translate_corpus", lambda *_, **__: [text.replace(" ", "\u2028") for text in BETTER])
+    monkeypatch.setattr(scoring, "translate_corpus", lambda *_, **__: [text.replace(" ", "\u2028") for text in BETTER])
     (reported,) = run("--model", lively_model, "--source", "src.en", "--reference", "ref.de").systems
     translations = (files / "out" / "translations.txt").read_text(encoding="utf-8").splitlines()
     assert translations == BETTER

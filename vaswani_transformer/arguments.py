@@ -89,7 +89,7 @@ _OF_TRANSFORMERS = {
         COUNT,
     ),
     **dict.fromkeys(("dataloader_num_workers", "save_total_limit"), _NOT_NEGATIVE_COUNT),
-    **dict.fromkeys(("num_train_epochs", "logging_steps", "eval_steps", "save_steps", "timeout_minutes"), POSITIVE),
+    **dict.fromkeys(("num_train_epochs", "logging_steps", "eval_steps", "save_steps"), POSITIVE),
     **dict.fromkeys(
         ("learning_rate", "weight_decay", "max_grad_norm", "eval_delay", "neftune_noise_alpha"), NOT_NEGATIVE
     ),

@@ -2,7 +2,6 @@
 
 from .bleu import Bleu
 from .multi_bleu import MultiBleu, multi_bleu, paper_bleu
-from .newstest import newstest2014_variant, sacrebleu_files
 from .perplexity import Perplexity, perplexity
 from .scores import (
     BleuScore,
@@ -14,6 +13,7 @@ from .scores import (
     sacrebleu_score,
     score_translations,
 )
+from .test_sets import TestSet, newstest2014_variant, read_test_set, sacrebleu_test_set
 from .translation import translate_corpus
 
 
@@ -25,14 +25,16 @@ __all__ = [
     "PairedComparison",
     "Perplexity",
     "Scores",
+    "TestSet",
     "bleu_by_source_length",
     "multi_bleu",
     "newstest2014_variant",
     "paired_bootstrap",
     "paper_bleu",
     "perplexity",
-    "sacrebleu_files",
+    "read_test_set",
     "sacrebleu_score",
+    "sacrebleu_test_set",
     "score_translations",
     "translate_corpus",
 ]

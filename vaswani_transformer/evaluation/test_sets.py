@@ -1,0 +1,161 @@
+"""Test sets: files, or WMT's sets by sacreBLEU's names, read and checked; the variants of newstest2014."""
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+import sacrebleu
+from sacrebleu.utils import SACREBLEU_DIR
+
+from ..data.corpora import read_lines
+
+
+_VARIANTS = {3003: "full", 2737: "filtered"}
+
+# Digests of English sentences that both variants contain, in every pair of languages.
+_DIGESTS = {"68fc434da998ebde", "ea0eb6db2d703810", "9b4732563cb28881"}
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Lines to translate and score.
+
+    Attributes:
+        name: sacreBLEU's name and the languages, or the names of the files.
+        languages: Codes of the languages to translate from and into.
+        source_file: The file of the source sentences, if they are given.
+        reference_files: The files of their translations.
+        sources: The source sentences, if they are given.
+        references: One or several for each sentence, the same number for all.
+    """
+
+    name: str
+    languages: tuple[str, str]
+    source_file: Path | None
+    reference_files: list[Path]
+    sources: list[str] | None
+    references: list[list[str]]
+
+    @cached_property
+    def newstest2014(self) -> str | None:
+        """Which newstest2014 it is, as from `newstest2014_variant`."""
+        return newstest2014_variant(self.name, self.sources or [], [texts[0] for texts in self.references])
+
+    def __str__(self) -> str:
+        lines = f"{len(self.references):,} lines"
+        if self.newstest2014 is None:
+            return f"{self.name}: {lines}"
+        others = "neither the full 3,003 nor the filtered 2,737: its BLEU compares with no published one"
+        return f"newstest2014: {lines} ({others if self.newstest2014 == 'altered' else self.newstest2014})"
+
+    def read_hypotheses(self, path: Path) -> list[str]:
+        """Read translations of the test set.
+
+        Raises:
+            ValueError: The file has more or fewer lines.
+        """
+        return _read_as_many("hypotheses", path, self.reference_files[0], len(self.references))
+
+
+def read_test_set(
+    source: Path | None, references: Sequence[Path], languages: tuple[str, str], name: str | None = None
+) -> TestSet:
+    """Read a test set from its files.
+
+    Args:
+        source: File of the source sentences; translations alone are scored without it.
+        references: One file, or several if each sentence has several translations.
+        languages: Codes of the languages to translate from and into.
+        name: Its name; by default those of the files.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The files differ in their numbers of lines, or have none.
+    """
+    first, *others = references
+    lines = _read("reference", first)
+    if not lines:
+        raise ValueError(f"reference: {first} has no lines")
+    streams = [lines, *(_read_as_many("reference", file, first, len(lines)) for file in others)]
+    return TestSet(
+        name=name or ", ".join(file.name for file in (source, *references) if file),
+        languages=languages,
+        source_file=source,
+        reference_files=[*references],
+        sources=_read_as_many("source", source, first, len(lines)) if source else None,
+        references=[list(texts) for texts in zip(*streams, strict=True)],
+    )
+
+
+def _read(option: str, path: Path) -> list[str]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{option}: there is no file {path}")
+    return list(read_lines(path))
+
+
+def _read_as_many(option: str, path: Path, reference: Path, count: int) -> list[str]:
+    lines = _read(option, path)
+    if len(lines) != count:
+        raise ValueError(
+            f"{path} has {len(lines)} lines but {reference} has {count}; line n of one must translate line n of the "
+            f"other"
+        )
+    return lines
+
+
+def sacrebleu_test_set(name: str, languages: tuple[str, str]) -> TestSet:
+    """Read a test set of sacreBLEU's, downloaded unless sacreBLEU's cache holds it.
+
+    Args:
+        name: Its name in sacreBLEU, such as "wmt14/full".
+        languages: Codes of the languages to translate from and into.
+
+    Raises:
+        ValueError: There is no such test set, or not in these languages.
+        ConnectionError: It cannot be downloaded.
+    """
+    pair = "-".join(languages)
+    available = sacrebleu.get_available_testsets()
+    if name not in available:
+        nearest = difflib.get_close_matches(name, available, n=3, cutoff=0.4)
+        raise ValueError(
+            f"test_set: sacreBLEU has no {name!r}{', but ' + ', '.join(nearest) if nearest else ''}; newstest2013 is "
+            f"called wmt13, and newstest2014 wmt14/full or, filtered, wmt14"
+        )
+    pairs = sacrebleu.get_langpairs_for_testset(name)
+    if pair not in pairs:
+        raise ValueError(f"source_language, target_language: {name} has no {pair}, only {', '.join(sorted(pairs))}")
+    try:
+        source = sacrebleu.get_source_file(name, pair)
+        references = sacrebleu.get_reference_files(name, pair)
+    except (OSError, SystemExit) as error:
+        raise ConnectionError(
+            f"test_set: {name} is not in {SACREBLEU_DIR} and cannot be downloaded ({error}); run `sacrebleu --download "
+            f"{name} -l {pair}` where there is a network, or give --source and --reference"
+        ) from None
+    return read_test_set(Path(source), list(map(Path, references)), languages, f"{name}, {pair}")
+
+
+def newstest2014_variant(name: str, *sides: Sequence[str]) -> str | None:
+    """The variant of newstest2014 that a test set is; the BLEUs of different variants do not compare.
+
+    Args:
+        name: Name of the set or of its file. If it contains "newstest2014", the set is taken for that.
+        sides: The lines of its source and of its reference; English lines identify the set under any name.
+
+    Returns:
+        "full" (3,003 lines), "filtered" (2,737), "altered" (any other number); None if it is another set.
+    """
+    named = "newstest2014" in name
+    if not (named or any({_digest(line) for line in side} >= _DIGESTS for side in sides)):
+        return None
+    return _VARIANTS.get(len(sides[-1]), "altered")
+
+
+def _digest(line: str) -> str:
+    """A digest of the letters and digits alone, the same for other quotes, spaces and tokenization."""
+    return sha256("".join(re.findall(r"\w", line.lower())).encode()).hexdigest()[:16]

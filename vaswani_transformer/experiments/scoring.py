@@ -1,0 +1,147 @@
+"""What `recipes/score.py` measures: translations of a test set by one search or several, and their scores."""
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelerate import PartialState
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data import encode_corpus, load_parallel_corpus
+from ..evaluation import (
+    Perplexity,
+    TestSet,
+    bleu_by_source_length,
+    paired_bootstrap,
+    perplexity,
+    score_translations,
+    translate_corpus,
+)
+from .plots import plot_bleu_by_source_length, plot_sweep
+from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Translations of the test set, without line ends, and the search that found them; None for those of a file."""
+
+    lines: list[str]
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    seconds: float | None = None
+
+    def score(self, test_set: TestSet) -> SearchScores:
+        scores = score_translations(self.lines, test_set.references, test_set.languages[1])
+        search = {name: value for name, value in vars(self).items() if name != "lines"}
+        return SearchScores(**vars(scores), **search)
+
+
+@dataclass(frozen=True)
+class System:
+    """The translations of a system.
+
+    Attributes:
+        name: Its model, or its file of translations.
+        searches: The translations of each search.
+        perplexity: Perplexity of the first references; None for a file.
+    """
+
+    name: str
+    searches: list[Translations]
+    perplexity: Perplexity | None = None
+
+
+def translate_test_set(
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    test_set: TestSet,
+    num_beams: Sequence[int] | None,
+    length_penalties: Sequence[float] | None,
+    tokens_per_batch: int,
+) -> System:
+    """Translate a test set with every number of beams and every alpha (6.1). Collective.
+
+    Args:
+        name: Name of the system.
+        model: The model, on the device to use.
+        tokenizer: Its tokenizer.
+        test_set: With source sentences.
+        num_beams: By default the model's own setting.
+        length_penalties: By default the model's own setting.
+        tokens_per_batch: Source tokens of a batch, padding included.
+    """
+    own, searches = model.generation_config, []
+    beams = num_beams or [own.num_beams or 1]
+    alphas = length_penalties or [1.0 if own.length_penalty is None else own.length_penalty]
+    reference_perplexity = _perplexity(model, tokenizer, test_set)
+    for number, alpha in itertools.product(beams, alphas):
+        started = time.perf_counter()
+        search = {"num_beams": number, "length_penalty": alpha}
+        texts = translate_corpus(model, tokenizer, test_set.sources, tokens_per_batch, **search)
+        seconds = time.perf_counter() - started
+        # One line each, so that the written file has the same scores.
+        searches.append(Translations([" ".join(text.splitlines()) for text in texts], number, alpha, seconds))
+    return System(name, searches, reference_perplexity)
+
+
+def _perplexity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet) -> Perplexity:
+    files = [str(test_set.source_file), str(test_set.reference_files[0])]
+    with PartialState().main_process_first():
+        corpus = load_parallel_corpus(files, *test_set.languages)
+        encoded = encode_corpus(corpus, tokenizer, *test_set.languages)
+    return perplexity(model, tokenizer, encoded)
+
+
+def score_systems(
+    systems: Sequence[System], test_set: TestSet, run: Provenance
+) -> tuple[ScoreRecord, dict[str, list[str]]]:
+    """Score one or two systems.
+
+    Returns:
+        The record, and each system's translations by its best search, that with the highest BLEU of the paper's kind.
+    """
+    found, best, sweep = [], {}, None
+    for system in systems:
+        rows = [search.score(test_set) for search in system.searches]
+        chosen = max(range(len(rows)), key=lambda place: rows[place].paper_bleu.score)
+        best[system.name] = lines = system.searches[chosen].lines
+        groups = None
+        if test_set.sources is not None:
+            groups = bleu_by_source_length(test_set.sources, lines, test_set.references)
+        facts = {**vars(rows[chosen]), "by_source_length": groups}
+        found.append(SystemScores(name=system.name, perplexity=system.perplexity, **facts))
+        if len(rows) > 1:
+            sweep = rows
+    first, *others = best.values()
+    record = ScoreRecord(
+        run=run,
+        test_set=TestSetFacts(
+            name=test_set.name,
+            lines=len(test_set.references),
+            newstest2014=test_set.newstest2014,
+            references=len(test_set.references[0]),
+            source_language=test_set.languages[0],
+            target_language=test_set.languages[1],
+        ),
+        systems=found,
+        sweep=sweep,
+        paired_bootstrap=paired_bootstrap(first, others[0], test_set.references) if others else None,
+    )
+    return record, best
+
+
+def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
+    """Write `results.json`, pictures of it, and the translations of models."""
+    for system, name in zip(record.systems, ("translations.txt", "translations.compare.txt"), strict=False):
+        if system.perplexity is not None:
+            text = "".join(line + "\n" for line in translations[system.name])
+            (directory / name).write_text(text, encoding="utf-8")
+    groups = {system.name: system.by_source_length for system in record.systems if system.by_source_length}
+    if groups:
+        plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
+    if record.sweep:
+        plot_sweep(record.sweep, directory / "sweep.png")
+    record.save(directory / "results.json")
