@@ -69,7 +69,6 @@ from vaswani_transformer.training import (
     TimeLimit,
     TrainingProgress,
     Watchdog,
-    WatchedSteps,
     faults_in_one_line,
     keep_freed_memory,
     leave_process_group,
@@ -92,7 +91,7 @@ def main() -> None:
         Interruption(watchdog) as interruption,
         ExitStack() as until_the_end,
     ):
-        run(data_args, model_args, args, watchdog, [WatchedSteps(watchdog), interruption], until_the_end)
+        run(data_args, model_args, args, watchdog, [watchdog, interruption], until_the_end)
     leave_process_group()
 
 

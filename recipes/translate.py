@@ -38,7 +38,7 @@ from vaswani_transformer.evaluation.sharded_translation import (
     translate_lines,
 )
 from vaswani_transformer.training import joined_processes
-from vaswani_transformer.training.collective import on_main_process
+from vaswani_transformer.training.processes import on_main_process
 
 
 @dataclass

@@ -61,7 +61,6 @@ ALLOWED_IN_MODEL = {
 TESTED_IN = {
     "batches": "export",
     "callbacks": "progress",
-    "collective": "trainer",
     "corpus": "phrasebook",
     "ctranslate2": "export",
     "decoding": "translate",

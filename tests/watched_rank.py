@@ -27,15 +27,16 @@ def main(timeout: float, stages: list[str]) -> None:
             if stage == "barrier":
                 torch.distributed.barrier()
             elif stage == "hang":
-                with watchdog.steps():
-                    time.sleep(1000)
+                watchdog.on_train_begin()
+                time.sleep(1000)
             elif stage.startswith("wait"):
                 time.sleep(float(stage.split()[1]))
             else:
-                with watchdog.steps():
-                    for _ in range(int(stage.split()[1])):
-                        time.sleep(0.2)
-                        watchdog.beat()
+                watchdog.on_train_begin()
+                for _ in range(int(stage.split()[1])):
+                    time.sleep(0.2)
+                    watchdog.on_step_end()
+                watchdog.on_train_end()
     print("end", flush=True)
 
 

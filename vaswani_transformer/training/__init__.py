@@ -1,6 +1,6 @@
 """Sections 5.2 to 5.4 and 6.1 of the paper: schedule, loss, checkpoint averaging and the trainer.
 
-Four files detect faults: `watchdog.py` notices lost ranks, `collective.py` raises the error of one rank on all,
+Four files detect faults: `watchdog.py` notices lost ranks, `processes.py` raises the error of one rank on all,
 `divergence.py` finds numbers that are not finite, and `interruption.py` handles signals. `faults.py` then ends the
 program with one line and an exit status. `checkpoints.py` and `run_directory.py` make it safe to resume.
 """
@@ -17,7 +17,7 @@ from .processes import join_process_group, leave_process_group
 from .randomness import SeedByRank
 from .schedule import NoamSchedule, noam_learning_rate
 from .trainer import VaswaniTrainer, VaswaniTrainingArguments
-from .watchdog import Watchdog, WatchedSteps
+from .watchdog import Watchdog
 
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "VaswaniTrainer",
     "VaswaniTrainingArguments",
     "Watchdog",
-    "WatchedSteps",
     "average_checkpoints",
     "faults_in_one_line",
     "join_process_group",

@@ -15,11 +15,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
-from ..files import MANIFEST_NAME
 from .callbacks import have_passed
 from .checkpoints import checkpoint_damage, list_checkpoints
-from .collective import on_main_process
 from .interruption import interruption_steps
+from .processes import on_main_process
 
 
 logger = logging.get_logger(__name__)
@@ -47,8 +46,10 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
     total: dict[str, torch.Tensor] = {}
     for path in paths:
         weights = _load_weights(path)
-        if total:
-            _check_same_tensors(weights, total, path, paths[0])
+        shapes, expected = ({name: tensor.shape for name, tensor in side.items()} for side in (weights, total))
+        if total and shapes != expected:
+            name = min(name for name, _ in shapes.items() ^ expected.items())
+            raise ValueError(f"{path}: differs from {paths[0]} in the name or shape of {name}")
         for name, tensor in weights.items():
             if not tensor.isfinite().all():
                 raise ValueError(f"{path}: {name} is not finite, so training has diverged; lower the learning rate")
@@ -70,15 +71,6 @@ def _load_weights(directory: Path) -> dict[str, torch.Tensor]:
         except SafetensorError as error:
             raise ValueError(f"{file}: is damaged, and cannot be averaged: {error}") from error
     return weights
-
-
-def _check_same_tensors(
-    weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor], directory: Path, first: Path
-) -> None:
-    shapes, expected = ({name: tensor.shape for name, tensor in side.items()} for side in (weights, others))
-    different = sorted(name for name in shapes | expected if shapes.get(name) != expected.get(name))
-    if different:
-        raise ValueError(f"{directory}: differs from {first} in the name or shape of {different[0]}")
 
 
 class CheckpointAveraging(TrainerCallback):
@@ -178,16 +170,12 @@ class CheckpointAveraging(TrainerCallback):
 
     def _usable(self, output_dir: str) -> dict[int, Path]:
         """The newest checkpoints of this run with undamaged weights, oldest first; others are named in a warning."""
-        found = list_checkpoints(output_dir)
-        # The stock trainer writes no manifests.
-        sealed = any((directory / MANIFEST_NAME).exists() for directory in found.values())
         usable: dict[int, Path] = {}
         for step in sorted(self._steps, reverse=True):
             if len(usable) == self.last:
                 break
-            directory = found.get(step, Path(output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}"))
-            damage = checkpoint_damage(directory, "model*") if sealed else None if directory.exists() else "is missing"
-            if damage is None:
+            directory = Path(output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}")
+            if (damage := checkpoint_damage(directory, "model*", stock=True)) is None:
                 usable[step] = directory
             else:
                 logger.warning(f"{directory}: left out of the average, {damage}")

@@ -23,7 +23,7 @@ from transformers.utils import logging
 
 from ..files import MANIFEST_NAME, Manifest, atomic_remove, file_errors_as_os_error, find_damage, publish
 from .callbacks import TimeLimit
-from .collective import all_ranks_or_none, first_of_any_rank, on_main_process
+from .processes import all_ranks_or_none, first_of_any_rank, on_main_process
 
 
 logger = logging.get_logger(__name__)
@@ -43,8 +43,17 @@ def _step_of(directory: Path) -> int | None:
     return None if match is None else int(match[1])
 
 
-def checkpoint_damage(directory: Path, pattern: str = "*") -> str | None:
-    """Compare the files that match `pattern` with the manifest; None for an intact checkpoint, else what is wrong."""
+def checkpoint_damage(directory: Path, pattern: str = "*", stock: bool = False) -> str | None:
+    """What is wrong with a checkpoint; None if it is intact.
+
+    Args:
+        directory: The checkpoint.
+        pattern: Only files whose name matches are compared with the manifest.
+        stock: Whether to trust it if no checkpoint beside it has a manifest either: the stock trainer writes none.
+    """
+    beside = directory.parent.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{MANIFEST_NAME}")
+    if stock and directory.is_dir() and not any(beside):
+        return None
     damage = find_damage(directory, pattern)
     if damage is None and _step_of(directory) not in (None, step := Manifest.load(directory).notes.get("step")):
         return f"{MANIFEST_NAME} is of step {step}"
@@ -60,9 +69,8 @@ def find_reason_not_to_resume(directory: str | Path) -> str | None:
     if PartialState().is_local_main_process:
         reason = checkpoint_damage(Path(directory))
         if reason is None:
-            files = Manifest.load(Path(directory)).files
-            needed = (name for name in (TRAINER_STATE_NAME, SCHEDULER_NAME) if name not in files)
-            reason = next((f"was saved without {name} (save_only_model)" for name in needed), None)
+            if SCHEDULER_NAME not in Manifest.load(Path(directory)).files:
+                reason = f"was saved without {SCHEDULER_NAME} (save_only_model)"
         elif not PartialState().is_main_process:
             reason += f" on {platform.node()}"
     return first_of_any_rank(reason)
@@ -80,12 +88,6 @@ def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
     return None
 
 
-def remove_checkpoints(directories: Iterable[Path]) -> None:
-    """Delete checkpoints, each atomically."""
-    for directory in directories:
-        atomic_remove(directory, directory.parent / STAGING_NAME)
-
-
 def remove_incomplete(output_dir: str | Path) -> None:
     """Delete the remains of interrupted saves and deletions; a warning names each checkpoint that was not finished."""
     remains = Path(output_dir, STAGING_NAME)
@@ -94,20 +96,19 @@ def remove_incomplete(output_dir: str | Path) -> None:
     shutil.rmtree(remains, ignore_errors=True)
 
 
-def surplus_checkpoints(output_dir: Path, limit: int | None, step: int, needed: Iterable[int]) -> list[Path]:
-    """The oldest checkpoints beyond `limit`, except those of needed steps.
+def remove_surplus(output_dir: Path, limit: int, step: int, needed: Iterable[int]) -> None:
+    """Delete the oldest checkpoints beyond a limit, except those of needed steps, each atomically.
 
     Args:
         output_dir: Directory of the checkpoints.
-        limit: Number of checkpoints to keep; all if it is None or 0.
+        limit: Number of checkpoints to keep.
         step: Step of the newest checkpoint, which is kept. Later ones belong to another training and are not counted.
         needed: Steps whose checkpoints are kept, too.
     """
     found = {each: directory for each, directory in list_checkpoints(output_dir).items() if each <= step}
-    if not limit or limit < 0:
-        return []
     deletable = [directory for each, directory in found.items() if each not in {step, *needed}]
-    return deletable[: max(0, len(found) - limit)]
+    for directory in deletable[: max(0, len(found) - limit)]:
+        atomic_remove(directory, output_dir / STAGING_NAME)
 
 
 def publish_files(staged: Path, directory: Path) -> None:
@@ -200,16 +201,16 @@ class CheckpointingTrainer(Seq2SeqTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         parent, name = Path(self._get_output_dir(trial)), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staged, directory = parent / STAGING_NAME / name, parent / name
-        self._staging = staged.parent
+        self._staging, failed = staged.parent, f"{directory}: could not be written"
         try:
-            with all_ranks_or_none(f"{directory}: could not be written"):
+            with all_ranks_or_none(failed):
                 # Saving would create the directory again, without the run's lock and record.
                 if self.args.should_save and not Path(self.args.output_dir).is_dir():
                     raise FileNotFoundError(f"{self.args.output_dir} has been deleted or renamed")
             # Every rank writes its own random state: a checkpoint is complete when all ranks have done so.
-            with all_ranks_or_none(f"{directory}: could not be written"):
+            with all_ranks_or_none(failed):
                 super()._save_checkpoint(model, trial)
-            with all_ranks_or_none(f"{directory}: could not be written"):
+            with all_ranks_or_none(failed):
                 if self.args.should_save:
                     self._publish(staged, directory)
         finally:
@@ -226,12 +227,12 @@ class CheckpointingTrainer(Seq2SeqTrainer):
             state.save_to_json(str(staged / TRAINER_STATE_NAME))
         Manifest.of(staged, step=state.global_step).save(staged)
         publish(staged, directory)  # replaces a damaged checkpoint of this step
-        needed = [_step_of(Path(state.best_model_checkpoint))] if state.best_model_checkpoint else []
+        needed = [_step_of(Path(state.best_model_checkpoint or ""))]
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, NeedsCheckpoints):
                 needed += callback.needed_steps(state.global_step)
-        limit = self.args.save_total_limit
-        remove_checkpoints(surplus_checkpoints(directory.parent, limit, state.global_step, needed))
+        if (limit := self.args.save_total_limit) and limit > 0:
+            remove_surplus(directory.parent, limit, state.global_step, needed)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         if self._staging is None:  # the upload runs in the background, and needs files that stay

@@ -10,7 +10,6 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..files import MANIFEST_NAME
 from .checkpoints import checkpoint_damage, list_checkpoints
 
 
@@ -122,13 +121,7 @@ class DivergenceGuard(TrainerCallback):
 
     def _error(self, step: int, quantity: str, args: TrainingArguments) -> DivergenceError:
         examples = self._examples(step) if self._examples is not None else ()
-        return DivergenceError(step, quantity, examples, _newest_complete(args.output_dir, step))
-
-
-def _newest_complete(output_dir: str, step: int) -> str | None:
-    """The newest checkpoint before a step that is complete, judged by its manifest and JSON files only."""
-    found = [directory for each, directory in list_checkpoints(output_dir).items() if each < step]
-    # The stock trainer writes no manifests.
-    sealed = any((directory / MANIFEST_NAME).exists() for directory in found)
-    complete = [str(directory) for directory in found if not sealed or checkpoint_damage(directory, "*.json") is None]
-    return complete[-1] if complete else None
+        before = [directory for each, directory in list_checkpoints(args.output_dir).items() if each < step]
+        # To read the weights would take long on many ranks.
+        good = (str(each) for each in reversed(before) if checkpoint_damage(each, "*.json", stock=True) is None)
+        return DivergenceError(step, quantity, examples, next(good, None))

@@ -27,11 +27,7 @@ _FIRST_CAUSE = 2.0  # seconds that the rank at fault has to print the cause, bef
 
 @contextmanager
 def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
-    """End the program with one line for a fault that is not a bug.
-
-    Such faults are an interruption, divergence, a file that cannot be read or written, also by a worker of a data
-    loader, a package that is not installed, and a lost rank. The exit status is 1; after a signal, 128 + its number.
-    Other exceptions propagate.
+    """End the program with one line for a fault that is not a bug; the exit status is 1, after a signal 128 + number.
 
     Raises:
         SystemExit: After the line.
@@ -39,30 +35,31 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
     try:
         with _bus_error_in_one_line(watchdog):
             yield
-    except Interrupted as error:
-        fault: BaseException = error
-        message, status = str(error), error.status
-    except DivergenceError as error:
-        fault, message, status = error, str(error), 1
-    except OSError as error:
-        fault, message, status = error, f"{error}; older checkpoints are intact; {watchdog.advice}", 1
-    except ImportError as error:  # an option chose an optimizer or kernels
-        fault, message, status = error, f"{error}; install it, or leave out the option that needs it", 1
-    except RuntimeError as error:
-        if is_lost_rank(error):
-            message = "another process has ended or cannot be reached"
-            watchdog.end(f"{message}; {watchdog.advice}", delay=_FIRST_CAUSE)
-        if (lost := _lost_loader(error)) is None:
+    except (Interrupted, DivergenceError, OSError, ImportError, RuntimeError) as error:
+        _end_if_rank_is_lost(error, watchdog)
+        message = _message(error, watchdog.advice)
+        if message is None:
             raise
-        fault, message, status = error, f"{lost}; older checkpoints are intact; {watchdog.advice}", 1
-    else:
-        return
-    watchdog.announce(" ".join(message.split()))
-    traceback.clear_frames(fault.__traceback__)  # they keep the trainer alive, and the trainer the process group
-    fault.__traceback__ = None
-    watchdog.stop()
-    leave_process_group()
-    sys.exit(status)
+        watchdog.announce(one_line(message))
+        traceback.clear_frames(error.__traceback__)  # they keep the trainer alive, and the trainer the process group
+        error.__traceback__ = None
+        watchdog.stop()
+        leave_process_group()
+        sys.exit(getattr(error, "status", 1))
+
+
+def _message(error: BaseException, advice: str) -> str | None:
+    """What a fault means for the user; None for a bug."""
+    match error:
+        case Interrupted() | DivergenceError():
+            return str(error)
+        case ImportError():  # an option chose an optimizer or kernels
+            return f"{error}; install it, or leave out the option that needs it"
+        case OSError():
+            fault: object = error
+        case _:
+            fault = _lost_loader(error)
+    return None if fault is None else f"{fault}; older checkpoints are intact; {advice}"
 
 
 @contextmanager
@@ -87,19 +84,19 @@ def joined_processes(program: str, timeout_minutes: float, advice: str) -> Itera
             yield
     except (ValueError, OSError, ImportError) as error:
         watchdog.exit(one_line(error))
-    except RuntimeError as error:  # a collective operation notices a lost process before the watchdog does
-        if not is_lost_rank(error):
-            raise
-        watchdog.end(f"another process has ended or cannot be reached; {advice}")
+    except RuntimeError as error:
+        _end_if_rank_is_lost(error, watchdog)
+        raise
     state.destroy_process_group()
 
 
-def is_lost_rank(error: RuntimeError) -> bool:
-    """Whether a collective operation failed because another rank is gone; gloo raises a plain RuntimeError."""
-    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+def _end_if_rank_is_lost(error: BaseException, watchdog: Watchdog) -> None:
+    """End the process if a collective operation noticed a lost rank; for gloo, that is a plain RuntimeError."""
+    if isinstance(error, torch.distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
+        watchdog.end(f"another process has ended or cannot be reached; {watchdog.advice}", delay=_FIRST_CAUSE)
 
 
-def _lost_loader(error: RuntimeError) -> str | None:
+def _lost_loader(error: BaseException) -> str | None:
     """What ended a worker of a data loader; None if the error has another cause."""
     messages = [str(each) for each in (error, error.__cause__) if str(each).startswith("DataLoader worker")]
     if not messages:

@@ -33,7 +33,7 @@ from ..files import (
     try_lock,
 )
 from .checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
-from .collective import first_of_any_rank, on_main_process
+from .processes import first_of_any_rank, on_main_process
 from .trainer import VaswaniTrainingArguments
 
 

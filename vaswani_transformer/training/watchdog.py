@@ -8,15 +8,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch
 from torch.distributed import PrefixStore, Store, TCPStore
 from tqdm.auto import tqdm
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 
 
 # Environment variable: id of the parent process. This process ends when that one dies, as under torchrun.
@@ -28,20 +28,20 @@ _LAST_CALL = 2.0  # seconds that rank 0, with which the store may end, waits for
 _LEFT = 2**40  # added to the heartbeat of a rank that has ended normally
 
 
-class Watchdog:
-    """Ends this process with one line when it would otherwise wait for ever.
+class Watchdog(TrainerCallback):
+    """Ends this process with one line when it would otherwise wait for ever: a context manager and a trainer callback.
 
-    A thread of every rank counts up a heartbeat in the store of the process group. The main thread may be busy, for
-    example load data for hours. A rank that was killed or stopped, or that cannot be reached, falls silent. The others
-    then end. Start the process group first, with a timeout longer than any legitimate wait:
+    A thread of every rank counts up a heartbeat in the store of the process group, also while the main thread loads
+    data for hours. A rank that was killed or stopped, or that cannot be reached, falls silent. The others then end.
+    Start the process group first, with a timeout longer than any legitimate wait:
 
         PartialState(timeout=timedelta(days=30))
-        with Watchdog("translate.py", timeout=600) as watchdog:
-            watchdog.beat()  # inside `watchdog.steps()`, after each step
+        with Watchdog("translate.py", timeout=600):
+            ...
 
     Args:
         program: Name that begins the line.
-        timeout: Seconds without a heartbeat after which another rank counts as lost; inside `steps` also seconds
+        timeout: Seconds without a heartbeat after which another rank counts as lost; during training also seconds
             without a step after which this process counts as hanging.
         advice: What the line tells the user to do.
 
@@ -77,19 +77,17 @@ class Watchdog:
         if self._group is not None:
             self._group.leave(in_order)
 
-    @contextmanager
-    def steps(self) -> Iterator[None]:
-        """Expect a `beat` at least every `timeout` seconds, inside the context."""
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
         self._last_step = time.monotonic()
-        try:
-            yield
-        finally:
-            self._last_step = None
 
-    def beat(self) -> None:
-        """Note that a step has ended; without effect outside `steps`."""
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self._last_step = None
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         if self._last_step is not None:
             self._last_step = time.monotonic()
+
+    on_substep_end = on_prediction_step = on_save = on_step_end
 
     def announce(self, message: str, delay: float = 0.0) -> None:
         """Print one line, unless another thread or rank has printed one already.
@@ -237,23 +235,3 @@ def _connect() -> Store:
     wait = timedelta(seconds=_STORE_SECONDS)
     server = TCPStore(address, port, None, is_master=False, timeout=wait, wait_for_workers=False)
     return PrefixStore(f"watchdog-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", server)
-
-
-class WatchedSteps(TrainerCallback):
-    """Reports a trainer's steps to a watchdog, which ends the process when they cease."""
-
-    def __init__(self, watchdog: Watchdog) -> None:
-        self._watchdog = watchdog
-        self._steps = watchdog.steps()
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._steps = self._watchdog.steps()
-        self._steps.__enter__()
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._steps.__exit__(None, None, None)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._watchdog.beat()
-
-    on_substep_end = on_prediction_step = on_save = on_step_end
