@@ -16,7 +16,6 @@ from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data import PreparationArguments, TrainingData
 from vaswani_transformer.files import Json
 from vaswani_transformer.training.run_directory import (
-    DirectoryInUseError,
     check_data,
     describe_settings,
     locked,
@@ -221,7 +220,7 @@ def test_other_sentences_or_another_vocabulary_are_not_trained_on(
 
 def test_the_lock_excludes_a_second_training_until_the_first_has_ended(tmp_path: Path) -> None:
     with locked(tmp_path / "run"):
-        with pytest.raises(DirectoryInUseError, match="another training is at work"), locked(tmp_path / "run"):
+        with pytest.raises(ValueError, match="another training is at work"), locked(tmp_path / "run"):
             pass
         with locked(tmp_path / "other"):
             pass
@@ -234,7 +233,7 @@ def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]
         for resume in (False, True):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("vaswani_transformer.training.run_directory._PATIENCE", 0.2)
-                with pytest.raises(DirectoryInUseError, match="another training is at work"):
+                with pytest.raises(ValueError, match="another training is at work"):
                     begin(tmp_path / "run", describe(corpus), resume)
     begin(tmp_path / "run", describe(corpus), resume=True)
 
@@ -247,7 +246,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
             os.write(writer, b"held")
             signal.pause()
     assert os.read(reader, 4) == b"held"
-    with pytest.raises(DirectoryInUseError), locked(tmp_path):
+    with pytest.raises(ValueError, match="another training is at work"), locked(tmp_path):
         pass
     os.kill(child, signal.SIGKILL)
     with locked(tmp_path, patience=60):  # as a training that is resumed waits
@@ -264,4 +263,4 @@ def test_without_locks_a_warning_says_so(
     monkeypatch.setattr(fcntl, "flock", flock)
     with locked(tmp_path):
         pass
-    assert "cannot be locked, so start no second command that writes there: Function not implemented" in caplog.text
+    assert "cannot be locked; start no second command that writes there: Function not implemented" in caplog.text

@@ -3,13 +3,14 @@
 import glob
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,13 +41,9 @@ def atomic_write(path: str | Path, content: str | Iterable[bytes], temporary_fol
     try:
         with open(temporary, "wb") as file:
             file.writelines(chunks)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
+        publish(temporary, path)
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
 
 
 @contextmanager
@@ -174,33 +171,26 @@ def matching_files_digest(directory: Path, patterns: Iterable[str]) -> str | Non
 
 
 @dataclass(frozen=True)
-class FileSeal:
-    """Size in bytes and SHA-256 of a file."""
-
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class Manifest:
     """The files of a complete directory, as `manifest.json` in it records them.
 
     Attributes:
-        files: By path relative to the directory.
+        files: The "size" in bytes and "sha256" of each, by path relative to the directory.
         notes: Other entries, such as the step of a checkpoint.
     """
 
-    files: dict[str, FileSeal]
+    files: dict[str, dict[str, Json]]
     notes: dict[str, Json] = field(default_factory=dict)
 
     @classmethod
     def of(cls, directory: Path, **notes: Json) -> "Manifest":
         """Read every file of a directory."""
-        files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
-        seals = {
-            path.relative_to(directory).as_posix(): FileSeal(path.stat().st_size, file_digest(path)) for path in files
+        paths = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
+        files: dict[str, dict[str, Json]] = {
+            path.relative_to(directory).as_posix(): {"size": path.stat().st_size, "sha256": file_digest(path)}
+            for path in paths
         }
-        return cls(seals, notes)
+        return cls(files, notes)
 
     @classmethod
     def load(cls, directory: Path) -> "Manifest":
@@ -212,21 +202,17 @@ class Manifest:
         """
         try:
             content = json.loads((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
-            if content.pop("sha256") != content_digest(content):
-                raise ValueError
-            if (form := content.pop("format")) != _FORMAT:
-                raise ValueError(f"{MANIFEST_NAME} has format {form}, not {_FORMAT}")
-            files = {name: FileSeal(**seal) for name, seal in content.pop("files").items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(str(error) if "format" in str(error) else f"{MANIFEST_NAME} is damaged") from error
-        return cls(files, content)
+            is_damaged = content.pop("sha256") != content_digest(content)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            is_damaged = True
+        if is_damaged:
+            raise ValueError(f"{MANIFEST_NAME} is damaged")
+        if (form := content.pop("format")) != _FORMAT:
+            raise ValueError(f"{MANIFEST_NAME} has format {form}, not {_FORMAT}")
+        return cls(content.pop("files"), content)
 
     def save(self, directory: Path) -> None:
-        content: dict[str, Json] = {
-            **self.notes,
-            "files": {name: asdict(seal) for name, seal in self.files.items()},
-            "format": _FORMAT,
-        }
+        content: dict[str, Json] = {**self.notes, "files": {**self.files}, "format": _FORMAT}
         text = json.dumps({**content, "sha256": content_digest(content)}, indent=2) + "\n"
         atomic_write(directory / MANIFEST_NAME, text)
 
@@ -245,9 +231,9 @@ def find_damage(directory: str | Path, pattern: str = "*") -> str | None:
         for path, seal in seals.items():
             if not path.is_file():
                 return f"{path.name} is missing"
-            if path.stat().st_size != seal.size:
-                return f"{path.name} has {path.stat().st_size} bytes instead of {seal.size}"
-        changed = (path.name for path, seal in seals.items() if file_digest(path) != seal.sha256)
+            if (size := path.stat().st_size) != seal["size"]:
+                return f"{path.name} has {size} bytes instead of {seal['size']}"
+        changed = (path.name for path, seal in seals.items() if file_digest(path) != seal["sha256"])
         return next((f"{name} has changed since it was written" for name in changed), None)
     except FileNotFoundError:
         return f"{MANIFEST_NAME} is missing" if directory.is_dir() else "is missing"
@@ -350,10 +336,7 @@ def locked(directory: Path, option: str = "output_dir", wait: bool = False) -> I
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        is_free = try_lock(descriptor, option)
-        while wait and not is_free:
-            time.sleep(0.2)
-            is_free = try_lock(descriptor, option)
+        is_free = try_lock(descriptor, option, patience=math.inf if wait else 0.0)
         if not is_free or not directory.exists() or not os.path.samestat(os.fstat(descriptor), directory.stat()):
             raise ValueError(f"{option}: another process is at work in {directory}; wait for it, or end it")
         yield descriptor
@@ -361,26 +344,32 @@ def locked(directory: Path, option: str = "output_dir", wait: bool = False) -> I
         os.close(descriptor)
 
 
-def try_lock(descriptor: int, option: str, shared: bool = False) -> bool:
-    """Lock an open file or directory until it is closed, without waiting.
+def try_lock(descriptor: int, option: str, shared: bool = False, patience: float = 0.0) -> bool:
+    """Lock an open file or directory until it is closed.
 
     Args:
         descriptor: Of the file or directory.
         option: The user's name for it, with which the warning begins.
         shared: Whether others may hold a shared lock too.
+        patience: Seconds to wait while another process holds it.
 
     Returns:
-        False if another process holds the lock. Where the file system has no locks, True, after a warning.
+        False if another process still holds it. Where the file system has no locks, True, after a warning.
     """
     import fcntl  # POSIX only
 
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        logger.warning(f"{option}: cannot be locked, so start no second command that writes there: {error.strerror}")
-    return True
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.1)
+            continue
+        except OSError as error:
+            logger.warning(f"{option}: cannot be locked; start no second command that writes there: {error.strerror}")
+        return True
 
 
 def make_directory(option: str, path: str | Path) -> Path:

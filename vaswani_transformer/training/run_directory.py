@@ -29,6 +29,7 @@ from ..files import (
     identify,
     identify_tokenizer,
     make_directory,
+    read_json,
     require_same_manifest,
     try_lock,
 )
@@ -116,15 +117,12 @@ class TrainingRecord:
             ValueError: The record is damaged.
         """
         path = directory / RECORD_NAME
-        try:
-            record = cls(**json.loads(path.read_text(encoding="utf-8")))
-            if not isinstance(record.settings, dict) or not isinstance(record.data, dict):
-                raise TypeError
-            return record
-        except FileNotFoundError:
+        if not path.exists():
             return None
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: is damaged, or not a training's record; choose another output_dir") from error
+        match read_json(path):
+            case {"settings": dict(settings), "data": dict(data)}:
+                return cls(settings, data)
+        raise ValueError(f"{path}: is damaged, or not a training's record; choose another output_dir")
 
     def save(self, directory: Path) -> None:
         content = {"settings": self.settings, "data": self.data}
@@ -200,49 +198,29 @@ def open_run(directory: Path, describe: Describe, resume: bool) -> Iterator[Path
         ValueError: The directory holds another run or other files; to resume, it holds no training, another one, or
             only damaged checkpoints. Also as from `locked`.
     """
-    on_main_process(lambda: _check_before_locking(directory, resume))
+    on_main_process(lambda: _require_usable(directory, resume))  # before even a lock file is written there
     with locked(directory, _PATIENCE if resume else 0.0):
         on_main_process(lambda: _record(directory, describe, resume))
-        yield _checkpoint_to_resume(directory) if resume else None
+        checkpoint = newest_complete_checkpoint(directory) if resume else None
+        if resume and checkpoint is None:
+            on_main_process(lambda: _require_nothing_to_lose(directory))
+        yield checkpoint
 
 
-def _check_before_locking(directory: Path, resume: bool) -> None:
-    """Refuse a directory without a training before even a lock file is written there."""
-    if resume:
-        _require_training(directory)
-    elif TrainingRecord.load(directory) is None:
-        _require_free(directory)
-
-
-def _record(directory: Path, describe: Describe, resume: bool) -> None:
-    before = TrainingRecord.load(directory)
-    settings = describe(before)
-    if resume:
-        _require_known(directory, before.settings, settings)
-        _require_equal(directory, before.settings, settings)
-    else:
-        _require_free(directory)
-        TrainingRecord(settings).save(directory)
-
-
-def _require_training(directory: Path) -> None:
-    if TrainingRecord.load(directory) is not None:
-        return
-    if list_checkpoints(directory):
+def _require_usable(directory: Path, resume: bool) -> None:
+    """Raise ValueError if there is no training to resume, or a new one would overwrite more than a record."""
+    known = TrainingRecord.load(directory) is not None
+    outputs = sorted(path.name for pattern in _OUTPUTS for path in directory.glob(pattern))
+    if resume and not known and list_checkpoints(directory):
         raise ValueError(
             f"output_dir: {directory} has checkpoints, but no {RECORD_NAME}, which says what training they belong to; "
             f"restore the file, or choose another directory"
         )
-    raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
-
-
-def _require_free(directory: Path) -> None:
-    """Raise ValueError if a new training would overwrite anything but a training without checkpoints."""
-    is_ours = TrainingRecord.load(directory) is not None
-    outputs = sorted(path.name for pattern in _OUTPUTS for path in directory.glob(pattern))
-    if is_ours and _trained(directory):
+    if resume and not known:
+        raise ValueError(f"output_dir: {directory} holds no checkpoint to resume from; leave out --resume")
+    if not resume and known and _trained(directory):
         raise ValueError(f"output_dir: {directory} already holds a run; choose another, or go on with --resume")
-    if outputs and not is_ours:
+    if not resume and not known and outputs:
         raise ValueError(
             f"output_dir: {directory} already holds {outputs[0]}, which is not from a training there, and would be "
             f"overwritten; choose another directory"
@@ -251,13 +229,6 @@ def _require_free(directory: Path) -> None:
 
 def _trained(directory: Path) -> list[Path]:
     return [*list_checkpoints(directory).values(), *directory.glob("model*.safetensors")]
-
-
-def _checkpoint_to_resume(directory: Path) -> Path | None:
-    checkpoint = newest_complete_checkpoint(directory)
-    if checkpoint is None:
-        on_main_process(lambda: _require_nothing_to_lose(directory))
-    return checkpoint
 
 
 def _require_nothing_to_lose(directory: Path) -> None:
@@ -269,22 +240,19 @@ def _require_nothing_to_lose(directory: Path) -> None:
     logger.warning(f"{directory}: the training has no complete checkpoint yet, and starts from the beginning")
 
 
-def _require_known(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
-    """Raise ValueError if a record lacks a setting: no option can be repeated for it."""
-    if now.keys() - before.keys():
+def _record(directory: Path, describe: Describe, resume: bool) -> None:
+    _require_usable(directory, resume)
+    before = TrainingRecord.load(directory)
+    settings = describe(before)
+    if not resume:
+        TrainingRecord(settings).save(directory)
+    elif settings.keys() - before.settings.keys():  # no option can be repeated for what the record lacks
         raise ValueError(
             f"output_dir: the training in {directory} was begun by another version of the package; "
             f"choose another directory"
         )
-
-
-def _require_equal(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
-    require_same_manifest(
-        before,
-        now,
-        f"output_dir: {directory} holds another training; it differs in",
-        "repeat its options to continue it, or choose another directory",
-    )
+    else:
+        _require_equal(directory, before.settings, settings)
 
 
 def check_data(directory: Path, data: TrainingData) -> None:
@@ -293,17 +261,18 @@ def check_data(directory: Path, data: TrainingData) -> None:
     Raises:
         ValueError: The training was begun with another vocabulary or other sentence pairs.
     """
-    on_main_process(lambda: _check_data(directory, describe_data(data)))
+
+    def check() -> None:
+        record, now = TrainingRecord.load(directory), describe_data(data)
+        _require_equal(directory, record.data, now)
+        replace(record, data=now).save(directory)
+
+    on_main_process(check)
 
 
-def _check_data(directory: Path, now: dict[str, Json]) -> None:
-    record = TrainingRecord.load(directory)
-    _require_equal(directory, record.data, now)
-    replace(record, data=now).save(directory)
-
-
-class DirectoryInUseError(ValueError):
-    """Another training is running in an output directory."""
+def _require_equal(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
+    what = f"output_dir: {directory} holds another training; it differs in"
+    require_same_manifest(before, now, what, "repeat its options to continue it, or choose another directory")
 
 
 @contextmanager
@@ -320,8 +289,8 @@ def locked(directory: Path, patience: float = 0.0, sight: float = _PATIENCE) -> 
         sight: Seconds within which other machines must see what the main process has written.
 
     Raises:
-        DirectoryInUseError: Another training holds the lock.
-        ValueError: The directory cannot be created or written, or ranks on other machines do not see it.
+        ValueError: Another training holds the lock, the directory cannot be created or written, or ranks on other
+            machines do not see it.
     """
     path = make_directory("output_dir", directory) / _LOCK_NAME
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -339,19 +308,18 @@ def locked(directory: Path, patience: float = 0.0, sight: float = _PATIENCE) -> 
 
 def _take(descriptor: int, directory: Path, patience: float) -> str:
     """Lock the directory for this training, and leave a token in the file, which is returned."""
-    deadline = time.monotonic() + patience
-    while not try_lock(descriptor, "output_dir"):
-        if patience:
-            logger.warning_once(f"{directory}: waiting {patience:g} seconds for an earlier training to end")
-        if time.monotonic() >= deadline:
-            raise DirectoryInUseError(f"output_dir: another training is at work in {directory}; wait for it, or end it")
-        time.sleep(0.1)
+    is_free = try_lock(descriptor, "output_dir")
+    if not is_free and patience:
+        logger.warning(f"{directory}: waiting {patience:g} seconds for an earlier training to end")
+        is_free = try_lock(descriptor, "output_dir", patience=patience)
+    if not is_free:
+        raise ValueError(f"output_dir: another training is at work in {directory}; wait for it, or end it")
     token = uuid.uuid4().hex
     os.pwrite(descriptor, token.encode(), 0)
     os.fsync(descriptor)
     # Sharing the lock is not atomic: if another training takes it in between, this one gives up.
     if not try_lock(descriptor, "output_dir", shared=True):
-        raise DirectoryInUseError(f"output_dir: another training has begun in {directory}")
+        raise ValueError(f"output_dir: another training has begun in {directory}")
     return token
 
 
