@@ -62,7 +62,7 @@ def test_training_goes_on_as_if_it_had_not_been_interrupted(
         trainer = make_trainer(make_model(), tokenizer, folder, callbacks=callbacks, **SCHEDULED)
         with pytest.raises(Interrupted) as caught:
             trainer.train()
-    assert (caught.value.signal, caught.value.status) == (number, 128 + number)
+    assert caught.value.status == 128 + number
     assert str(caught.value) == "interrupted; continue with --resume"
     assert checkpoints(folder) == ["checkpoint-3", "checkpoint-6", "checkpoint-7"]
     assert averaging.averaged == []

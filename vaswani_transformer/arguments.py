@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 from transformers import HfArgumentParser
 
+from .config_file import Setting, read_config
 from .console import one_line, printable
-from .settings_file import Setting, read_settings
 
 
 _LARGEST = 1e12
@@ -230,7 +230,7 @@ class RecipeParser(HfArgumentParser):
     def _read(self, path: Path) -> dict[str, object]:
         """The values of a YAML file, converted and checked like those of the command line."""
         try:
-            settings = read_settings(path)
+            settings = read_config(path)
         except (ValueError, OSError) as error:
             self.error(str(error))
         given: dict[str, object] = {}

@@ -4,33 +4,24 @@ Data may contain markup of rich (`[/INST]`, `[link=...]`, `:smile:`) and escape 
 Recipes print it through `PlainConsole`, and their errors through `one_line`.
 """
 
-import unicodedata
+import re
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 
+_HOSTILE = re.compile(r"[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
+
+
 def printable(text: str) -> str:
     """Escape control characters, except line feeds and tabs, and lone surrogates."""
-    return "".join(_escaped(character) for character in text) if _needs_escapes(text) else text
+    return _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(message: object) -> str:
     """The message of an error as one printable line."""
     return printable(" ".join(str(message).split()))
-
-
-def _needs_escapes(text: str) -> bool:
-    return any(_is_hostile(character) for character in set(text))
-
-
-def _is_hostile(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t"
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii") if _is_hostile(character) else character
 
 
 class PlainConsole(Console):

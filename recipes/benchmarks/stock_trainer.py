@@ -33,6 +33,7 @@ from transformers import (
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser
+from vaswani_transformer.config_file import read_config
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.evaluation import BleuScore, sacrebleu_score, translate_corpus
@@ -40,7 +41,6 @@ from vaswani_transformer.experiments import Provenance
 from vaswani_transformer.files import make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.saved_model import open_model
-from vaswani_transformer.settings_file import read_settings
 from vaswani_transformer.training import TimeLimit
 from vaswani_transformer.typed_json import Record, from_json
 
@@ -172,7 +172,7 @@ def read_configuration(path: Path) -> Configuration:
         OSError: There is no such file.
     """
     try:
-        settings = {name: value for name, value in read_settings(path).items() if value is not None}
+        settings = {name: value for name, value in read_config(path).items() if value is not None}
         settings |= {name: json.loads(str(settings[name])) for name in NUMBERS if name in settings}
         needed = [each.name for each in fields(Configuration) if each.default is MISSING]
         if missing := [name for name in needed if name not in settings]:

@@ -20,27 +20,21 @@ _STATE = "interruptions"  # name in `TrainerState.stateful_callbacks`
 # A launcher forwards a signal that the ranks may have received already: a second one within this time is the same.
 _SAME_SIGNAL = 3.0  # seconds
 _UNWINDING = 5.0  # seconds that `Interrupted` has to reach the end of the program
-
-
-def _message(resumable: bool) -> str:
-    return (
-        "interrupted; continue with --resume"
-        if resumable
-        else "interrupted before the first checkpoint; repeat the command"
-    )
+_MESSAGES = {  # by whether there is a checkpoint
+    True: "interrupted; continue with --resume",
+    False: "interrupted before the first checkpoint; repeat the command",
+}
 
 
 class Interrupted(KeyboardInterrupt):
     """A signal has ended the work. The last step of a training is in a checkpoint.
 
     Attributes:
-        signal: The signal.
         status: Exit status by the shell's convention, 128 + the signal's number.
     """
 
     def __init__(self, number: int, resumable: bool) -> None:
-        super().__init__(_message(resumable))
-        self.signal = signal.Signals(number)
+        super().__init__(_MESSAGES[resumable])
         self.status = 128 + number
 
 
@@ -119,7 +113,7 @@ class Interruption(TrainerCallback):
         if self._written.fileno() == -1:  # the context has ended in the meantime
             return
         if self._watchdog is not None:
-            self._watchdog.announce(_message(self._resumable))
+            self._watchdog.announce(_MESSAGES[self._resumable])
         os._exit(128 + number)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

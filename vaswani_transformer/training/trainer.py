@@ -26,7 +26,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..arguments import COUNT, option
+from ..arguments import COUNT, check_values, option
 from ..data.batching import TokenBudgetBatchSampler
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
@@ -80,9 +80,7 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         super().__post_init__()
         if self.virtual_ranks is None:
             return
-        for name in ("virtual_ranks", "virtual_rank_threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: must be at least 1, is {getattr(self, name)}")
+        check_values(self)
         if self.gradient_accumulation_steps != 1:
             raise ValueError(
                 f"gradient_accumulation_steps: elastic training divides a batch by virtual_ranks alone; "

@@ -1,4 +1,4 @@
-"""A YAML file of options, read without YAML's types: every scalar stays text.
+"""The file of `--config`: YAML whose scalars all stay text.
 
 YAML 1.1 would turn `no`, the code of Norwegian, into false, and `1:30` into 90.
 """
@@ -18,7 +18,7 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 Setting = str | list[str] | dict[str, object] | None
 
 
-def read_settings(path: Path) -> dict[str, Setting]:
+def read_config(path: Path) -> dict[str, Setting]:
     """Read `name: value` lines.
 
     Returns:
@@ -28,7 +28,7 @@ def read_settings(path: Path) -> dict[str, Setting]:
     Raises:
         ValueError: The file is not YAML, not a mapping, has a name twice, or has nested aliases, tags or deep nesting.
             The message names the line.
-        OSError: It is missing, or not a file.
+        OSError: It cannot be read.
     """
     text = _read(path)
     try:
@@ -42,13 +42,8 @@ def read_settings(path: Path) -> dict[str, Setting]:
 
 
 def _read(path: Path) -> str:
-    if path.exists() and not path.is_file():
-        raise IsADirectoryError(f"{path}: is not a file; name a file of settings")
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_LARGEST + 1)
-    except OSError as error:
-        raise type(error)(f"{path}: {error.strerror}") from None
+    with open(path, "rb") as file:
+        content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise ValueError(f"{path}: is larger than a file of settings; is it another file?")
     try:
