@@ -30,6 +30,7 @@ from helpers import REPOSITORY  # noqa: E402
 from hub_server import HubServer  # noqa: E402
 from models import talkative  # noqa: E402
 from transformers import AutoModelForSeq2SeqLM  # noqa: E402
+from zygote import hasten  # noqa: E402
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer  # noqa: E402
 from vaswani_transformer.data.phrasebook import phrasebook  # noqa: E402
@@ -42,6 +43,11 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 def _remove_cache() -> Iterator[None]:
     yield
     shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hasten() -> None:
+    hasten()  # when the test files have imported what it changes
 
 
 @pytest.fixture(autouse=True)

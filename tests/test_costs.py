@@ -56,6 +56,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float, list[flo
             return passed + counter.get_total_flops() / rate
 
         monkeypatch.setattr(costs, "time", SimpleNamespace(perf_counter=perf_counter))
+        monkeypatch.setattr(costs, "MEASURED_SECONDS", 0.5)
 
     with FlopCounterMode(display=False) as counter:
         yield set_rate
