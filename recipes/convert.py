@@ -16,7 +16,7 @@ import importlib.util
 import pickle
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from transformers import (
 )
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import RecipeParser, option
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
 from vaswani_transformer.convert.fsmt import from_fsmt
@@ -53,16 +53,13 @@ TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGenerat
 class ConvertArguments:
     """What to convert, and where to write it."""
 
-    toolkit: Literal["marian", "fsmt", "fairseq"] | None = field(
-        default=None, metadata={"aliases": ["--from"], "help": "Toolkit that trained or saved the model."}
+    toolkit: Literal["marian", "fsmt", "fairseq"] | None = option(
+        None, "Toolkit that trained or saved the model.", alias="--from"
     )
-    model: str | None = field(
-        default=None, metadata={"help": "Directory of a saved model, or its name on the Hub; fairseq: the checkpoint."}
-    )
-    output: str | None = field(default=None, metadata={"help": "Directory to create."})
-    dictionaries: str | None = field(
-        default=None,
-        metadata={"help": "fairseq: directory of dict.*.txt and bpecodes; by default the checkpoint's own."},
+    model: str | None = option(None, "Directory of a saved model, or its name on the Hub; fairseq: the checkpoint.")
+    output: str | None = option(None, "Directory to create.")
+    dictionaries: str | None = option(
+        None, "fairseq: directory of dict.*.txt and bpecodes; by default the checkpoint's own."
     )
 
     def __post_init__(self) -> None:

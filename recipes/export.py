@@ -11,14 +11,14 @@ The output directory then holds the engine's model, the vocabulary, the tokenize
 """
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 from rich.table import Table
 
-from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.arguments import RecipeParser, option
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.convert.parity import Difference, ParityReport, parity_report
 from vaswani_transformer.data.corpora import read_lines
@@ -29,15 +29,13 @@ from vaswani_transformer.saved_model import open_model
 class ExportArguments:
     """What to export, where to, and what to check it with."""
 
-    model: str | None = field(default=None, metadata={"help": "Directory of a saved model, or its name on the Hub."})
-    output: str | None = field(default=None, metadata={"help": "Directory to create."})
-    to: Literal["ctranslate2"] = field(default="ctranslate2", metadata={"help": "Engine to export to."})
-    quantization: str | None = field(
-        default=None, metadata={"help": "Type of the weights, such as int8 or float16; float32 by default."}
-    )
-    text: str | None = field(default=None, metadata={"help": "Source sentences to compare both with."})
-    references: str | None = field(default=None, metadata={"help": "Their translations, for BLEU."})
-    force: bool = field(default=False, metadata={"help": "Replace an earlier export."})
+    model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
+    output: str | None = option(None, "Directory to create.")
+    to: Literal["ctranslate2"] = option("ctranslate2", "Engine to export to.")
+    quantization: str | None = option(None, "Type of the weights, such as int8 or float16; float32 by default.")
+    text: str | None = option(None, "Source sentences to compare both with.")
+    references: str | None = option(None, "Their translations, for BLEU.")
+    force: bool = option(False, "Replace an earlier export.")
 
     def __post_init__(self) -> None:
         for name, what in (("model", "a saved model"), ("output", "the directory to create")):

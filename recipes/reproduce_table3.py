@@ -20,14 +20,14 @@ import json
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from rich.table import Table
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.arguments import COUNT, POSITIVE, SEED, RecipeParser
+from vaswani_transformer.arguments import COUNT, POSITIVE, SEED, RecipeParser, option
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import prepare_corpus
 from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
@@ -67,22 +67,13 @@ LEFT_ASIDE = ("config", "output_dir", "test", "variant", "average_last")
 class SweepArguments(RecipeTrainingArguments):
     """Which rows, how often, how large, how many at once, and how each is trained."""
 
-    output_dir: str | None = field(default="runs/table3", metadata={"help": "Where everything is written."})
-    rows: list[str] = field(
-        default_factory=lambda: list(PAPER_VARIANTS), metadata={"help": "Rows of Table 3; by default all."}
-    )
-    seeds: list[int] = field(
-        default_factory=lambda: [1], metadata={"interval": SEED, "help": "Seeds with which each row is trained."}
-    )
-    width: float = field(
-        default=1.0, metadata={"interval": POSITIVE, "help": "Multiplies d_model, d_ff, d_k and d_v of each row."}
-    )
-    depth: float = field(
-        default=1.0, metadata={"interval": POSITIVE, "help": "Multiplies the numbers of layers of each row."}
-    )
-    parallel: int | None = field(
-        default=None,
-        metadata={"interval": COUNT, "help": "Trainings at once; by default one on each GPU, or one on the processor."},
+    output_dir: str | None = option("runs/table3", "Where everything is written.")
+    rows: list[str] = option(list(PAPER_VARIANTS), "Rows of Table 3; by default all.")
+    seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
+    width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
+    depth: float = option(1.0, "Multiplies the numbers of layers of each row.", POSITIVE)
+    parallel: int | None = option(
+        None, "Trainings at once; by default one on each GPU, or one on the processor.", COUNT
     )
 
     def __post_init__(self) -> None:

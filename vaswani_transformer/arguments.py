@@ -106,9 +106,20 @@ _OF_TRANSFORMERS = {
 }
 
 
-def option(default: Any, help: str, interval: Interval | None = None) -> Any:
-    """A dataclass field that `RecipeParser` turns into an option."""
-    return dataclasses.field(default=default, metadata={"help": help} | ({"interval": interval} if interval else {}))
+def option(default: Any, help: str, interval: Interval | None = None, alias: str | None = None) -> Any:
+    """A dataclass field that `RecipeParser` turns into an option.
+
+    Args:
+        default: Its default; `MISSING` of an option that must be given.
+        help: Its line in `--help`.
+        interval: The numbers that it accepts.
+        alias: Another name, such as "--from".
+    """
+    metadata = {"help": help, "interval": interval, "aliases": alias and [alias]}
+    return dataclasses.field(
+        **{"default_factory": default.copy} if isinstance(default, list) else {"default": default},
+        metadata={name: value for name, value in metadata.items() if value is not None},
+    )
 
 
 def check_values(instance: Any) -> None:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from rich.progress import track
 from rich.table import Table
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.arguments import COUNT, RecipeParser
+from vaswani_transformer.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
 from vaswani_transformer.convert.marian import to_marian
@@ -55,15 +55,13 @@ Search = Callable[[list[list[int]]], list[list[int]]]
 
 @dataclass
 class Arguments:
-    text: str = field(metadata={"help": "Source sentences, one a line."})
-    references: str | None = field(default=None, metadata={"help": "Their translations, for BLEU."})
-    model: list[str] = field(default_factory=list, metadata={"help": "Directories of trained models, a table each."})
-    output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where decode.md and decode.json go."})
-    device: Literal["cpu", "cuda"] = field(default="cpu", metadata={"help": "Where to translate."})
-    sentences: int = field(
-        default=500, metadata={"interval": COUNT, "help": "Sentences to translate, from all over the text."}
-    )
-    rounds: int = field(default=2, metadata={"interval": COUNT, "help": "How often each system translates everything."})
+    text: str = option(MISSING, "Source sentences, one a line.")
+    references: str | None = option(None, "Their translations, for BLEU.")
+    model: list[str] = option([], "Directories of trained models, a table each.")
+    output: str = option(str(Path(__file__).parent), "Where decode.md and decode.json go.")
+    device: Literal["cpu", "cuda"] = option("cpu", "Where to translate.")
+    sentences: int = option(500, "Sentences to translate, from all over the text.", COUNT)
+    rounds: int = option(2, "How often each system translates everything.", COUNT)
 
     def __post_init__(self) -> None:
         if not self.model:

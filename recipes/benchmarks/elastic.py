@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from vaswani_transformer import (
     VaswaniTrainer,
     VaswaniTrainingArguments,
 )
-from vaswani_transformer.arguments import COUNT, RecipeParser
+from vaswani_transformer.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.console import one_line
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.files import atomic_write, make_directory
@@ -42,16 +42,12 @@ WARM_UP = 2  # steps that do not count: buffers are allocated
 class Arguments:
     """What is trained, and how often."""
 
-    output: str = field(default="runs/elastic_cost", metadata={"help": "Directory for elastic.md."})
-    virtual_ranks: int = field(
-        default=8, metadata={"interval": COUNT, "help": "Virtual ranks, and accumulation steps beside them."}
-    )
-    tokens: int = field(
-        default=4000, metadata={"interval": COUNT, "help": "Source and target tokens of a global batch."}
-    )
-    steps: int = field(default=10, metadata={"interval": COUNT, "help": "Steps of a training that count."})
-    rounds: int = field(default=5, metadata={"interval": COUNT, "help": "Trainings of each kind."})
-    d_model: int = field(default=128, metadata={"interval": COUNT, "help": "Width of the model, of 2 + 2 layers."})
+    output: str = option("runs/elastic_cost", "Directory for elastic.md.")
+    virtual_ranks: int = option(8, "Virtual ranks, and accumulation steps beside them.", COUNT)
+    tokens: int = option(4000, "Source and target tokens of a global batch.", COUNT)
+    steps: int = option(10, "Steps of a training that count.", COUNT)
+    rounds: int = option(5, "Trainings of each kind.", COUNT)
+    d_model: int = option(128, "Width of the model, of 2 + 2 layers.", COUNT)
 
 
 class StepTimes(TrainerCallback):

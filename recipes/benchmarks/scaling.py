@@ -12,7 +12,7 @@ or into `--output`.
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.arguments import COUNT, RecipeParser
+from vaswani_transformer.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.console import one_line
 from vaswani_transformer.data import TokenBudgetBatchSampler, encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.division import TARGET_COST
@@ -40,10 +40,10 @@ LINK_SHARE = 0.8  # of the bandwidth, that an all-reduce attains
 class Arguments:
     """Corpora to divide, and where the results go."""
 
-    source: list[str] = field(metadata={"help": "Source side of each corpus."})
-    target: list[str] = field(metadata={"help": "Target side of each corpus, in the same order."})
-    vocab_size: int = field(default=8000, metadata={"interval": COUNT, "help": "Entries of each vocabulary."})
-    output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where the results go."})
+    source: list[str] = option(MISSING, "Source side of each corpus.")
+    target: list[str] = option(MISSING, "Target side of each corpus, in the same order.")
+    vocab_size: int = option(8000, "Entries of each vocabulary.", COUNT)
+    output: str = option(str(Path(__file__).parent), "Where the results go.")
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):

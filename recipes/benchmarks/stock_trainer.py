@@ -14,7 +14,7 @@ Prints, and writes as `stock_trainer.json`, target tokens a second, steps, and s
 import json
 import sys
 import time
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -32,7 +32,7 @@ from transformers import (
 )
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser
+from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser, option
 from vaswani_transformer.config_file import read_config
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
@@ -53,14 +53,12 @@ NUMBERS = ("max_steps", "warmup_steps", "max_minutes", "dataloader_num_workers",
 class Arguments:
     """What to train like, and how."""
 
-    settings: str = field(metadata={"aliases": ["--like"], "help": "Configuration that ours was trained with."})
-    ours: str = field(metadata={"help": "Directory of our trained model, for its vocabulary and sizes."})
-    output: str = field(default="runs/stock_trainer", metadata={"help": "Where checkpoints and results go."})
-    batch_size: int = field(default=256, metadata={"interval": COUNT, "help": "Sentences of a batch."})
-    minutes: float | None = field(
-        default=None, metadata={"interval": POSITIVE, "help": "Minutes to train; by default ours's max_minutes."}
-    )
-    bf16: bool = field(default=True, metadata={"help": "Compute in bfloat16."})
+    settings: str = option(MISSING, "Configuration that ours was trained with.", alias="--like")
+    ours: str = option(MISSING, "Directory of our trained model, for its vocabulary and sizes.")
+    output: str = option("runs/stock_trainer", "Where checkpoints and results go.")
+    batch_size: int = option(256, "Sentences of a batch.", COUNT)
+    minutes: float | None = option(None, "Minutes to train; by default ours's max_minutes.", POSITIVE)
+    bf16: bool = option(True, "Compute in bfloat16.")
 
 
 @dataclass(frozen=True)

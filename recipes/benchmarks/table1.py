@@ -17,7 +17,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from rich.table import Table
 from torch import nn
 from torch.nn import functional as F
 
-from vaswani_transformer.arguments import COUNT, RecipeParser
+from vaswani_transformer.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.console import PlainConsole, one_line
 from vaswani_transformer.experiments import Provenance
 from vaswani_transformer.files import make_directory
@@ -99,19 +99,13 @@ class Table1Record(Record):
 class Arguments:
     """Sizes, and where the results go."""
 
-    device: Literal["cpu", "cuda"] = field(default="cpu", metadata={"help": "Where to compute."})
-    dtype: Literal["float32", "bfloat16", "float16"] = field(
-        default="float32", metadata={"help": "Type to compute in."}
-    )
-    max_length: int = field(
-        default=4096, metadata={"interval": COUNT, "help": "Largest n; the others are its halves, five sizes in all."}
-    )
-    max_width: int = field(
-        default=2048, metadata={"interval": COUNT, "help": "Largest d; the others are its halves, four sizes in all."}
-    )
-    neighborhood: int = field(default=128, metadata={"interval": COUNT, "help": "r of the restricted layer."})
-    repeats: int = field(default=5, metadata={"interval": COUNT, "help": "Each time is the best of so many."})
-    output: str = field(default=str(Path(__file__).parent), metadata={"help": "Where the results go."})
+    device: Literal["cpu", "cuda"] = option("cpu", "Where to compute.")
+    dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "Type to compute in.")
+    max_length: int = option(4096, "Largest n; the others are its halves, five sizes in all.", COUNT)
+    max_width: int = option(2048, "Largest d; the others are its halves, four sizes in all.", COUNT)
+    neighborhood: int = option(128, "r of the restricted layer.", COUNT)
+    repeats: int = option(5, "Each time is the best of so many.", COUNT)
+    output: str = option(str(Path(__file__).parent), "Where the results go.")
 
     def __post_init__(self) -> None:
         if self.device == "cuda" and not torch.cuda.is_available():
