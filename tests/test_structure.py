@@ -28,7 +28,7 @@ ALLOWED = {
     "decoding": {"arguments", "saved_model", "training"},
     "data": {"arguments", "files", "model", "saved_model", "typed_json"},
     "evaluation": {"data", "files", "model"},
-    "training": {"arguments", "console", "data", "evaluation", "files"},
+    "training": {"arguments", "console", "data", "evaluation", "files", "typed_json"},
     "experiments": {"console", "data", "evaluation", "files", "model", "training", "typed_json"},
     "hub": {"experiments"},
     "convert": {"evaluation", "files", "model", "typed_json"},

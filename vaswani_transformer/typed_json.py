@@ -7,7 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
-from .files import atomic_write
+from .files import Json, atomic_write
 
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ def from_json(kind: type[T], value: object, place: str = "") -> T:
     if get_origin(kind) is list:
         items = enumerate(_require(list, value, place))
         return [from_json(get_args(kind)[0], item, f"{place}.{number}") for number, item in items]  # type: ignore
-    return _require(kind, value, place)
+    return _require(object if kind == Json else kind, value, place)
 
 
 def _arguments(kind: Any, entries: dict[str, object], place: str) -> dict[str, object]:

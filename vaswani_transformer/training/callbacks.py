@@ -31,14 +31,7 @@ class TrainingProgress(ProgressCallback):
         super().on_train_begin(args, state, control, **kwargs)
         self._latest: dict[str, float] = {}
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **_: Any,
-    ) -> None:
+    def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
         if self.training_bar is None:  # evaluation without training, or not the main process
             return
         self._latest.update(logs or {})

@@ -183,10 +183,10 @@ class MicroBatches(torch.utils.data.Dataset):
 
 
 @contextmanager
-def cpu_threads(number: int) -> Iterator[None]:
-    """Set PyTorch's number of CPU threads inside the context."""
+def cpu_threads(number: int | None) -> Iterator[None]:
+    """Set PyTorch's number of CPU threads inside the context; None leaves it."""
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    torch.set_num_threads(number or before)
     try:
         yield
     finally:

@@ -119,8 +119,9 @@ class Interruption(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._training, self._stopping, self._epoch_ends, self._flag = True, False, False, None
         self._began, self._saved, self._resumable = state.global_step, state.global_step, state.global_step > 0
-        if self._resumable:  # other checkpoints were saved after the evaluation of their step
-            args.eval_on_start = _lacks_evaluation(args, state)
+        if self._resumable:  # a signal may have skipped, or cut short, the evaluation of this step
+            unevaluated = _attributes(state).get("unevaluated")
+            args.eval_on_start = args.eval_strategy != "no" and unevaluated == state.global_step
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._training = False
@@ -182,11 +183,6 @@ class Interruption(TrainerCallback):
 def interruption_steps(state: TrainerState) -> list[int]:
     """Steps whose checkpoints were saved only because of a signal, also before training was resumed."""
     return _attributes(state).get("steps", [])
-
-
-def _lacks_evaluation(args: TrainingArguments, state: TrainerState) -> bool:
-    """Whether a signal has skipped, or cut short, the evaluation of this step."""
-    return args.eval_strategy != "no" and _attributes(state).get("unevaluated") == state.global_step
 
 
 def _attributes(state: TrainerState) -> dict[str, Any]:

@@ -24,15 +24,14 @@ from transformers.utils import logging
 from ..data import PreparationArguments, TrainingData
 from ..files import (
     Json,
-    atomic_write,
     content_digest,
     identify,
     identify_tokenizer,
     make_directory,
-    read_json,
     require_same_manifest,
     try_lock,
 )
+from ..typed_json import Record
 from .checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
 from .processes import first_of_any_rank, on_main_process
 from .trainer import VaswaniTrainingArguments
@@ -98,7 +97,7 @@ _TRAINING_SETTINGS = (
 
 
 @dataclass(frozen=True)
-class TrainingRecord:
+class TrainingRecord(Record):
     """What the weights of a training depend on.
 
     Attributes:
@@ -110,23 +109,18 @@ class TrainingRecord:
     data: dict[str, Json] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, directory: Path) -> "TrainingRecord | None":
+    def of(cls, directory: Path) -> "TrainingRecord | None":
         """The record of the training in a directory; None if there is none.
 
         Raises:
             ValueError: The record is damaged.
         """
-        path = directory / RECORD_NAME
-        if not path.exists():
+        try:
+            return cls.load(directory / RECORD_NAME)
+        except FileNotFoundError:
             return None
-        match read_json(path):
-            case {"settings": dict(settings), "data": dict(data)}:
-                return cls(settings, data)
-        raise ValueError(f"{path}: is damaged, or not a training's record; choose another output_dir")
-
-    def save(self, directory: Path) -> None:
-        content = {"settings": self.settings, "data": self.data}
-        atomic_write(directory / RECORD_NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        except ValueError as error:
+            raise ValueError(f"{error}; choose another output_dir") from error
 
 
 def describe_settings(
@@ -209,7 +203,7 @@ def open_run(directory: Path, describe: Describe, resume: bool) -> Iterator[Path
 
 def _require_usable(directory: Path, resume: bool) -> None:
     """Raise ValueError if there is no training to resume, or a new one would overwrite more than a record."""
-    known = TrainingRecord.load(directory) is not None
+    known = TrainingRecord.of(directory) is not None
     outputs = sorted(path.name for pattern in _OUTPUTS for path in directory.glob(pattern))
     if resume and not known and list_checkpoints(directory):
         raise ValueError(
@@ -242,10 +236,10 @@ def _require_nothing_to_lose(directory: Path) -> None:
 
 def _record(directory: Path, describe: Describe, resume: bool) -> None:
     _require_usable(directory, resume)
-    before = TrainingRecord.load(directory)
+    before = TrainingRecord.of(directory)
     settings = describe(before)
     if not resume:
-        TrainingRecord(settings).save(directory)
+        TrainingRecord(settings).save(directory / RECORD_NAME)
     elif settings.keys() - before.settings.keys():  # no option can be repeated for what the record lacks
         raise ValueError(
             f"output_dir: the training in {directory} was begun by another version of the package; "
@@ -263,9 +257,9 @@ def check_data(directory: Path, data: TrainingData) -> None:
     """
 
     def check() -> None:
-        record, now = TrainingRecord.load(directory), describe_data(data)
+        record, now = TrainingRecord.of(directory), describe_data(data)
         _require_equal(directory, record.data, now)
-        replace(record, data=now).save(directory)
+        replace(record, data=now).save(directory / RECORD_NAME)
 
     on_main_process(check)
 

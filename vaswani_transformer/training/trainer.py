@@ -5,10 +5,11 @@ All else that the paper's training needs is a callback or the loss.
 
 import time
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,6 @@ class VaswaniTrainer(CheckpointingTrainer):
         self.virtual_ranks: VirtualRanks | None = None
         if args.virtual_ranks is not None:
             self.virtual_ranks = VirtualRanks(args.virtual_ranks, args.world_size, args.process_index)
-        self._losses: list[torch.Tensor] = []  # one for each step of elastic training since the last log
         self.batch_sampler: TokenBudgetBatchSampler | None = None
         self._planned_for: tuple[Dataset, dict[str, int]] | None = None
         self.add_callback(SeedByRank())
@@ -192,21 +192,17 @@ class VaswaniTrainer(CheckpointingTrainer):
         if not isinstance(self.train_dataset, Dataset) or not len(self.train_dataset):
             kind = type(self.train_dataset).__name__
             raise ValueError(f"train_dataset: training needs a datasets.Dataset with at least one row, got a {kind}")
-        for column in ("input_ids", "labels"):
-            if column not in self.train_dataset.column_names:
-                raise ValueError(f"train_dataset: has no column {column}; encode the corpus first")
+        if missing := {"input_ids", "labels"} - {*self.train_dataset.column_names}:
+            raise ValueError(f"train_dataset: has no column {min(missing)}; encode the corpus first")
 
     def examples_of_step(self, step: int) -> list[int]:
         """Indices in the training set of a step's global batch, over all processes; steps count from 1."""
         if self.batch_sampler is None:
             return []
-        sampler, parts = self.batch_sampler, self.batch_sampler.num_parts
+        sampler, parts = copy(self.batch_sampler), self.batch_sampler.num_parts
         epoch, batch = divmod(step - 1, len(sampler) // parts)
-        current = sampler.epoch
         sampler.set_epoch(epoch)
-        micro_batches = list(islice(sampler, batch * parts, (batch + 1) * parts))
-        sampler.set_epoch(current)
-        return [index for micro_batch in micro_batches for index in micro_batch]
+        return [*chain(*islice(sampler, batch * parts, (batch + 1) * parts))]
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         self._divergence.check_weights(self.model, self.args, self.state)
@@ -249,9 +245,7 @@ class VaswaniTrainer(CheckpointingTrainer):
             raise
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        if self.virtual_ranks is None:
-            return super().train(*args, **kwargs)
-        with cpu_threads(self.args.virtual_rank_threads):
+        with cpu_threads(None if self.virtual_ranks is None else self.args.virtual_rank_threads):
             return super().train(*args, **kwargs)
 
     def training_step(
@@ -307,7 +301,7 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     def _start_interval(self) -> None:
         """Begin the interval whose speed is logged next."""
-        self._losses = []
+        self._losses: list[torch.Tensor] = []  # one for each step of elastic training
         self._tokens_before = self.total_target_tokens
         self._interval_began = time.monotonic()
 
