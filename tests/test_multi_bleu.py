@@ -225,9 +225,10 @@ print(module.name, all([module.description, module.citation, module.inputs_descr
 """
 
 
-def test_alone_in_a_folder_it_is_a_metric(hub, tmp_path):
+def test_with_bleu_in_a_folder_it_is_a_metric(hub, tmp_path):
     (tmp_path / "multi_bleu").mkdir()
-    shutil.copy(FILE, tmp_path / "multi_bleu" / "multi_bleu.py")
+    for name in ("multi_bleu.py", "bleu.py"):
+        shutil.copy(FILE.with_name(name), tmp_path / "multi_bleu" / name)
     done = hub.run(_METRIC_SPACE, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     sentences = {"predictions": ["Ein Hund-Haus bellt laut."], "references": ["Ein Hund-Haus bellt so."]}

@@ -3,9 +3,11 @@
 The file imports nothing else of the package, so that a folder or Space of the Hub named `bleu` can hold it alone.
 """
 
+from collections.abc import Sequence
+
 import datasets
 import evaluate
-import sacrebleu
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
 
 _CITATION = """\
@@ -35,45 +37,59 @@ Args:
     predictions: Translations, not tokenized.
     references: For each prediction one reference or a list of them, the same number for all.
     tokenize: Name of sacreBLEU's tokenizer, "13a" by default.
-    lowercase: Whether case is ignored.
+    lowercase: Whether case is ignored."""
+
+_RETURNS = """
 
 Returns:
     "score" from 0 to 100, "precisions" in percent, "brevity_penalty", "hypothesis_length" and "reference_length" in
-    tokens, and "signature"."""
+    tokens, and "signature", which says how it was computed."""
+
+
+def metric_info(
+    description: str, citation: str, inputs: str, code: Sequence[str], papers: Sequence[str]
+) -> evaluate.MetricInfo:
+    """What `evaluate` is told of a corpus BLEU, which takes for each prediction one reference or several."""
+    text = datasets.Value("string")
+    return evaluate.MetricInfo(
+        description=description,
+        citation=citation,
+        inputs_description=inputs + _RETURNS,
+        features=[
+            datasets.Features({"predictions": text, "references": text}),
+            datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),
+        ],
+        homepage=code[0],
+        license="Apache-2.0",
+        codebase_urls=list(code),
+        reference_urls=list(papers),
+    )
+
+
+def as_result(bleu: BLEUScore, signature: str) -> dict[str, object]:
+    """What `compute` returns of a score."""
+    return {
+        "score": bleu.score,
+        "precisions": bleu.precisions,
+        "brevity_penalty": bleu.bp,
+        "hypothesis_length": bleu.sys_len,
+        "reference_length": bleu.ref_len,
+        "signature": signature,
+    }
 
 
 class Bleu(evaluate.Metric):
     """Corpus BLEU as sacreBLEU computes it, with its signature."""
 
     def _info(self) -> evaluate.MetricInfo:
-        text = datasets.Value("string")
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_INPUTS,
-            features=[
-                datasets.Features({"predictions": text, "references": text}),
-                datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),
-            ],
-            homepage="https://github.com/mjpost/sacrebleu",
-            license="Apache-2.0",
-            codebase_urls=["https://github.com/mjpost/sacrebleu"],
-            reference_urls=["https://aclanthology.org/W18-6319", "https://aclanthology.org/P02-1040"],
-        )
+        papers = ["https://aclanthology.org/W18-6319", "https://aclanthology.org/P02-1040"]
+        return metric_info(_DESCRIPTION, _CITATION, _INPUTS, ["https://github.com/mjpost/sacrebleu"], papers)
 
     def _compute(self, predictions, references, tokenize="13a", lowercase=False):
         if isinstance(references[0], str):
             references = [[reference] for reference in references]
         if len({len(alternatives) for alternatives in references}) != 1:
             raise ValueError("references: every prediction must have the same number of them")
-        metric = sacrebleu.metrics.BLEU(tokenize=tokenize, lowercase=lowercase)
+        metric = BLEU(tokenize=tokenize, lowercase=lowercase)
         streams = [list(stream) for stream in zip(*references, strict=True)]
-        result = metric.corpus_score(predictions, streams)
-        return {
-            "score": result.score,
-            "precisions": result.precisions,
-            "brevity_penalty": result.bp,
-            "hypothesis_length": result.sys_len,
-            "reference_length": result.ref_len,
-            "signature": metric.get_signature().format(),
-        }
+        return as_result(metric.corpus_score(predictions, streams), metric.get_signature().format())

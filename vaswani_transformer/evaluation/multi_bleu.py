@@ -1,7 +1,7 @@
 """The paper's BLEU (6.1): Moses tokens, German compounds split, counted by the rules of multi-bleu.perl.
 
-`MultiBleu()`, or `evaluate.load` with this file's path, is an `evaluate.Metric` that needs no network. Like bleu.py the
-file imports nothing else of the package, so that a folder or Space of the Hub named `multi_bleu` can hold it alone.
+`MultiBleu()`, or `evaluate.load` with this file's path, is an `evaluate.Metric` that needs no network. The file imports
+only bleu.py of the package, so that a folder or Space of the Hub named `multi_bleu` needs these two files.
 """
 
 import itertools
@@ -9,10 +9,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-import datasets
 import evaluate
 import sacremoses
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
+
+from .bleu import as_result, metric_info
 
 
 _COMPOUND = re.compile(rb"(\S)-(\S)")
@@ -46,11 +47,7 @@ _INPUTS = """\
 Args:
     predictions: Translations: plain text if a language is given, else tokens separated by single spaces.
     references: For each prediction one reference or a list of them, in the same form.
-    language: Code of the language, such as "de", for the rules of Moses' tokenizer; compounds are split in "de".
-
-Returns:
-    "score" from 0 to 100, "precisions" in percent, "brevity_penalty", "hypothesis_length" and "reference_length" in
-    tokens, and "signature", which says how it was computed."""
+    language: Code of the language, such as "de", for the rules of Moses' tokenizer; compounds are split in "de"."""
 
 
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> float:
@@ -167,34 +164,16 @@ class MultiBleu(evaluate.Metric):
     """`multi_bleu` or, given a language, `paper_bleu`, with precisions, lengths and a signature."""
 
     def _info(self) -> evaluate.MetricInfo:
-        text = datasets.Value("string")
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_INPUTS,
-            features=[
-                datasets.Features({"predictions": text, "references": text}),
-                datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),
-            ],
-            homepage="https://github.com/moses-smt/mosesdecoder",
-            license="Apache-2.0",
-            codebase_urls=["https://github.com/moses-smt/mosesdecoder", "https://github.com/hplt-project/sacremoses"],
-            reference_urls=["https://arxiv.org/abs/1706.03762", "https://aclanthology.org/P07-2045"],
-        )
+        code = ["https://github.com/moses-smt/mosesdecoder", "https://github.com/hplt-project/sacremoses"]
+        papers = ["https://arxiv.org/abs/1706.03762", "https://aclanthology.org/P07-2045"]
+        return metric_info(_DESCRIPTION, _CITATION, _INPUTS, code, papers)
 
     def _compute(self, predictions, references, language=None):
         tokenize = split_at_spaces if language is None else paper_tokenizer(language)
         result = corpus_bleu(predictions, references, tokenize)
         counts = {len(alternatives) for alternatives in _alternatives(predictions, references)}
         number = counts.pop() if len(counts) == 1 else "var"
-        return {
-            "score": result.score,
-            "precisions": result.precisions,
-            "brevity_penalty": result.bp,
-            "hypothesis_length": result.sys_len,
-            "reference_length": result.ref_len,
-            "signature": f"nrefs:{number}|case:mixed|{_steps(language)}|smooth:none",
-        }
+        return as_result(result, f"nrefs:{number}|case:mixed|{_steps(language)}|smooth:none")
 
 
 def _steps(language: str | None) -> str:
