@@ -183,6 +183,9 @@ def test_other_things_than_text_are_refused(translator):
         translator([7])
     with pytest.raises(TypeError, match="takes strings, not NoneType: None"):
         translator(["Dogs!", None])
+    for something in (None, 7, 0.5):
+        with pytest.raises(TypeError, match=f"takes strings, not {type(something).__name__}: {something}"):
+            translator(something)
 
 
 def test_very_long_input_is_translated(translator):

@@ -1,9 +1,11 @@
 """Sections 3.4 and 3.5 of the paper: embeddings and positional encoding."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from .configuration_vaswani import VaswaniConfig
 
@@ -97,3 +99,38 @@ def positions_from_mask(
     if attention_mask is None or attention_mask.dim() != 2:
         return (torch.arange(length, device=device) + past).unsqueeze(0)
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+
+
+class VaswaniEmbeddingMixin:
+    """How encoder and decoder embed their tokens: the input of the first layer."""
+
+    config: VaswaniConfig
+    training: bool
+    input_prefix = ""  # of the names of its inputs in the whole model
+    embed_tokens: Any  # adapters may replace it by another module
+    embed_positions: VaswaniPositionalEncoding
+
+    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None) -> torch.Tensor:
+        """Embeddings `[batch, length, d_model]` of `input_ids` `[batch, length]`; or those given, as they are.
+
+        Raises:
+            ValueError: Neither or both were given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(f"give either {self.input_prefix}input_ids or {self.input_prefix}inputs_embeds")
+        if input_ids is None:
+            return inputs_embeds
+        embedded = self.embed_tokens(input_ids)
+        if isinstance(self.embed_tokens, VaswaniEmbedding):
+            return embedded
+        return zero_padding(self.config, input_ids, embedded)  # an adapter does not treat padding specially
+
+    def add_positions(
+        self, embedded: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor
+    ) -> torch.Tensor:
+        """Input of the first layer (3.5, 5.4): `embedded` `[batch, length, d_model]` plus positions, with dropout."""
+        length = embedded.shape[1]
+        positions = positions_from_mask(attention_mask, length, past, embedded.device)
+        longest = length if isinstance(past, torch.Tensor) else past + length
+        hidden_states = embedded + self.embed_positions(positions, embedded.dtype, longest)
+        return F.dropout(hidden_states, p=self.config.dropout, training=self.training)

@@ -27,7 +27,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
-from .embeddings_vaswani import VaswaniEmbedding, VaswaniPositionalEncoding, positions_from_mask, zero_padding
+from .embeddings_vaswani import VaswaniEmbedding, VaswaniEmbeddingMixin, VaswaniPositionalEncoding
 from .generation_config_vaswani import OwnGenerationConfig
 from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
 from .restricted_vaswani import RESTRICTED, restricted_attention_forward, self_attention_mask
@@ -293,31 +293,7 @@ class VaswaniPreTrainedModel(PreTrainedModel):
         return linear.out_features
 
 
-class VaswaniStack(VaswaniPreTrainedModel):
-    """Base of encoder and decoder: how they embed tokens."""
-
-    embed_tokens: Any  # adapters may replace it by another module
-    embed_positions: VaswaniPositionalEncoding
-
-    def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Embeddings `[batch, length, d_model]` of `input_ids` `[batch, length]`."""
-        embedded = self.embed_tokens(input_ids)
-        if isinstance(self.embed_tokens, VaswaniEmbedding):
-            return embedded
-        return zero_padding(self.config, input_ids, embedded)  # an adapter does not treat padding specially
-
-    def add_positions(
-        self, embedded: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor
-    ) -> torch.Tensor:
-        """Input of the first layer (3.5, 5.4): `embedded` `[batch, length, d_model]` plus positions, with dropout."""
-        length = embedded.shape[1]
-        positions = positions_from_mask(attention_mask, length, past, embedded.device)
-        longest = length if isinstance(past, torch.Tensor) else past + length
-        hidden_states = embedded + self.embed_positions(positions, embedded.dtype, longest)
-        return F.dropout(hidden_states, p=self.config.dropout, training=self.training)
-
-
-class VaswaniEncoder(VaswaniStack):
+class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
     """The encoder stack (3.1): embedding plus position, then N layers."""
 
     _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}
@@ -339,15 +315,8 @@ class VaswaniEncoder(VaswaniStack):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """Encode `input_ids` `[batch, source]`, or `inputs_embeds` (already scaled) `[batch, source, d_model]`.
-
-        Raises:
-            ValueError: Neither or both of the two were given.
-        """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("the encoder takes either input_ids or inputs_embeds")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed(input_ids)
+        """Encode `input_ids` `[batch, source]`, or `inputs_embeds` (already scaled) `[batch, source, d_model]`."""
+        inputs_embeds = self.embed(input_ids, inputs_embeds)
         hidden_states = self.add_positions(inputs_embeds, attention_mask, past=0)
         mask, implementation = self_attention_mask(
             create_bidirectional_mask, self.config, inputs_embeds, attention_mask
@@ -357,9 +326,10 @@ class VaswaniEncoder(VaswaniStack):
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
-class VaswaniDecoder(VaswaniStack):
+class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
     """The decoder stack (3.1): embedding plus position, then N layers that look left, and at the encoder."""
 
+    input_prefix = "decoder_"
     _can_record_outputs = {
         "hidden_states": VaswaniDecoderLayer,
         "attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="self_attn"),
@@ -390,14 +360,8 @@ class VaswaniDecoder(VaswaniStack):
         """Decode `input_ids` `[batch, target]`, or `inputs_embeds` (already scaled) `[batch, target, d_model]`.
 
         `attention_mask` is `[batch, past + target]`, `encoder_attention_mask` `[batch, source]`.
-
-        Raises:
-            ValueError: Neither or both of input_ids and inputs_embeds were given.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("the decoder takes either decoder_input_ids or decoder_inputs_embeds")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed(input_ids)
+        inputs_embeds = self.embed(input_ids, inputs_embeds)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
             if encoder_hidden_states is not None:

@@ -2,13 +2,13 @@
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import AutoModelForSeq2SeqLM, GenerationConfig, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
 
@@ -62,7 +62,7 @@ def translate_in_batches(
         returned = output_ids.shape[1]
         yield indices, [texts[i : i + returned] for i in range(0, len(texts), returned)]
     if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
-        yield blank, [[""] * _num_return_sequences(model, generate_kwargs) for _ in blank]
+        yield blank, [[""] * _count(model, generate_kwargs, "num_return_sequences") for _ in blank]
 
 
 def _generate_in_batches(
@@ -90,14 +90,14 @@ def _generate_in_batches(
 
 def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
     """Tokens of `tokens_per_batch` that a source of `length` tokens uses: its own, or those that it may generate."""
-    beams = max(_setting(model, generate_kwargs, name, 1) for name in ("num_beams", "num_return_sequences"))
+    beams = max(_count(model, generate_kwargs, name) for name in ("num_beams", "num_return_sequences"))
     generated = beams * _max_generated(model, length, generate_kwargs)
     return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
 
 
 def _max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
     """Largest number of tokens that `generate` may add for a source of `length` tokens."""
-    for place in (generate_kwargs, *map(vars, _generation_configs(model, generate_kwargs))):
+    for place in _places(model, generate_kwargs):
         limits = [place.get("max_new_tokens"), place.get("max_length")]
         if place.get("max_new_tokens_over_source") is not None:
             limits.append(length + place["max_new_tokens_over_source"])
@@ -140,21 +140,15 @@ def _encode(
     return tokenizer(text, truncation=truncation or learned, max_length=table, **options)
 
 
-def _generation_configs(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[GenerationConfig]:
-    """The configurations that `generate` reads after its keywords, in its order."""
-    given = generate_kwargs.get("generation_config")
-    return [model.generation_config] if given is None else [given, model.generation_config]
+def _places(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `generate` reads, in its order: keywords, a generation_config among them, the model's generation_config."""
+    configs = (generate_kwargs.get("generation_config"), model.generation_config)
+    return [generate_kwargs, *(vars(config) for config in configs if config is not None)]
 
 
-def _setting(model: PreTrainedModel, generate_kwargs: dict[str, Any], name: str, default: int) -> int:
-    """A keyword of `generate`, else the first configuration's value."""
-    places = (generate_kwargs, *map(vars, _generation_configs(model, generate_kwargs)))
-    return next((place[name] for place in places if place.get(name) is not None), default)
-
-
-def _num_return_sequences(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> int:
-    """Number of translations of a sentence that `generate` would return."""
-    return _setting(model, generate_kwargs, "num_return_sequences", 1)
+def _count(model: PreTrainedModel, generate_kwargs: dict[str, Any], name: str) -> int:
+    """`num_beams` or `num_return_sequences` of `generate`."""
+    return next((place[name] for place in _places(model, generate_kwargs) if place.get(name) is not None), 1)
 
 
 def _is_same_language(one: str, other: str) -> bool:
@@ -199,9 +193,9 @@ class VaswaniTranslationPipeline(Pipeline):
         """
         if isinstance(inputs, (str, Mapping, GeneratorType, Dataset)):
             return super().__call__(inputs, **kwargs)
-        results = self._translate_sequence(
-            [self._text_of(item, f"text {i}") for i, item in enumerate(inputs)], **kwargs
-        )
+        if not isinstance(inputs, Iterable) and not hasattr(inputs, "__getitem__"):
+            inputs = [inputs]
+        results = self._translate_sequence([self._text_of(x, f"text {i}") for i, x in enumerate(inputs)], **kwargs)
         if all(len(hypotheses) == 1 for hypotheses in results):
             return [hypotheses[0] for hypotheses in results]
         return results
@@ -221,7 +215,7 @@ class VaswaniTranslationPipeline(Pipeline):
             **{**self._preprocess_params, **encode_kwargs},
             **generate_kwargs,
         )
-        returned = _num_return_sequences(self.model, generate_kwargs)
+        returned = _count(self.model, generate_kwargs, "num_return_sequences")
         results = [[] if text.strip() else self._nothing(returned, **decode_kwargs) for text in sentences]
         with self.device_placement():
             for indices, output_ids in batches:
@@ -288,11 +282,9 @@ class VaswaniTranslationPipeline(Pipeline):
 
     def _forward(self, model_inputs: dict[str, Any], **generate_kwargs: Any) -> dict[str, Any]:
         blank = model_inputs.pop("blank")
-        output_ids = self.model.generate(
-            **model_inputs, **self._with_defaults(generate_kwargs)
-        )  # [batch * returned, target]
+        output_ids = self.model.generate(**model_inputs, **self._with_defaults(generate_kwargs))
         batch = model_inputs["input_ids"].shape[0]
-        return {"output_ids": output_ids.unflatten(0, (batch, -1)), "blank": blank}
+        return {"output_ids": output_ids.unflatten(0, (batch, -1)), "blank": blank}  # [batch, returned, target]
 
     def postprocess(self, model_outputs: dict[str, Any], **decode_kwargs: Any) -> list[Translation]:
         hypotheses = model_outputs["output_ids"][0]  # [returned, target]
