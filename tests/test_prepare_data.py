@@ -172,7 +172,7 @@ def test_an_interruption_is_answered_with_what_to_do(recipe, error, settings, mo
 def test_training_refuses_what_was_prepared_otherwise(main, settings, monkeypatch, tmp_path):
     main(settings)
     train_wmt = recipe_module("train_wmt.py")
-    monkeypatch.setattr(train_wmt.VaswaniTrainer, "train", lambda *a, **k: pytest.fail("training began"))
+    monkeypatch.setattr("vaswani_transformer.VaswaniTrainer.train", lambda *a, **k: pytest.fail("training began"))
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({**settings, "max_length": 9}), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config)])

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from datasets import Dataset
 from helpers import REPOSITORY, TINY, recipe_module, run_python, run_ranks
 from huggingface_hub import ModelCard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
-from vaswani_transformer import VaswaniConfig
+from vaswani_transformer import VaswaniTrainer
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.data.preparation import TrainingData
+from vaswani_transformer.experiments.training_run import configure_model
 from vaswani_transformer.training.run_directory import locked
 
 
@@ -227,7 +226,7 @@ def in_process(monkeypatch, capsys, settings: dict, folder: Path, *overrides: st
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config), *overrides])
-    monkeypatch.setattr(train_wmt.VaswaniTrainer, "train", lambda *a, **k: pytest.fail("training began"))
+    monkeypatch.setattr(VaswaniTrainer, "train", lambda *a, **k: pytest.fail("training began"))
     with pytest.raises(SystemExit) as stop:
         train_wmt.main()
     message = str(stop.value.code)
@@ -248,8 +247,8 @@ def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, capfd, 
     config.write_text(yaml.safe_dump({**settings, "learning_rate_factor": 1e9}), encoding="utf-8")
     push = ["--push_to_hub", "--hub_model_id", "user/name"]
     monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config), "--save_steps", "1", *push])
-    monkeypatch.setattr(train_wmt, "prepare_repository", lambda name, private: name)
-    monkeypatch.setattr(train_wmt.VaswaniTrainer, "init_hf_repo", lambda *_: None)
+    monkeypatch.setattr("vaswani_transformer.hub.push.prepare_repository", lambda name, private: name)
+    monkeypatch.setattr(VaswaniTrainer, "init_hf_repo", lambda *_: None)
     for work in ("score", "push_run"):
         monkeypatch.setattr(train_wmt, work, lambda *_, work=work: pytest.fail(work))
     with pytest.raises(SystemExit) as stop:
@@ -378,17 +377,6 @@ def test_a_file_in_place_of_a_directory(error, corpus, option):
         assert f"{option}: {corpus / 'train.en'} is not a directory" in error(**{option: str(corpus / name)})
 
 
-def test_long_training_sentence_beyond_a_learned_table(tokenizer):
-    lengths = Dataset.from_dict({"source_length": [3, 8], "target_length": [9, 4]})
-    config = VaswaniConfig(position_encoding="learned", max_position_embeddings=8)
-    data = TrainingData(tokenizer, train=lengths, cleaning={}, text={}, encoded={})
-    message = "position_encoding: train has a sentence of 9 tokens, a learned table 8; lower max_length to 8"
-    with pytest.raises(ValueError, match=message):
-        recipe_module("train_wmt.py").fit_to_data(config, data)
-    config.max_position_embeddings = 9
-    recipe_module("train_wmt.py").fit_to_data(config, data)
-
-
 def test_nothing_to_resume(error, settings):
     assert "holds no checkpoint to resume from; leave out --resume" in error("--resume")
     assert not Path(settings["output_dir"]).exists()
@@ -439,7 +427,7 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
     assert data.train
     assert data.validation
     assert data.test
-    assert train_wmt.configure_model(model).d_model == (model.d_model or {"big": 1024}.get(model.variant, 512))
+    assert configure_model(model, *data.languages).d_model == (model.d_model or {"big": 1024}.get(model.variant, 512))
     assert args.max_steps > 0
     if path.stem.startswith("wmt14"):
         big = path.stem.endswith("big")

@@ -3,7 +3,7 @@
 The dataclasses mirror the files, field for field.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ..evaluation import BleuScore, LengthGroup, PairedComparison, Perplexity, Scores
@@ -99,6 +99,11 @@ class RunSettings:
     seed: int
     bf16: bool
     fp16: bool
+
+    @classmethod
+    def of(cls, args: object) -> "RunSettings":
+        """The settings among all options of a training."""
+        return cls(**{each.name: getattr(args, each.name) for each in fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,11 @@
 """Upload of a finished run to the Hub."""
 
 import shlex
+from pathlib import Path
 
+from accelerate import PartialState
 from huggingface_hub import HfApi
+from transformers import TrainingArguments
 
 
 # Checkpoints, and files with facts about the user's machine: pickled arguments, logs, locks and unfinished files.
@@ -32,6 +35,18 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
             f"log in with `hf auth login` and a token that can, or name another repository"
         ) from error
     return name
+
+
+def repository_of_training(args: TrainingArguments) -> str | None:
+    """Full name of the repository that a training pushes to, None if it pushes nothing; the main process prepares it.
+
+    Raises:
+        ValueError: As from `prepare_repository`.
+    """
+    if not args.push_to_hub:
+        return None
+    name = args.hub_model_id or Path(args.output_dir).resolve().name
+    return prepare_repository(name, args.hub_private_repo) if PartialState().is_main_process else name
 
 
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:

@@ -1,0 +1,281 @@
+"""What recipes that train have in common, from the checks before the work to the models that are scored."""
+
+import math
+from collections.abc import Container, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from huggingface_hub.errors import StrictDataclassError
+from transformers import ProgressCallback, set_seed
+from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
+
+from ..console import one_line
+from ..data import TrainingData
+from ..files import require_directory
+from ..model.configuration_vaswani import VaswaniConfig
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..training import (
+    CheckpointAveraging,
+    Interruption,
+    NoamSchedule,
+    TimeLimit,
+    TrainingProgress,
+    VaswaniTrainer,
+    Watchdog,
+    faults_in_one_line,
+    keep_freed_memory,
+    leave_process_group,
+)
+from ..training.run_arguments import ModelArguments, RecipeTrainingArguments
+from ..training.run_directory import Describe, check_data, open_run
+from ..typed_json import from_json
+from .costs import TrainingCost, sustained_rate, training_cost
+from .records import RunModel, RunRecord, RunTraining
+
+
+# Trackers that transformers does not list as available even if they are installed.
+_UNLISTED_TRACKERS = ("azure_ml", "flyte")
+
+
+@contextmanager
+def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
+    """Watch over a training: faults, lost processes and signals end all processes with one line.
+
+    At the end, the process group is left: the trainer must be a local variable of a function called inside the context.
+
+    Args:
+        program: Name of the recipe, which begins the line.
+        args: Options of the training.
+    """
+    with (
+        Watchdog(program, args.ddp_timeout) as watchdog,
+        faults_in_one_line(watchdog),
+        Interruption(watchdog) as interruption,
+        ExitStack() as until_the_end,
+    ):
+        yield TrainingRun(args, watchdog, interruption, until_the_end)
+    leave_process_group()
+
+
+class TrainingRun:
+    """A training in an output directory: `open`, `make_trainer`, `train` and `models_to_score`, in this order.
+
+    Args:
+        args: Options of the training.
+        watchdog: Ends all processes after an error, or when steps cease.
+        interruption: Ends the training with a checkpoint after a signal.
+        until_the_end: Holds the lock of the output directory.
+
+    Attributes:
+        averaging: What averages the last checkpoints (6.1).
+        checkpoint: The checkpoint that the training resumes from; None if it starts from the beginning.
+    """
+
+    def __init__(
+        self, args: RecipeTrainingArguments, watchdog: Watchdog, interruption: Interruption, until_the_end: ExitStack
+    ) -> None:
+        self.args = args
+        self.averaging = CheckpointAveraging(args.average_last, args.save_minutes)
+        self.checkpoint: Path | None = None
+        self._watchdog = watchdog
+        self._interruption = interruption
+        self._until_the_end = until_the_end
+
+    @contextmanager
+    def errors_in_one_line(self) -> Iterator[None]:
+        """End all processes with one line for an error of the options, the data or the Hub."""
+        try:
+            yield
+        except (ValueError, OSError, StrictDataclassError) as error:
+            self._watchdog.exit(one_line(error))
+
+    def open(self, describe: Describe) -> None:
+        """Check the options, lock the output directory, and find the checkpoint to resume from. Collective.
+
+        Args:
+            describe: Returns the training's settings, as for `open_run`.
+
+        Raises:
+            ValueError: A tracker is not installed, checkpoints cannot be averaged, the directory cannot be used, or
+                the training has ended already.
+        """
+        directory = Path(self.args.output_dir)
+        _require_trackers(self.args.report_to)
+        self.averaging.check(self.args)
+        require_directory("output_dir", directory)
+        self.checkpoint = self._until_the_end.enter_context(open_run(directory, describe, self.args.resume))
+        self._require_more_steps()
+
+    def make_trainer(self, config: VaswaniConfig, data: TrainingData) -> VaswaniTrainer:
+        """A trainer of a new model, whose vocabulary is that of the data; its batches are planned. Collective.
+
+        Raises:
+            ValueError: The training was begun with other data or has ended already, a sentence is too long for the
+                model, or the token budget cannot work.
+        """
+        args = self.args
+        check_data(Path(args.output_dir), data)
+        fit_to_data(config, data)
+        schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
+        limits = [] if args.max_minutes is None else [TimeLimit(args.max_minutes)]
+        set_seed(args.seed)
+        trainer = VaswaniTrainer(
+            VaswaniForConditionalGeneration(config),
+            args,
+            train_dataset=data.train,
+            eval_dataset=data.encoded.get("validation"),
+            processing_class=data.tokenizer,
+            callbacks=[schedule, *limits, self.averaging, self._watchdog, self._interruption],
+        )
+        if not args.disable_tqdm:
+            trainer.remove_callback(ProgressCallback)
+            trainer.add_callback(TrainingProgress())
+        trainer.get_train_dataloader()
+        self._require_more_epochs(trainer)
+        return trainer
+
+    def train(self, trainer: VaswaniTrainer) -> RunTraining:
+        """Train, save the model with the averaged weights, and return how the training went. Collective."""
+        if self.args.use_cpu:
+            keep_freed_memory()
+        trainer.train(resume_from_checkpoint=None if self.checkpoint is None else str(self.checkpoint))
+        training = RunTraining(
+            seconds=trainer.totals.seconds,
+            cost=_cost(trainer),
+            steps=trainer.state.global_step,
+            epochs=trainer.state.epoch,
+            target_tokens=trainer.total_target_tokens,
+            padding_share=trainer.batch_sampler.padding_share,
+            processes=self.args.world_size,
+            averaged=[directory.name for directory in self.averaging.averaged],
+            resumed_from=None if self.checkpoint is None else self.checkpoint.name,
+        )
+        trainer.model.config.use_cache = True  # the trainer has switched it off, but the saved model needs it
+        trainer.save_model(_internal_call=True)  # otherwise the trainer pushes it, before it is scored
+        PartialState().wait_for_everyone()
+        return training
+
+    def models_to_score(self, splits: Container[str]) -> dict[str, tuple[str, Path]]:
+        """The split and the directory of each saved model to score, by the name of its scores in the record."""
+        final = Path(self.args.output_dir)
+        models = {"validation": ("validation", final), "test": ("test", final)}
+        if self.averaging.averaged:
+            models["test_last_checkpoint"] = ("test", self.averaging.averaged[-1])
+        return {name: model for name, model in models.items() if model[0] in splits}
+
+    def _require_more_steps(self) -> None:
+        directory, steps, total = self.args.output_dir, self._steps_trained(), self.args.max_steps
+        if 0 < total < steps:
+            raise ValueError(f"max_steps: {directory} has {steps} steps already; give at least as many")
+        if 0 < total == steps <= self._steps_scored():
+            raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
+
+    def _require_more_epochs(self, trainer: VaswaniTrainer) -> None:
+        """Like `_require_more_steps`, for a training measured in epochs: their steps are known from the batches."""
+        if self.args.max_steps > 0 or self.checkpoint is None:
+            return
+        steps, epochs = self._steps_trained(), self.args.num_train_epochs
+        total = math.ceil(epochs * _steps_an_epoch(trainer))
+        if total <= steps <= self._steps_scored():
+            raise ValueError(
+                f"num_train_epochs: {self.args.output_dir} has {steps} steps already, and {epochs:g} epochs have "
+                f"{total}; give more to train on"
+            )
+
+    def _steps_trained(self) -> int:
+        """Steps of the checkpoint to resume from."""
+        return 0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
+
+    def _steps_scored(self) -> int:
+        """Steps of the training whose results the output directory holds; 0 if there are none."""
+        results = RunRecord.of_training(Path(self.args.output_dir))
+        return 0 if results is None else results.training.steps
+
+
+def _require_trackers(names: list[str]) -> None:
+    installed = {*get_available_reporting_integrations(), *_UNLISTED_TRACKERS}
+    for name in names:
+        if name not in INTEGRATION_TO_CALLBACK:
+            known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
+            raise ValueError(f"report_to: there is no tracker {name!r}; choose from {known}, or none")
+        if name not in installed:
+            raise ValueError(f"report_to: {name} is not installed; install it, or choose another tracker, or none")
+
+
+def _steps_an_epoch(trainer: VaswaniTrainer) -> int:
+    return len(trainer.batch_sampler) // trainer.batch_sampler.num_parts
+
+
+def _cost(trainer: VaswaniTrainer) -> TrainingCost:
+    """Cost of a training by the accounting of Table 2, and counted. Collective.
+
+    All processes measure at once, since they share the machine.
+    """
+    dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
+    rate = sustained_rate(trainer.args.device, dtype)
+    # Device-seconds of one device, since a resumed training may have had another number of devices before.
+    counted = trainer.state.total_flos - trainer.totals.operations_before
+    return training_cost(trainer.totals.device_seconds, 1, rate, counted, str(dtype).removeprefix("torch."))
+
+
+def configure_model(args: ModelArguments, source_language: str, target_language: str) -> VaswaniConfig:
+    """The row of Table 3 with the changes to it; the size of the vocabulary follows later, from the tokenizer."""
+    changes = {name: value for name, value in vars(args).items() if value is not None}
+    languages = {"source_language": source_language, "target_language": target_language}
+    return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
+
+
+def model_settings(config: VaswaniConfig) -> dict[str, int | float | str]:
+    """The hyper-parameters that `ModelArguments` can change, for the record of what a training depends on."""
+    return {each.name: getattr(config, each.name) for each in fields(ModelArguments) if each.name != "variant"}
+
+
+def describe_model(model: VaswaniForConditionalGeneration) -> RunModel:
+    """The size and the configuration of a model, without references to remote code."""
+    settings = {
+        name: value for name, value in model.config.to_dict().items() if name not in ("auto_map", "custom_pipelines")
+    }
+    return from_json(RunModel, {"parameters": model.num_parameters(), **settings})
+
+
+def fit_to_data(config: VaswaniConfig, data: TrainingData) -> None:
+    """Take the vocabulary from the tokenizer, and refuse sentences that a learned position table cannot hold.
+
+    Raises:
+        ValueError: The tokenizer cannot pad or end sentences, or a sentence is too long.
+    """
+    tokenizer = data.tokenizer
+    for token in ("pad_token_id", "eos_token_id"):
+        if getattr(tokenizer, token) is None:
+            raise ValueError(f"tokenizer: it has no {token}; give one that pads, and ends sentences")
+    config.vocab_size = len(tokenizer)
+    config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
+    config.eos_token_id = tokenizer.eos_token_id
+    if config.position_encoding != "learned":
+        return
+    table = config.max_position_embeddings
+    for split, encoded in {"train": data.train, **data.encoded}.items():
+        longest = max(max(encoded[column][:]) for column in ("source_length", "target_length"))
+        if longest > table:
+            advice = f"lower max_length to {table}" if split == "train" else "shorten it"
+            raise ValueError(
+                f"position_encoding: {split} has a sentence of {longest} tokens, a learned table {table}; {advice}"
+            )
+
+
+def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
+    """Print the size of the corpus, of the model and of an epoch."""
+    if not trainer.is_world_process_zero():
+        return
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
+    args = trainer.args
+    print(
+        f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})\n"
+        f"{trainer.model.num_parameters():,} parameters\n"
+        f"{_steps_an_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
+        f"{args.target_tokens:,} target tokens, {trainer.batch_sampler.padding_share:.1%} of them padding",
+        flush=True,
+    )
