@@ -166,7 +166,7 @@ class RecipeParser(HfArgumentParser):
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
         self.add_argument("--config", type=Path, help="YAML file of settings; the command line takes precedence.")
         hints = {name: hint for kind in dataclass_types for name, hint in typing.get_type_hints(kind).items()}
-        self._kinds = {name: {typing.get_origin(part) or part for part in _parts(hint)} for name, hint in hints.items()}
+        self._mappings = {name for name, hint in hints.items() if any(map(_is_dict, (hint, *typing.get_args(hint))))}
         self._named: dict[str, argparse.Action] = {}
         for action in self._actions:  # of a switch and its `--no_` form, the first converts values
             self._named.setdefault(action.dest, action)
@@ -214,8 +214,7 @@ class RecipeParser(HfArgumentParser):
             for item in value:
                 self._check(name, item)
         elif isinstance(value, str):
-            check = self._check_mapping if dict in self._kinds.get(name, ()) else self._check_text
-            check(name, value)
+            (self._check_mapping if name in self._mappings else self._check_text)(name, value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             interval = self._intervals.get(name) or _OF_TRANSFORMERS.get(name, _ANY)
             if value not in interval:
@@ -258,16 +257,16 @@ class RecipeParser(HfArgumentParser):
     def _converted(self, name: str, setting: Setting) -> object:
         action = self._named[name]
         if isinstance(setting, dict):
-            if dict not in self._kinds[name]:
+            if name not in self._mappings:
                 raise argparse.ArgumentError(action, "takes no mapping")
             return json.dumps(setting) if action.type is str else setting
-        if isinstance(setting, list) and not (setting and list in self._kinds[name]):
-            raise argparse.ArgumentError(action, f"takes {'at least one value' if not setting else 'one value'}")
-        is_list = isinstance(setting, list) or action.nargs == "+"
-        values = [self._get_value(action, text) for text in ([setting] if isinstance(setting, str) else setting)]
+        texts = [setting] if isinstance(setting, str) else setting
+        if isinstance(setting, list) and not (setting and action.nargs == "+"):
+            raise argparse.ArgumentError(action, f"takes {'one value' if setting else 'at least one value'}")
+        values = [self._get_value(action, text) for text in texts]
         for value in values:
             self._check_value(action, value)
-        return values if is_list else values[0]
+        return values if action.nargs == "+" else values[0]
 
     def _nearest(self, name: str, prefix: str = "") -> str:
         names = [action.dest for action in self._actions]
@@ -275,7 +274,5 @@ class RecipeParser(HfArgumentParser):
         return f"; did you mean {prefix}{nearest[0]}?" if nearest else ""
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type itself."""
-    is_union = typing.get_origin(hint) not in (None, list, dict, typing.Literal)
-    return typing.get_args(hint) if is_union else (hint,)
+def _is_dict(hint: Any) -> bool:
+    return (typing.get_origin(hint) or hint) is dict

@@ -282,16 +282,9 @@ def manifest_digest(manifest: Mapping[str, Json]) -> str:
 
 
 def require_same_manifest(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
-    """Compare what a directory records of its origin with what a command would put there.
+    """Compare what a directory records of its origin with what a command would put there, where both have an entry.
 
-    Only entries that both have are compared. One that describes a file, with its "file" and "sha256", is compared by
-    its digest and shown by its name.
-
-    Args:
-        before: Values by name, as recorded.
-        now: Values by name.
-        what: Start of the message, up to the list of differences.
-        advice: End of the message.
+    A file, an entry with "file" and "sha256", is compared by its digest and shown by its name.
 
     Raises:
         ValueError: An entry differs: "{what} width (1.0 then, 0.5 now); {advice}".
