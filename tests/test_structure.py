@@ -86,7 +86,6 @@ TESTED_IN = {
 # Lines of a file: of the tests of one module twice as many, for they stay together.
 LONGEST = {"vaswani_transformer": 400, "recipes": 400, "tests": 800}
 LONGER = {
-    "files.py": 420,  # all primitives for files, so that no other module renames, hashes or locks
     "decode.py": 420,  # one benchmark: the peers, their timing, and the types of its results
     "modeling_vaswani.py": 550,  # section 3 of the paper, top to bottom
 }

@@ -96,12 +96,7 @@ def publish(staged: Path, path: Path) -> None:
 
 
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
-    """Delete a directory, if there is one, so that no part of it remains at its place.
-
-    Args:
-        directory: The directory.
-        temporary_folder: Where its remains are moved first, on the same file system; made unless it exists.
-    """
+    """Delete a directory, if there is one, by way of a folder on the same file system: no part of it ever remains."""
     if directory.exists():
         remains = temporary_folder / f"{directory.name}-removed"
         temporary_folder.mkdir(exist_ok=True)
@@ -218,12 +213,7 @@ class Manifest:
 
 
 def find_damage(directory: str | Path, pattern: str = "*") -> str | None:
-    """What is wrong with a directory that has a manifest; None if every file is as it was written.
-
-    Args:
-        directory: The directory.
-        pattern: Only files whose name matches are read, for example `model*`.
-    """
+    """What is wrong with a directory that has a manifest; None if each file that matches `pattern` is as written."""
     directory = Path(directory)
     try:
         files = Manifest.load(directory).files

@@ -44,12 +44,9 @@ def _step_of(directory: Path) -> int | None:
 
 
 def checkpoint_damage(directory: Path, pattern: str = "*", stock: bool = False) -> str | None:
-    """What is wrong with a checkpoint; None if it is intact.
+    """What is wrong with a checkpoint; None if each file that matches `pattern` is as its manifest says.
 
-    Args:
-        directory: The checkpoint.
-        pattern: Only files whose name matches are compared with the manifest.
-        stock: Whether to trust it if no checkpoint beside it has a manifest either: the stock trainer writes none.
+    With `stock`, it needs no manifest if no other beside it has one: the stock trainer writes none.
     """
     beside = directory.parent.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{MANIFEST_NAME}")
     if stock and directory.is_dir() and not any(beside):
@@ -131,8 +128,7 @@ class NeedsCheckpoints(Protocol):
 class CheckpointingTrainer(Seq2SeqTrainer):
     """`Seq2SeqTrainer` whose checkpoints are atomic, and verified before training resumes from one.
 
-    Older checkpoints beyond `save_total_limit` are deleted when the new one is complete, except those that a callback
-    still needs.
+    Older ones beyond `save_total_limit` are deleted when the new one is complete, except those that a callback needs.
     """
 
     _staging: Path | None = None  # the staging directory while a checkpoint is being written
@@ -147,14 +143,11 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         Raises:
             ValueError: The checkpoint is incomplete or damaged, or there is none.
         """
-        self._is_complete = False
-        if resume_from_checkpoint:
-            checkpoint = self._verified(resume_from_checkpoint)
-            self._is_complete = self._has_ended(checkpoint)
-            resume_from_checkpoint = str(checkpoint)
+        checkpoint = self._verified(resume_from_checkpoint) if resume_from_checkpoint else None
+        self._is_complete = checkpoint is not None and self._has_ended(checkpoint)
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _has_ended(self, checkpoint: Path) -> bool:
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
@@ -184,8 +177,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         """
         directory = Path(output_dir or self.args.output_dir)
         staged = directory / STAGING_NAME / "model"
-        is_staged = self._staging is None and self.args.should_save
-        if is_staged:
+        if self._staging is None and self.args.should_save:
             with file_errors_as_os_error(f"{directory}: the model could not be written"):
                 super().save_model(str(staged), _internal_call=True)
                 publish_files(staged, directory)
