@@ -25,7 +25,7 @@ _LONGEST_TEXT, _LONGEST_NAME = 4000, 255  # limits of file systems for a path an
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers that an option accepts; a dataclass field may have one as "interval" in its metadata.
+    """The numbers that an option accepts.
 
     Attributes:
         minimum: Smallest number accepted.
@@ -69,38 +69,16 @@ NOT_NEGATIVE = Interval(minimum=0)
 SHARE = Interval(minimum=0, below=1)
 SEED = Interval(minimum=0, maximum=2**32 - 1)  # seeds that NumPy accepts
 
-_NOT_NEGATIVE_COUNT = Interval(minimum=0, maximum=2**31 - 1)
-_ANY = Interval()
-
-# Options of transformers' TrainingArguments. A field that declares its own interval has precedence.
+# Options of transformers that take other numbers than counts and positive fractions. A field that declares its own
+# interval has precedence.
 _OF_TRANSFORMERS = {
-    **dict.fromkeys(
-        (
-            "per_device_train_batch_size",
-            "per_device_eval_batch_size",
-            "gradient_accumulation_steps",
-            "eval_accumulation_steps",
-            "torch_empty_cache_steps",
-            "dataloader_prefetch_factor",
-            "ddp_bucket_cap_mb",
-            "generation_max_length",
-            "generation_num_beams",
-        ),
-        COUNT,
-    ),
-    **dict.fromkeys(("dataloader_num_workers", "save_total_limit"), _NOT_NEGATIVE_COUNT),
-    **dict.fromkeys(("num_train_epochs", "logging_steps", "eval_steps", "save_steps"), POSITIVE),
+    **dict.fromkeys(("dataloader_num_workers", "save_total_limit"), Interval(minimum=0, maximum=2**31 - 1)),
     **dict.fromkeys(
         ("learning_rate", "weight_decay", "max_grad_norm", "eval_delay", "neftune_noise_alpha"), NOT_NEGATIVE
     ),
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor"), SHARE),
+    **dict.fromkeys(("seed", "data_seed"), SEED),
     "max_steps": Interval(minimum=1, maximum=2**31 - 1, also=-1),
-    "label_smoothing_factor": SHARE,
-    "adam_beta1": SHARE,
-    "adam_beta2": SHARE,
-    "adam_epsilon": POSITIVE,
-    "seed": SEED,
-    "data_seed": SEED,
-    "ddp_timeout": COUNT,
     "local_rank": Interval(minimum=-1, maximum=2**31 - 1),
     "length_penalty": Interval(minimum=-100, maximum=100),  # larger powers of lengths overflow
 }
@@ -157,8 +135,8 @@ def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
 class RecipeParser(HfArgumentParser):
     """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
-    The metadata of a dataclass field may hold an `Interval` as "interval". Numbers must be finite in any case, and
-    strings must not be empty or hold control characters.
+    Unless an `option` declares its interval, a whole number must be a count, and another number positive and finite.
+    Strings must not be empty or hold control characters.
     """
 
     def __init__(self, dataclass_types: Sequence[type], **kwargs: Any) -> None:
@@ -216,7 +194,8 @@ class RecipeParser(HfArgumentParser):
         elif isinstance(value, str):
             (self._check_mapping if name in self._mappings else self._check_text)(name, value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            interval = self._intervals.get(name) or _OF_TRANSFORMERS.get(name, _ANY)
+            usual = COUNT if isinstance(value, int) else POSITIVE
+            interval = self._intervals.get(name) or _OF_TRANSFORMERS.get(name, usual)
             if value not in interval:
                 self.error(_refusal(name, interval, value))
 

@@ -179,13 +179,10 @@ class VaswaniTrainer(CheckpointingTrainer):
             "seed": self.args.data_seed if self.args.data_seed is not None else self.args.seed,
             "window": self.args.batch_window,
         }
-        if self.batch_sampler is not None and self._planned_for is not None:
-            dataset, planned = self._planned_for
-            if dataset is self.train_dataset and planned == settings:
-                return self.batch_sampler
-        lengths = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
-        self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings)
-        self._planned_for = self.train_dataset, settings
+        if self.batch_sampler is None or self._planned_for != (self.train_dataset, settings):
+            lengths = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
+            self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings)
+            self._planned_for = self.train_dataset, settings
         return self.batch_sampler
 
     def _check_train_dataset(self) -> None:
