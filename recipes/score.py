@@ -36,7 +36,7 @@ from vaswani_transformer.experiments.scoring import (
     translate_test_set,
     write_scores,
 )
-from vaswani_transformer.files import make_directory
+from vaswani_transformer.files import make_directory, require_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.training import joined_processes
 
@@ -119,8 +119,7 @@ def run(args: EvaluationArguments) -> None:
 def require_new(args: EvaluationArguments) -> None:
     """Refuse to replace an earlier evaluation without `--overwrite`; only the main process looks, before it writes."""
     directory = Path(args.output_dir)
-    if directory.exists() and not directory.is_dir():
-        raise NotADirectoryError(f"output_dir: {directory} is a file; name a directory")
+    require_directory("output_dir", directory)
     if PartialState().is_main_process and (directory / "results.json").exists() and not args.overwrite:
         raise FileExistsError(
             f"output_dir: {directory} holds an evaluation already; choose another, or replace it with --overwrite"

@@ -48,7 +48,7 @@ from vaswani_transformer.typed_json import from_json
 
 def main() -> None:
     data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
-    with training_run("train_wmt.py", args) as run:
+    with training_run("train_wmt.py", args, RunRecord) as run:
         train_and_score(data_args, model_args, args, run)
 
 

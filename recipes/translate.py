@@ -34,6 +34,8 @@ from vaswani_transformer.evaluation.sharded_translation import (
     SourceText,
     TranslatedShards,
     model_digest,
+    require_input,
+    require_output,
     split_lines,
     translate_lines,
 )
@@ -166,26 +168,6 @@ def require_open_streams(args: TranslationArguments) -> None:
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if getattr(args, name) == "-" and stream is None:
             raise ValueError(f"{name}: standard {name} is closed; name a file with --{name}")
-
-
-def require_input(name: str) -> Path:
-    path = Path(name)
-    if path.is_dir():
-        raise IsADirectoryError(f"input: {path} is a directory; name a file in it")
-    if not path.exists():
-        raise FileNotFoundError(f"input: there is no file {path}")
-    if not path.is_file():
-        raise ValueError(f"input: {path} can be read only once; give it as standard input")
-    return path
-
-
-def require_output(path: Path, source: Path | None) -> None:
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"output: there is no directory {path.parent}; make it")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"output: {path} is not a file; give one, or - for standard output")
-    if path.exists() and source is not None and path.samefile(source):
-        raise ValueError(f"output: {path} is the input too; name another file")
 
 
 def load(args: TranslationArguments) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:

@@ -287,7 +287,7 @@ def test_a_directory_that_cannot_be_written_is_refused_before_any_work(run, reci
 
 def test_a_file_in_the_place_of_the_directory(run, files):
     (files / "out").touch()
-    with pytest.raises(SystemExit, match="output_dir: out is a file"):
+    with pytest.raises(SystemExit, match="output_dir: out is not a directory; name a directory"):
         run("--reference", "ref.de", "--hypotheses", "better.de")
 
 

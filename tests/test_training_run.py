@@ -8,6 +8,7 @@ from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data import TrainingData
+from vaswani_transformer.experiments import RunRecord
 from vaswani_transformer.experiments.training_run import (
     TrainingRun,
     configure_model,
@@ -24,7 +25,7 @@ def run(tmp_path):
     watchdog = Watchdog("recipe.py", 60)
     args = RecipeTrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     with ExitStack() as until_the_end:
-        yield TrainingRun(args, watchdog, Interruption(watchdog), until_the_end)
+        yield TrainingRun(args, RunRecord, watchdog, Interruption(watchdog), until_the_end)
 
 
 def test_a_row_of_table_3_with_changes_in_two_languages():

@@ -50,6 +50,28 @@ def model_digest(directory: Path) -> str:
     return f"sha256 {matching_files_digest(directory, _MODEL_FILES)}"
 
 
+def require_input(name: str) -> Path:
+    """The path of a file that can be read repeatedly; raises a ValueError or OSError if there is none of this name."""
+    path = Path(name)
+    if path.is_dir():
+        raise IsADirectoryError(f"input: {path} is a directory; name a file in it")
+    if not path.exists():
+        raise FileNotFoundError(f"input: there is no file {path}")
+    if not path.is_file():
+        raise ValueError(f"input: {path} can be read only once; give it as standard input")
+    return path
+
+
+def require_output(path: Path, source: Path | None) -> None:
+    """Raise a ValueError or OSError unless a file can be written at `path` that is not `source`."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"output: there is no directory {path.parent}; make it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"output: {path} is not a file; give one, or - for standard output")
+    if path.exists() and source is not None and path.samefile(source):
+        raise ValueError(f"output: {path} is the input too; name another file")
+
+
 def split_lines(lines: Iterator[str], size: int) -> Iterator[list[str]]:
     """Lines, `size` at a time; no more of them are in memory."""
     while shard := list(islice(lines, size)):

@@ -5,6 +5,7 @@ The dataclasses mirror the files, field for field.
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Self
 
 from ..evaluation import BleuScore, LengthGroup, PairedComparison, Perplexity, Scores
 from ..typed_json import REST, Record
@@ -155,8 +156,27 @@ class Example:
     reference: str
 
 
+class TrainingResults(Record):
+    """What a recipe that trains writes as `all_results.json`: a dataclass with this field, its scores and others."""
+
+    training: RunTraining
+
+    @classmethod
+    def of_training(cls, directory: Path) -> Self | None:
+        """The results in the output directory of a training; None until it is finished.
+
+        Raises:
+            ValueError: The file is damaged; the message says what to do.
+        """
+        path = directory / "all_results.json"
+        try:
+            return cls.load(path) if path.exists() else None
+        except ValueError as error:
+            raise ValueError(f"{error}; delete it to score again") from None
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunRecord(Record):
+class RunRecord(TrainingResults):
     """What `recipes/train_wmt.py` writes as `all_results.json`.
 
     Attributes:
@@ -180,19 +200,6 @@ class RunRecord(Record):
     test: SplitScores | None = None
     test_last_checkpoint: SplitScores | None = None
     examples: list[Example] | None = None
-
-    @classmethod
-    def of_training(cls, directory: Path) -> "RunRecord | None":
-        """The results in the output directory of a training; None until it is finished.
-
-        Raises:
-            ValueError: The file is damaged; the message says what to do.
-        """
-        path = directory / "all_results.json"
-        try:
-            return cls.load(path) if path.exists() else None
-        except ValueError as error:
-            raise ValueError(f"{error}; delete it to score again") from None
 
     @property
     def scores(self) -> dict[str, SplitScores]:

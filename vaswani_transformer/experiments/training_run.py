@@ -33,7 +33,7 @@ from ..training.run_arguments import ModelArguments, RecipeTrainingArguments
 from ..training.run_directory import Describe, check_data, open_run
 from ..typed_json import from_json
 from .costs import TrainingCost, sustained_rate, training_cost
-from .records import RunModel, RunRecord, RunTraining
+from .records import RunModel, RunTraining, TrainingResults
 
 
 # Trackers that transformers does not list as available even if they are installed.
@@ -41,7 +41,9 @@ _UNLISTED_TRACKERS = ("azure_ml", "flyte")
 
 
 @contextmanager
-def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
+def training_run(
+    program: str, args: RecipeTrainingArguments, results: type[TrainingResults]
+) -> Iterator["TrainingRun"]:
     """Watch over a training: faults, lost processes and signals end all processes with one line.
 
     At the end, the process group is left: the trainer must be a local variable of a function called inside the context.
@@ -49,6 +51,7 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
     Args:
         program: Name of the recipe, which begins the line.
         args: Options of the training.
+        results: What the recipe writes when it has scored the training.
     """
     with (
         Watchdog(program, args.ddp_timeout) as watchdog,
@@ -56,7 +59,7 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
         Interruption(watchdog) as interruption,
         ExitStack() as until_the_end,
     ):
-        yield TrainingRun(args, watchdog, interruption, until_the_end)
+        yield TrainingRun(args, results, watchdog, interruption, until_the_end)
     leave_process_group()
 
 
@@ -65,6 +68,7 @@ class TrainingRun:
 
     Args:
         args: Options of the training.
+        results: What the recipe writes when it has scored the training.
         watchdog: Ends all processes after an error, or when steps cease.
         interruption: Ends the training with a checkpoint after a signal.
         until_the_end: Holds the lock of the output directory.
@@ -75,11 +79,17 @@ class TrainingRun:
     """
 
     def __init__(
-        self, args: RecipeTrainingArguments, watchdog: Watchdog, interruption: Interruption, until_the_end: ExitStack
+        self,
+        args: RecipeTrainingArguments,
+        results: type[TrainingResults],
+        watchdog: Watchdog,
+        interruption: Interruption,
+        until_the_end: ExitStack,
     ) -> None:
         self.args = args
         self.averaging = CheckpointAveraging(args.average_last, args.save_minutes)
         self.checkpoint: Path | None = None
+        self._results = results
         self._watchdog = watchdog
         self._interruption = interruption
         self._until_the_end = until_the_end
@@ -191,7 +201,7 @@ class TrainingRun:
 
     def _steps_scored(self) -> int:
         """Steps of the training whose results the output directory holds; 0 if there are none."""
-        results = RunRecord.of_training(Path(self.args.output_dir))
+        results = self._results.of_training(Path(self.args.output_dir))
         return 0 if results is None else results.training.steps
 
 
