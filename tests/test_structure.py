@@ -87,7 +87,6 @@ TESTED_IN = {
 # Lines of a file: of the tests of one module twice as many, for they stay together.
 LONGEST = {"vaswani_transformer/**/*.py": 400, "recipes/*.py": 200, "recipes/benchmarks/*.py": 400, "tests/*.py": 800}
 LONGER = {
-    "decode.py": 420,  # one benchmark: the peers, their timing, and the types of its results
     "modeling_vaswani.py": 550,  # section 3 of the paper, top to bottom
 }
 

@@ -26,17 +26,17 @@ from typing import Any, Literal
 
 import torch
 from rich.progress import track
-from rich.table import Table
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.console import one_line, printable
 from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
 from vaswani_transformer.convert.marian import to_marian
-from vaswani_transformer.data.corpora import read_lines
+from vaswani_transformer.data.corpora import read_lines, spread
 from vaswani_transformer.evaluation import sacrebleu_score
 from vaswani_transformer.experiments import Provenance
-from vaswani_transformer.files import make_directory
+from vaswani_transformer.experiments.reports import markdown_table
+from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.acceleration_vaswani import joined_projection
 from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
@@ -49,7 +49,6 @@ BEAMS, ALPHA, OVER_SOURCE = 4, 0.6, 50
 BATCH_SIZES = (16, 32, 64, 128)
 SAMPLE = 64  # sentences on which the best batch size is found
 
-Batches = list[list[int]]
 Search = Callable[[list[list[int]]], list[list[int]]]
 
 
@@ -124,16 +123,11 @@ class System:
         self.seconds, self.outputs = min(self.seconds, time.perf_counter() - start), outputs
 
 
-def batches(sources: list[list[int]], size: int, is_sorted: bool) -> Batches:
+def batches(sources: list[list[int]], size: int, is_sorted: bool) -> list[list[int]]:
     order = list(range(len(sources)))
     if is_sorted:
         order.sort(key=lambda index: -len(sources[index]))
     return [order[start : start + size] for start in range(0, len(order), size)]
-
-
-def spread(lines: list[str], count: int) -> list[str]:
-    """So many lines, from all over a text."""
-    return lines[:: max(1, len(lines) // count)]
 
 
 def padded(sources: list[list[int]], device: str) -> torch.Tensor:
@@ -213,14 +207,12 @@ def with_best_batch(systems: list[System], sources: list[list[int]]) -> list[Sys
     middle = by_length[max(0, len(sources) // 2 - SAMPLE // 2) :][:SAMPLE]  # as close in length as in the whole
     found = []
     for system in track(systems, description="Finding batch sizes"):
-        seconds = {}
         sample = middle if system.is_sorted else sources[:SAMPLE]
         system.search(sample[:4])  # the first call does what is done once
-        for size in BATCH_SIZES:
-            trial = System(system.name, system.search, system.is_sorted, size)
+        trials = [System(system.name, system.search, system.is_sorted, size) for size in BATCH_SIZES]
+        for trial in trials:
             trial.run(sample)
-            seconds[size] = trial.seconds
-        best = min(seconds, key=seconds.__getitem__)
+        best = min(trials, key=lambda trial: trial.seconds).batch_size
         found.append(system)
         if best != system.batch_size:
             found.append(System(system.name, system.search, system.is_sorted, best))
@@ -313,13 +305,11 @@ def compare(
 ) -> SpeedTable:
     """One table: every system on the same sentences."""
     with tempfile.TemporaryDirectory() as folder:
-        systems = list(peers(model, tokenizer, args.device, Path(folder)))
-        systems = with_best_batch(systems, sources)
+        systems = with_best_batch(list(peers(model, tokenizer, args.device, Path(folder))), sources)
         for _ in range(args.rounds):
             for system in track(systems, description=title):
                 system.run(sources)
         exact = next(system for system in systems if system.name.startswith("ours"))
-        first = systems[0].seconds
         rows = []
         for system in systems:
             same = sum(a == b for a, b in zip(system.outputs, exact.outputs, strict=True))
@@ -329,7 +319,7 @@ def compare(
                 system=system.name,
                 batch=system.batch_size,
                 sentences_per_second=len(sources) / system.seconds,
-                ratio_to_first=first / system.seconds,
+                ratio_to_first=systems[0].seconds / system.seconds,
                 same_as_ours=same / len(sources),
                 bleu=None if references is None else sacrebleu_score(hypotheses, references).score,
                 time=where_time_goes(system, sources) if is_profiled else None,
@@ -339,41 +329,31 @@ def compare(
     return SpeedTable(title, len(sources), limit, rows)
 
 
-def as_table(result: SpeedTable) -> tuple[list[str], list[list[str]]]:
+def as_markdown(result: SpeedTable) -> str:
+    """A table with its title, and what it was measured on."""
     limit = result.product_limit
-    head = ["system", "batch", "sentences/s", "ratio", "of the product limit", "same as ours", "BLEU", *KINDS, "rest"]
-    body = []
+    facts = [f"{result.sentences} sentences, beam {BEAMS}, alpha {ALPHA}."]
+    if limit is not None:
+        facts.append(f"The matrix products of our search alone, in float32: {limit:.1f} sentences/s.")
+    kinds = (*KINDS, "rest")
+    lines = [["system", "batch", "sentences/s", "ratio", "of the product limit", "same as ours", "BLEU", *kinds]]
     for row in result.rows:
         speed = row.sentences_per_second
-        cells = [row.system, str(row.batch), f"{speed:.1f}", f"{row.ratio_to_first:.2f}"]
         is_exact = limit is not None and "int8" not in row.system and "bfloat16" not in row.system
-        cells.append(f"{speed / limit:.0%}" if is_exact else "-")
-        cells.append(f"{row.same_as_ours:.1%}")
+        cells = [row.system, str(row.batch), f"{speed:.1f}", f"{row.ratio_to_first:.2f}"]
+        cells += [f"{speed / limit:.0%}" if is_exact else "-", f"{row.same_as_ours:.1%}"]
         cells.append("-" if row.bleu is None else f"{row.bleu:.2f}")
-        cells += ["-" if row.time is None else f"{row.time[kind]:.0%}" for kind in (*KINDS, "rest")]
-        body.append(cells)
-    return head, body
+        lines.append(cells + ["-" if row.time is None else f"{row.time[kind]:.0%}" for kind in kinds])
+    return "\n\n".join([f"## {result.title}", "\n".join(facts), markdown_table(lines)])
 
 
 def write(results: list[SpeedTable], output: Path) -> None:
     """Write the tables so far, and show the last."""
     run = describe_run()
     DecodeRecord(run, results).save(output / "decode.json")
-    lines = ["# Speed of beam search", "", f"`{run.command}`, commit `{run.commit}`, {run.hardware}.", ""]
-    for result in results:
-        head, body = as_table(result)
-        limit = result.product_limit
-        lines += [f"## {result.title}", "", f"{result.sentences} sentences, beam {BEAMS}, alpha {ALPHA}."]
-        if limit is not None:
-            lines.append(f"The matrix products of our search alone, in float32: {limit:.1f} sentences/s.")
-        lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-        lines += ["| " + " | ".join(cells) + " |" for cells in body]
-        lines.append("")
-    (output / "decode.md").write_text("\n".join(lines), encoding="utf-8")
-    table = Table(*head, title=result.title)
-    for cells in body:
-        table.add_row(*cells)
-    PlainConsole(width=200).print(table)
+    head = ["# Speed of beam search", f"`{run.command}`, commit `{run.commit}`, {run.hardware}."]
+    atomic_write(output / "decode.md", "\n\n".join([*head, *map(as_markdown, results)]) + "\n")
+    print(printable(as_markdown(results[-1])))
 
 
 def read_texts(args: Arguments) -> tuple[list[str], list[str] | None]:
@@ -405,11 +385,12 @@ def main() -> None:
         output = make_directory("output", args.output)
     except (ValueError, OSError) as error:
         sys.exit(f"decode.py: {one_line(error)}")
-    references = references and spread(references, args.sentences)
+    chosen = spread(len(lines), args.sentences)
+    references = references and [references[line] for line in chosen]
     results = []
     for name, saved in zip(args.model, models, strict=True):
         model, tokenizer = saved.load(), saved.tokenizer
-        sources = tokenizer(spread(lines, args.sentences)).input_ids
+        sources = tokenizer([lines[line] for line in chosen]).input_ids
         results.append(compare(name, model, tokenizer, sources, args, references))
         write(results, output)
 

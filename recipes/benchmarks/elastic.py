@@ -29,6 +29,7 @@ from vaswani_transformer import (
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.console import one_line
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus, sentences
+from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.training import keep_freed_memory
@@ -64,7 +65,7 @@ class StepTimes(TrainerCallback):
 
 
 def seconds_of_training(
-    args: Arguments, dataset: Dataset, tokenizer: VaswaniTokenizer, division: dict[str, int]
+    args: Arguments, dataset: Dataset, tokenizer: VaswaniTokenizer, division: dict[str, Any]
 ) -> float:
     """Processor seconds of the steps of one training whose batches are divided as `division` says."""
     torch.manual_seed(0)
@@ -82,8 +83,7 @@ def seconds_of_training(
             save_strategy="no",
             report_to="none",
             use_cpu=True,
-            virtual_ranks=division.get("virtual_ranks"),
-            gradient_accumulation_steps=division.get("gradient_accumulation_steps", 1),
+            **division,
         )
         VaswaniTrainer(
             VaswaniForConditionalGeneration(config),
@@ -114,19 +114,19 @@ def measure(args: Arguments) -> dict[str, list[float]]:
 
 def as_markdown(args: Arguments, found: dict[str, list[float]]) -> str:
     run = describe_run()
-    lines = ["| training | processor seconds, median | elastic beside it | each round |", "|---|---|---|---|"]
+    lines = [["training", "processor seconds, median", "elastic beside it", "each round"]]
     elastic = statistics.median(found["elastic"])
     for kind, seconds in found.items():
         median = statistics.median(seconds)
         rounds = ", ".join(f"{value:.2f}" for value in seconds)
-        lines.append(f"| {kind} | {median:.2f} | {elastic / median:.2f} | {rounds} |")
+        lines.append([kind, f"{median:.2f}", f"{elastic / median:.2f}", rounds])
     return "\n\n".join(
         [
             "# The cost of elastic training",
             f"`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}, one process, one thread; "
             f"{args.steps} steps of {args.tokens:,} tokens a side, {args.virtual_ranks} virtual ranks or accumulation "
             f"steps, 2 + 2 layers, d_model {args.d_model}.",
-            "\n".join(lines) + "\n",
+            markdown_table(lines) + "\n",
         ]
     )
 

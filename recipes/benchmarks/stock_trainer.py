@@ -20,7 +20,6 @@ from typing import Literal
 
 import torch
 from datasets import Dataset
-from rich.table import Table
 from transformers import (
     DataCollatorForSeq2Seq,
     MarianConfig,
@@ -34,7 +33,7 @@ from transformers import (
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser, option
 from vaswani_transformer.config_file import read_config
-from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.console import one_line
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.evaluation import BleuScore, sacrebleu_score, translate_corpus
 from vaswani_transformer.experiments import Provenance
@@ -216,9 +215,8 @@ def main() -> None:
         bleu=sacrebleu_score(translations, references),
     )
     record.save(output / "stock_trainer.json")
-    table = Table("steps", "minutes", "target tokens/s", "sacreBLEU", title="MarianMTModel in Seq2SeqTrainer")
-    table.add_row(str(steps), f"{seconds / 60:.1f}", f"{tokens / seconds:,.0f}", f"{record.bleu.score:.2f}")
-    PlainConsole().print(table)
+    rate = f"{tokens / seconds:,.0f} target tokens a second"
+    print(f"{steps} steps in {seconds / 60:.1f} minutes, {rate}, sacreBLEU {record.bleu.score:.2f}")
 
 
 if __name__ == "__main__":

@@ -19,20 +19,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import linear_regression
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from matplotlib.figure import Figure
 from rich.progress import track
-from rich.table import Table
 from torch import nn
 from torch.nn import functional as F
 
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.console import one_line
 from vaswani_transformer.experiments import Provenance
-from vaswani_transformer.files import make_directory
+from vaswani_transformer.experiments.reports import markdown_table
+from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
 from vaswani_transformer.model.restricted_vaswani import restricted_attention_forward
@@ -196,8 +197,7 @@ def resident(name: str) -> int:
 def exponent(sizes: list[int], times: list[float]) -> float:
     """Slope of log time over log size, through the larger half of the sizes, by least squares."""
     half = len(sizes) // 2
-    x, y = (torch.tensor(values[half:], dtype=torch.float64).log() for values in (sizes, times))
-    return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
+    return linear_regression([math.log(size) for size in sizes[half:]], [math.log(time) for time in times[half:]]).slope
 
 
 @torch.no_grad()
@@ -236,29 +236,16 @@ def compare(args: Arguments, n: int, d: int) -> Restricted:
     return Restricted(n, d, args.neighborhood, difference, seconds=spent, peak_bytes=memory)
 
 
-def write(results: Table1Record, output: Path) -> None:
-    results.save(output / "table1.json")
-    (output / "table1.md").write_text(as_markdown(results), encoding="utf-8")
-    plot(results, output / "table1.png")
-
-
-def rows(results: Table1Record) -> list[list[str]]:
-    """For each kind of layer its name, and for n and d the predicted and the measured exponent."""
-    exponents = {name: (growth["n"], growth["d"]) for name, growth in results.exponents.items()}
-    return [
-        [name, *(f"{value:.4g}" for each in both for value in (each.predicted, each.measured))]
-        for name, both in exponents.items()
-    ]
-
-
 def as_markdown(results: Table1Record) -> str:
     run, settings, found = results.run, results.settings, results.restricted
-    lines = ["| layer | n, predicted | n, measured | d, predicted | d, measured |", "|---|---|---|---|---|"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
-    comparison = ["| attention | time, ratio | peak memory, ratio |", "|---|---|---|"]
+    exponents = [["layer", "n, predicted", "n, measured", "d, predicted", "d, measured"]]
+    for name, growth in results.exponents.items():
+        values = [value for axis in "nd" for value in (growth[axis].predicted, growth[axis].measured)]
+        exponents.append([name, *(f"{value:.4g}" for value in values)])
+    ratios = [["attention", "time, ratio", "peak memory, ratio"]]
     for name, label in (("full", "full, equation 1"), ("fused", "full, fused kernel"), ("restricted", "restricted")):
-        ratios = [values[name] / values["restricted"] for values in (found.seconds, found.peak_bytes)]
-        comparison.append(f"| {label} | {ratios[0]:.1f} | {ratios[1]:.1f} |")
+        both = [values[name] / values["restricted"] for values in (found.seconds, found.peak_bytes)]
+        ratios.append([label, *(f"{ratio:.1f}" for ratio in both)])
     return "\n\n".join(
         [
             "# Table 1, measured",
@@ -266,11 +253,11 @@ def as_markdown(results: Table1Record) -> str:
             f"forward, {settings['heads']} heads, k = {settings['kernel']}, r = {settings['neighborhood']}.",
             "Growth exponents of the time: over n at d = "
             f"{results.n.d}, over d at n = {results.d.n}, each through the larger half of the sizes.",
-            "\n".join(lines),
+            markdown_table(exponents),
             "![Time over n and d](table1.png)",
             f"Restricted attention beside full attention under the same mask, n = {found.n}, d = {found.d}, "
             f"r = {found.r}; the largest difference of their results is {found.largest_difference:.1e}.",
-            "\n".join(comparison) + "\n",
+            markdown_table(ratios) + "\n",
         ]
     )
 
@@ -296,15 +283,6 @@ def plot(results: Table1Record, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def show(results: Table1Record) -> None:
-    table = Table(
-        "layer", "n, predicted", "n, measured", "d, predicted", "d, measured", title="Growth exponents of the time"
-    )
-    for row in rows(results):
-        table.add_row(*row)
-    PlainConsole().print(table)
-
-
 def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
     try:
@@ -312,8 +290,10 @@ def main() -> None:
     except ValueError as error:
         sys.exit(f"table1.py: {one_line(error)}")
     results = measure(args)
-    write(results, output)
-    show(results)
+    results.save(output / "table1.json")
+    atomic_write(output / "table1.md", as_markdown(results))
+    plot(results, output / "table1.png")
+    print(as_markdown(results))
 
 
 if __name__ == "__main__":

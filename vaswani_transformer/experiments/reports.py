@@ -108,14 +108,14 @@ def as_markdown(sweep: SweepRecord) -> str:
             "# Table 3, row by row",
             "\n".join(f"- {fact}" for fact in _facts(sweep)),
             "## Scores (Table 3)",
-            _markdown_table(score_table(sweep)),
+            markdown_table(score_table(sweep)),
             "±: standard deviation over seeds. Length: of the translations, divided by that of the references. Data, "
             "scores and sizes are not the paper's: compare differences between rows, not values. All that follows "
             "holds for this corpus, these sizes and this budget; the paper's order may still hold at its own.",
             verdict(sweep),
             "![Both scores beside the paper's](table3.png)",
             "## Cost of a training (Table 2)",
-            _markdown_table(cost_table(sweep)),
+            markdown_table(cost_table(sweep)),
             "A multiply-add is two operations. The rate is that of large matrix products on one device, measured after "
             "each training (the paper: 9.5 TFLOPS). Utilisation is the operations counted, divided by time x devices x "
             "rate. For the paper's models the count assumes full batches of sentences of "
@@ -141,7 +141,8 @@ def _facts(sweep: SweepRecord) -> list[str]:
     ]
 
 
-def _markdown_table(lines: Table) -> str:
+def markdown_table(lines: Table) -> str:
+    """A table of Markdown: the headings, then the rows."""
     return tabulate(lines[1:], headers=lines[0], tablefmt="github", disable_numparse=True)
 
 
