@@ -16,6 +16,7 @@ from ..model.embeddings_vaswani import sinusoidal_positions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import batches_of_one_length
+from .weights import PLAIN, require_fields
 
 
 try:
@@ -81,15 +82,7 @@ def export_ctranslate2(
     return output
 
 
-_EXPRESSIBLE = {
-    "activation": "relu",
-    "attention_neighborhood": None,
-    "tie_word_embeddings": True,
-    "target_vocab_size": None,
-    "logits_bias": False,
-    "position_offset": 0,
-    "zero_padding_embedding": True,
-}
+_EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
 
 
 def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> None:
@@ -98,12 +91,8 @@ def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> N
             f"d_k: CTranslate2 has one width for the queries, keys and values of a head, "
             f"but d_k = {config.d_k} and d_v = {config.d_v}; train a model with equal ones to export it"
         )
-    for field, value in _EXPRESSIBLE.items():
-        if getattr(config, field) != value:
-            raise ValueError(
-                f"{field}: only {value!r} is exported, not {getattr(config, field)!r}; for a model that was converted, "
-                f"give the original to CTranslate2's own converters"
-            )
+    advice = "; for a model that was converted, give the original to CTranslate2's own converters"
+    require_fields(config, _EXPRESSIBLE, "CTranslate2", advice)
     if isinstance(config.eos_token_id, list):
         raise ValueError(f"eos_token_id: CTranslate2 has one end of sentence, not {config.eos_token_id}; set one")
     if others := set(settings.to_diff_dict()) - _SETTINGS:
@@ -132,8 +121,8 @@ def _specification(
         transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.num_heads, **shape),
         transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.num_heads, **shape),
     )
-    for stack, module in ((spec.encoder, model.model.encoder), (spec.decoder, model.model.decoder)):
-        _fill_stack(stack, module)
+    _fill_stack(spec.encoder, model.model.encoder)
+    _fill_stack(spec.decoder, model.model.decoder)
     spec.encoder.embeddings[0].weight = _copy(model.model.encoder.embed_tokens.weight)
     spec.decoder.embeddings.weight = _copy(model.model.decoder.embed_tokens.weight)
     _fill_linear(spec.decoder.projection, model.lm_head)

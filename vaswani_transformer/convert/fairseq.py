@@ -14,16 +14,16 @@ import torch
 from transformers import FSMTTokenizer, GenerationConfig
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .weights import Weights, model_from_weights
+from .weights import Weights, model_from_weights, one_number_of_heads
 
 
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, in no file
 _CODES = ("bpecodes", "code")  # what fairseq's scripts and models call the file
 
 # Ids of fairseq's Dictionary, the same in all of them.
-_BOS, _PAD, _EOS = 0, 1, 2
+_TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 
-_FIRST_POSITION = _PAD + 1
+_FIRST_POSITION = _TOKENS["pad_token_id"] + 1
 
 _ACTIVATIONS = {"gelu_accurate": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh", "relu_squared": "relu2"}
 
@@ -48,14 +48,8 @@ _IGNORED = (
     *(f"fairseq.meters.{name}Meter" for name in ("Average", "Time", "Stopwatch")),
 )
 
-_RENAMED = (
-    (re.compile(r"(encoder\.layers\.\d+)\.layer_norms\.0\."), r"\1.self_attn_layer_norm."),
-    (re.compile(r"(encoder\.layers\.\d+)\.layer_norms\.1\."), r"\1.final_layer_norm."),
-    (re.compile(r"(decoder\.layers\.\d+)\.layer_norms\.0\."), r"\1.self_attn_layer_norm."),
-    (re.compile(r"(decoder\.layers\.\d+)\.layer_norms\.1\."), r"\1.encoder_attn_layer_norm."),
-    (re.compile(r"(decoder\.layers\.\d+)\.layer_norms\.2\."), r"\1.final_layer_norm."),
-    (re.compile(r"decoder\.embed_out$"), "decoder.output_projection.weight"),
-)
+_OLD_NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.(\d)\.")
+_NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_attn", "final")}
 _NOT_WEIGHTS = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float_tensor|weights))")
 
 
@@ -130,15 +124,12 @@ def _load(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals([argparse.Namespace, *stand_ins]):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        if found is None:
-            raise ValueError(f"{path}: is not a file of torch.save, or is damaged") from error
-        raise ValueError(
-            f"{path}: holds {found[1]}, and reading that would run code, so it is refused; where you trust the file, "
-            f"load it with fairseq and save only its 'args', 'cfg' and 'model'"
-        ) from error
-    except (RuntimeError, EOFError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        if refused := re.search(r"GLOBAL (\S+)", str(error)):
+            raise ValueError(
+                f"{path}: holds {refused[1]}, and reading that would run code, so it is refused; where you trust the "
+                f"file, load it with fairseq and save only its 'args', 'cfg' and 'model'"
+            ) from error
         raise ValueError(f"{path}: is not a file of torch.save, or is damaged") from error
 
 
@@ -169,8 +160,9 @@ def _weights(state: dict[str, torch.Tensor]) -> Weights:
     for name, weight in state.items():
         if _NOT_WEIGHTS.fullmatch(name):
             continue
-        for old, new in _RENAMED:
-            name = old.sub(new, name)
+        name = _OLD_NORM.sub(lambda old: f"{old[1]}{old[2]}.{_NORMS[old[1]][int(old[3])]}_layer_norm.", name)
+        if name == "decoder.embed_out":
+            name = "decoder.output_projection.weight"
         if ".in_proj_" in name:  # fused queries, keys and values
             for projection, part in zip("qkv", weight.chunk(3), strict=True):
                 weights[name.replace(".in_proj_", f".{projection}_proj.")] = part
@@ -207,12 +199,9 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
         activation_dropout=settings.get("activation_dropout") or settings.get("relu_dropout") or 0.0,
         layer_norm_eps=1e-5,  # PyTorch's default
         zero_padding_embedding=False,
-        bos_token_id=_BOS,
-        pad_token_id=_PAD,
-        eos_token_id=_EOS,
-        decoder_start_token_id=_EOS,
         source_language=settings.get("source_lang"),
         target_language=settings.get("target_lang"),
+        **_TOKENS,
         **_positions(checkpoint.weights),
     )
     longest = min(200, (settings.get("max_target_positions") or 1024) - 1)
@@ -222,10 +211,7 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
         length_penalty_type="transformers",
         early_stopping=True,
         max_new_tokens=longest + 1,
-        bos_token_id=_BOS,
-        pad_token_id=_PAD,
-        eos_token_id=_EOS,
-        decoder_start_token_id=_EOS,
+        **_TOKENS,
     )
     return model
 
@@ -234,12 +220,7 @@ def _num_heads(settings: dict[str, Any]) -> int:
     heads = [settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder")]
     if None in heads:
         raise ValueError("encoder_attention_heads, decoder_attention_heads: are not in the checkpoint")
-    if heads[0] != heads[1]:
-        raise ValueError(
-            f"encoder_attention_heads: {heads[0]} of the encoder and {heads[1]} of the decoder; "
-            f"only one number for both can be expressed"
-        )
-    return heads[0]
+    return one_number_of_heads(*heads)
 
 
 def _positions(weights: Weights) -> dict[str, Any]:

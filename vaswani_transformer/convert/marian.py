@@ -6,17 +6,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from ..model.embeddings_vaswani import sinusoidal_positions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .weights import layers_renamed, model_from_transformers, weights_of
-
-
-# What MarianMT has no other value of.
-_EXPRESSIBLE = {
-    "attention_neighborhood": None,
-    "tie_word_embeddings": True,
-    "target_vocab_size": None,
-    "logits_bias": False,
-    "position_offset": 0,
-}
+from .weights import PLAIN, layers_renamed, model_from_transformers, require_fields, weights_of
 
 
 def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
@@ -55,9 +45,7 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = 1024) -> 
         raise ValueError(f"d_k, d_v: must be d_model / num_heads for MarianMT, are {config.d_k} and {config.d_v}")
     if config.position_encoding == "learned":
         raise ValueError("position_encoding: must be sinusoidal for MarianMT, is 'learned'")
-    for field, value in _EXPRESSIBLE.items():
-        if getattr(config, field) != value:
-            raise ValueError(f"{field}: must be {value!r} for MarianMT, is {getattr(config, field)!r}")
+    require_fields(config, PLAIN, "MarianMT")
     marian = MarianMTModel(
         MarianConfig(
             vocab_size=config.vocab_size,

@@ -1,9 +1,7 @@
 """Parity of an exported model with ours: the share of identical hypotheses, and the cause of each difference."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -11,9 +9,9 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..evaluation import Bleu
-from ..files import atomic_write
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..typed_json import Record
 from .batches import batches_of_one_length
 
 
@@ -36,7 +34,7 @@ class Engine(Protocol):
         ...
 
 
-@dataclass
+@dataclass(frozen=True)
 class Difference:
     """A sentence for which two systems return different hypotheses.
 
@@ -58,8 +56,8 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class ParityReport:
-    """Agreement of an exported model with ours on a text.
+class ParityReport(Record):
+    """Agreement of an exported model with ours on a text: `parity.json`.
 
     Attributes:
         lines: Number of sentences compared.
@@ -78,11 +76,6 @@ class ParityReport:
     kinds: dict[str, int]
     differences: list[Difference]
     bleu: dict[str, dict[str, object]] | None = None
-
-    def save(self, path: str | Path) -> None:
-        """Write the report as JSON, without the fields that are None."""
-        fields = {name: value for name, value in asdict(self).items() if value is not None}
-        atomic_write(path, json.dumps(fields, indent=2, ensure_ascii=False) + "\n")
 
 
 def parity_report(
@@ -114,10 +107,11 @@ def parity_report(
     exported = [tokens for tokens, _ in engine.search(sources)]
     ours = search(model, sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
+    by_rule = _same_by_rule(model, engine, [sources[row] for row in differing])
     differences = [
-        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row]) for row in differing
+        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row], is_same)
+        for row, is_same in zip(differing, by_rule, strict=True)
     ]
-    _mark_differences_of_rule(model, engine, [sources[row] for row in differing], differences)
     kinds = [difference.kind for difference in differences]
     return ParityReport(
         lines=len(lines),
@@ -138,19 +132,14 @@ def parity_report(
     )
 
 
-def _mark_differences_of_rule(
-    model: VaswaniForConditionalGeneration,
-    engine: Engine,
-    sources: Sequence[Sequence[int]],
-    differences: Sequence[Difference],
-) -> None:
-    """Search the sources of the differences again, both by the engine's stopping rule."""
-    if not differences:
-        return
-    exported = [tokens for tokens, _ in engine.search(sources, by_own_rule=True)]
-    for difference, mine, other in zip(differences, search(model, sources, early_stopping=True), exported, strict=True):
-        if difference.kind != "tie" and mine == other:
-            difference.kind = "rule"
+def _same_by_rule(
+    model: VaswaniForConditionalGeneration, engine: Engine, sources: Sequence[Sequence[int]]
+) -> list[bool]:
+    """For each source, whether both find the same hypothesis when both stop by the engine's rule."""
+    if not sources:
+        return []
+    ours, exported = search(model, sources, early_stopping=True), engine.search(sources, by_own_rule=True)
+    return [mine == tokens for mine, (tokens, _) in zip(ours, exported, strict=True)]
 
 
 def search(
@@ -176,11 +165,17 @@ def _difference(
     source: Sequence[int],
     ours: Sequence[int],
     exported: Sequence[int],
+    is_same_by_rule: bool,
 ) -> Difference:
     scores = [normalised_score(model, source, hypothesis) for hypothesis in (ours, exported)]
-    kind = "ours_scores_higher" if scores[0] > scores[1] else "exported_scores_higher"
+    if abs(scores[0] - scores[1]) < TIE:
+        kind = "tie"
+    elif is_same_by_rule:
+        kind = "rule"
+    else:
+        kind = "ours_scores_higher" if scores[0] > scores[1] else "exported_scores_higher"
     texts = tokenizer.batch_decode([source, ours, exported], skip_special_tokens=True)
-    return Difference(line, "tie" if abs(scores[0] - scores[1]) < TIE else kind, *texts, *scores)
+    return Difference(line, kind, *texts, *scores)
 
 
 @torch.no_grad()

@@ -22,6 +22,15 @@ _RENAMED = (
     (".fc2.", ".feed_forward.fc2."),
     (".embed_positions.weight", ".embed_positions.table.weight"),
 )
+# What models of other toolkits have no other value of.
+PLAIN: dict[str, object] = {
+    "attention_neighborhood": None,
+    "tie_word_embeddings": True,
+    "target_vocab_size": None,
+    "logits_bias": False,
+    "position_offset": 0,
+}
+
 _OUTPUT = "decoder.output_projection."
 # Tolerance for tables in float16 and angles computed in float32; other encodings differ by about 1.
 _ROUNDING = 1e-2
@@ -143,16 +152,11 @@ def model_from_transformers(
         ValueError: The architecture of this package cannot express the model.
     """
     config = model.config
-    if config.encoder_attention_heads != config.decoder_attention_heads:
-        raise ValueError(
-            f"encoder_attention_heads: {config.encoder_attention_heads} of the encoder and "
-            f"{config.decoder_attention_heads} of the decoder; only one number for both can be expressed"
-        )
     if not config.scale_embedding:
         raise ValueError("scale_embedding: is false, but embeddings are always multiplied by sqrt(d_model), as in 3.4")
     converted = model_from_weights(
         weights,
-        num_heads=config.encoder_attention_heads,
+        num_heads=one_number_of_heads(config.encoder_attention_heads, config.decoder_attention_heads),
         activation=config.activation_function,
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
@@ -178,3 +182,20 @@ def _search(model: PreTrainedModel) -> GenerationConfig:
     for name in ("_from_model_config", "transformers_version"):
         settings.pop(name, None)
     return GenerationConfig(**{**_tokens(model), **settings, "length_penalty_type": "transformers"})
+
+
+def one_number_of_heads(encoder: int, decoder: int) -> int:
+    """The number of heads of both stacks; raises a ValueError if they differ."""
+    if encoder != decoder:
+        raise ValueError(
+            f"encoder_attention_heads: {encoder} of the encoder and {decoder} of the decoder; "
+            f"only one number for both can be expressed"
+        )
+    return encoder
+
+
+def require_fields(config: VaswaniConfig, values: dict[str, object], target: str, advice: str = "") -> None:
+    """Raise a ValueError if a field of a configuration has another value than the only one that `target` knows."""
+    for field, value in values.items():
+        if getattr(config, field) != value:
+            raise ValueError(f"{field}: must be {value!r} for {target}, is {getattr(config, field)!r}{advice}")

@@ -73,7 +73,7 @@ def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
         for name in names:
             size = getattr(config, name) * factor
             if size < 1 or not size.is_integer():
-                raise ValueError(f"{scale}: {factor:g} makes {name} of row {row} {size:g}; it must be a whole number")
+                raise ValueError(f"{scale}: {factor} makes {name} of row {row} {size}; it must be a whole number")
             sizes[name] = int(size)
     return sizes
 
