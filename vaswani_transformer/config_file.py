@@ -32,7 +32,7 @@ def read_config(path: Path) -> dict[str, Setting]:
     """
     text = _read(path)
     try:
-        _refuse_what_can_grow(text, path)
+        _check_structure(text, path)
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
@@ -53,7 +53,7 @@ def _read(path: Path) -> str:
         raise ValueError(f"{path}, line {line}: not UTF-8 ({error.reason}); convert the file to UTF-8") from None
 
 
-def _refuse_what_can_grow(text: str, path: Path) -> None:
+def _check_structure(text: str, path: Path) -> None:
     """Refuse nested aliases, which can grow exponentially, tags, and deep nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.BaseLoader):
