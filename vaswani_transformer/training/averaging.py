@@ -107,15 +107,15 @@ class CheckpointAveraging(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.check(args)
-        self._steps = on_main_process(lambda: self._steps_until(state.global_step, args.output_dir))
-        self._steps.difference_update(interruption_steps(state))
+        self._steps = on_main_process(lambda: self._earlier_steps(state, args.output_dir))
         self._saved_at = time.monotonic()
 
-    def _steps_until(self, step: int, output_dir: str) -> set[int]:
+    def _earlier_steps(self, state: TrainerState, output_dir: str) -> set[int]:
         """Steps of the checkpoints on disk up to the one that training resumes from, without damaged ones."""
-        self._steps = {each for each in list_checkpoints(output_dir) if each <= step}
-        usable = self._usable(output_dir).keys()
-        return {each for each in self._steps if each < min(usable)} | usable if usable else set()
+        self._steps = {each for each in list_checkpoints(output_dir) if each <= state.global_step}
+        self._steps.difference_update(interruption_steps(state))
+        self._usable(output_dir)
+        return self._steps
 
     def check(self, args: TrainingArguments) -> None:
         """Raise the ValueError that `train()` would raise, before anything expensive is done."""
@@ -159,8 +159,7 @@ class CheckpointAveraging(TrainerCallback):
 
     def _load_average(self, output_dir: str, model: torch.nn.Module) -> list[Path]:
         """Load the average into the model, and return the directories that were averaged."""
-        directories = [*self._usable(output_dir).values()]
-        if not directories:
+        if not (directories := self._usable(output_dir)):
             return []
         # Tensors that checkpoints lack are tied to others, or constant.
         _, unexpected = model.load_state_dict(average_checkpoints(directories), strict=False)
@@ -168,18 +167,19 @@ class CheckpointAveraging(TrainerCallback):
             raise ValueError(f"{directories[-1]}: not a checkpoint of this model, which has no {unexpected[0]}")
         return directories
 
-    def _usable(self, output_dir: str) -> dict[int, Path]:
-        """The newest checkpoints of this run with undamaged weights, oldest first; others are named in a warning."""
-        usable: dict[int, Path] = {}
+    def _usable(self, output_dir: str) -> list[Path]:
+        """The newest checkpoints of this run, oldest first; damaged ones are named in a warning and forgotten."""
+        usable: list[Path] = []
         for step in sorted(self._steps, reverse=True):
             if len(usable) == self.last:
                 break
             directory = Path(output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}")
             if (damage := checkpoint_damage(directory, "model*", stock=True)) is None:
-                usable[step] = directory
+                usable.append(directory)
             else:
                 logger.warning(f"{directory}: left out of the average, {damage}")
-        return dict(sorted(usable.items()))
+                self._steps.remove(step)
+        return usable[::-1]
 
 
 def _broadcast_weights(model: torch.nn.Module) -> None:

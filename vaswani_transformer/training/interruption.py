@@ -113,7 +113,7 @@ class Interruption(TrainerCallback):
         if self._written.fileno() == -1:  # the context has ended in the meantime
             return
         if self._watchdog is not None:
-            self._watchdog.announce(_MESSAGES[self._resumable])
+            self._watchdog.end(_MESSAGES[self._resumable], status=128 + number)
         os._exit(128 + number)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
