@@ -30,7 +30,7 @@ from transformers import (
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import RecipeParser, option
-from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.console import PlainConsole, exit_on_error
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
 from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian
@@ -77,13 +77,13 @@ def main() -> None:
     for package in TOKENIZERS_NEED:
         if importlib.util.find_spec(package) is None:
             sys.exit(f'convert.py: {package} is not installed; run: pip install "vaswani_transformer[convert]"')
-    try:
-        with atomic_directory(args.output) as directory:
-            model, tokenizer = converted(args)
-            model.save_pretrained(directory)
-            tokenizer.save_pretrained(directory)
-    except (ValueError, OSError, ImportError, pickle.UnpicklingError) as error:
-        sys.exit(f"convert.py: {one_line(error)}")
+    with (
+        exit_on_error("convert.py", ImportError, pickle.UnpicklingError),
+        atomic_directory(args.output) as directory,
+    ):
+        model, tokenizer = converted(args)
+        model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
     show(args, model, tokenizer)
 
 

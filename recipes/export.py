@@ -10,7 +10,6 @@ The output directory then holds the engine's model, the vocabulary, the tokenize
 `--text`, `parity.json`. It needs `pip install "vaswani_transformer[export]"`.
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +18,7 @@ import torch
 from rich.table import Table
 
 from vaswani_transformer.arguments import RecipeParser, option
-from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.console import PlainConsole, exit_on_error
 from vaswani_transformer.convert.parity import Difference, ParityReport, parity_report
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.saved_model import open_model
@@ -47,7 +46,7 @@ class ExportArguments:
 
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
-    try:
+    with exit_on_error("export.py", ImportError):
         from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
 
         sentences, references = read(args)  # before the export, so that mistakes in them show at once
@@ -58,8 +57,6 @@ def main() -> None:
         if sentences is not None:
             report = parity_report(model, tokenizer, CTranslate2Translator(output), sentences, references)
             report.save(output / "parity.json")
-    except (ValueError, OSError, ImportError) as error:
-        sys.exit(f"export.py: {one_line(error)}")
     show(args, output, report)
 
 

@@ -5,6 +5,9 @@ Recipes print it through `PlainConsole`, and their errors through `one_line`.
 """
 
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +25,16 @@ def printable(text: str) -> str:
 def one_line(message: object) -> str:
     """The message of an error as one printable line."""
     return printable(" ".join(str(message).split()))
+
+
+@contextmanager
+def exit_on_error(program: str, *others: type[Exception]) -> Iterator[None]:
+    """End the program with one line, its name first, after a ValueError, an OSError or one of `others`."""
+    caught: tuple[type[Exception], ...] = (ValueError, OSError, *others)
+    try:
+        yield
+    except caught as error:
+        sys.exit(f"{program}: {one_line(error)}")
 
 
 class PlainConsole(Console):

@@ -15,7 +15,6 @@ Writes `decode.md` and `decode.json` beside this script, or into `--output`; spe
 """
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +28,7 @@ from rich.progress import track
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import one_line, printable
+from vaswani_transformer.console import exit_on_error, printable
 from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
 from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.data.corpora import read_lines, spread
@@ -379,12 +378,10 @@ def main() -> None:
     if args.device == "cpu":
         keep_freed_memory()
     torch.manual_seed(0)
-    try:
+    with exit_on_error("decode.py"):
         lines, references = read_texts(args)
         models = [open_model(name, model_type="vaswani") for name in args.model]
         output = make_directory("output", args.output)
-    except (ValueError, OSError) as error:
-        sys.exit(f"decode.py: {one_line(error)}")
     chosen = spread(len(lines), args.sentences)
     references = references and [references[line] for line in chosen]
     results = []

@@ -8,7 +8,6 @@ the machine disturbs little, as the median over the rounds. Writes `elastic.md`.
 """
 
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from vaswani_transformer import (
     VaswaniTrainingArguments,
 )
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import one_line
+from vaswani_transformer.console import exit_on_error
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.files import atomic_write, make_directory
@@ -133,10 +132,8 @@ def as_markdown(args: Arguments, found: dict[str, list[float]]) -> str:
 
 def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
-    try:
+    with exit_on_error("elastic.py"):
         output = make_directory("output", args.output)
-    except ValueError as error:
-        sys.exit(f"elastic.py: {one_line(error)}")
     keep_freed_memory()
     torch.set_num_threads(1)
     report = as_markdown(args, measure(args))

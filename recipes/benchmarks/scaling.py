@@ -10,7 +10,6 @@ or into `--output`.
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import one_line
+from vaswani_transformer.console import exit_on_error
 from vaswani_transformer.data import TokenBudgetBatchSampler, encode_corpus, load_parallel_corpus
 from vaswani_transformer.data.division import TARGET_COST
 from vaswani_transformer.files import atomic_write, make_directory
@@ -264,7 +263,7 @@ of 400 Gb/s).
 
 def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
-    try:
+    with exit_on_error("scaling.py"):
         output = make_directory("output", args.output)
         corpora = [
             load_parallel_corpus(list(files), "source", "target")
@@ -274,8 +273,6 @@ def main() -> None:
         for source, corpus in zip(args.source, corpora, strict=True):
             lengths, name = corpus_lengths(corpus, args.vocab_size), Path(source).resolve().parent.name
             balances += [balance(name, lengths, tokens, ranks) for tokens, ranks in BUDGETS_AND_RANKS]
-    except (ValueError, OSError) as error:
-        sys.exit(f"scaling.py: {one_line(error)}")
     atomic_write(output / "scaling.json", json.dumps([asdict(row) for row in balances], indent=2) + "\n")
     atomic_write(output / "scaling.md", report(balances))
     print(report(balances))

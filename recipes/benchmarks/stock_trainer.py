@@ -12,7 +12,6 @@ Prints, and writes as `stock_trainer.json`, target tokens a second, steps, and s
 """
 
 import json
-import sys
 import time
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -33,7 +32,7 @@ from transformers import (
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser, option
 from vaswani_transformer.config_file import read_config
-from vaswani_transformer.console import one_line
+from vaswani_transformer.console import exit_on_error
 from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
 from vaswani_transformer.evaluation import BleuScore, sacrebleu_score, translate_corpus
 from vaswani_transformer.experiments import Provenance
@@ -183,7 +182,7 @@ def read_configuration(path: Path) -> Configuration:
 def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
     set_seed(42)
-    try:
+    with exit_on_error("stock_trainer.py"):
         settings = read_configuration(Path(args.settings))
         languages = settings.source_language, settings.target_language
         ours = open_model(args.ours, option="ours", model_type="vaswani")
@@ -191,8 +190,6 @@ def main() -> None:
         test = corpus(settings, "test")
         encoded = encode_corpus(corpus(settings, "train"), tokenizer, *languages, settings.num_proc)
         rows, _ = clean_corpus(encoded, settings.max_length, settings.max_ratio)
-    except (ValueError, OSError) as error:
-        sys.exit(f"stock_trainer.py: {one_line(error)}")
     model = untrained(ours.config, longest=1024)
     trainer = trainer_of(args, settings, model, tokenizer, rows.select_columns(["input_ids", "labels"]))
     started = time.monotonic()

@@ -14,7 +14,6 @@ memory. Writes `table1.md`, `table1.json` and `table1.png` beside this script, o
 
 import ctypes
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import one_line
+from vaswani_transformer.console import exit_on_error
 from vaswani_transformer.experiments import Provenance
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.files import atomic_write, make_directory
@@ -285,10 +284,8 @@ def plot(results: Table1Record, path: Path) -> None:
 
 def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
-    try:
+    with exit_on_error("table1.py"):
         output = make_directory("output", args.output)
-    except ValueError as error:
-        sys.exit(f"table1.py: {one_line(error)}")
     results = measure(args)
     results.save(output / "table1.json")
     atomic_write(output / "table1.md", as_markdown(results))
