@@ -2,8 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas
 from ..typed_json import Record
 from .costs import RowCost
 from .paper import PAPER_SCORES
-from .records import Provenance, RunRecord
+from .records import Provenance, RunRecord, SplitScores
 
 
 _SETTINGS = (
@@ -193,6 +193,7 @@ def compare_with_paper(
     reference = names[0]
     rows = {name: _summarize(name, runs, reference) for name in names}
     records = [record for by_seed in runs.values() for record in by_seed.values()]
+    first = records[0]
     return SweepRecord(
         run=run,
         scale=scale,
@@ -202,22 +203,18 @@ def compare_with_paper(
         agreement=_agreement(list(rows.values())),
         commits=sorted({record.run.commit for record in records}),
         hardware=sorted({record.run.hardware for record in records}),
-        shared=_shared(records[0]),
-    )
-
-
-def _shared(record: RunRecord) -> SharedFacts:
-    return SharedFacts(
-        pairs=record.data.cleaning["kept"],
-        source_tokens=record.settings.source_tokens,
-        target_tokens=record.settings.target_tokens,
-        sentences=record.validation.sentences,
-        signature=record.validation.bleu.signature,
+        shared=SharedFacts(
+            pairs=first.data.cleaning["kept"],
+            source_tokens=first.settings.source_tokens,
+            target_tokens=first.settings.target_tokens,
+            sentences=first.validation.sentences,
+            signature=first.validation.bleu.signature,
+        ),
     )
 
 
 def _summarize(name: str, runs: Mapping[str, Mapping[int, RunRecord]], reference: str) -> Row:
-    records, base = _by_seed(runs[name]), _by_seed(runs[reference])
+    records, base = ([runs[row][seed] for seed in sorted(runs[row])] for row in (name, reference))
     settings, base_settings = ({each: getattr(run[0].model, each) for each in _SETTINGS} for run in (records, base))
     (perplexity, bleu), (base_perplexity, base_bleu) = PAPER_SCORES[name], PAPER_SCORES[reference]
     return Row(
@@ -225,8 +222,8 @@ def _summarize(name: str, runs: Mapping[str, Mapping[int, RunRecord]], reference
         parameters=records[0].model.parameters,
         steps=round(fmean(record.training.steps for record in records)),
         seeds=sorted(runs[name]),
-        perplexity=_sweep_score(_perplexities(records), _perplexities(base)),
-        bleu=_sweep_score(_bleus(records), _bleus(base)),
+        perplexity=_sweep_score(lambda scores: scores.perplexity.perplexity, records, base),
+        bleu=_sweep_score(lambda scores: scores.bleu.score, records, base),
         length=fmean(record.validation.bleu.relative_length for record in records),
         paper=PaperRow(PaperScore(perplexity, perplexity - base_perplexity), PaperScore(bleu, bleu - base_bleu)),
         cost=_mean_cost(records),
@@ -234,24 +231,15 @@ def _summarize(name: str, runs: Mapping[str, Mapping[int, RunRecord]], reference
     )
 
 
-def _by_seed(runs: Mapping[int, RunRecord]) -> list[RunRecord]:
-    return [runs[seed] for seed in sorted(runs)]
-
-
-def _perplexities(records: Sequence[RunRecord]) -> list[float]:
-    return [record.validation.perplexity.perplexity for record in records]
-
-
-def _bleus(records: Sequence[RunRecord]) -> list[float]:
-    return [record.validation.bleu.score for record in records]
-
-
-def _sweep_score(values: list[float], reference: list[float]) -> SweepScore:
+def _sweep_score(
+    score: Callable[[SplitScores], float], records: Sequence[RunRecord], reference: Sequence[RunRecord]
+) -> SweepScore:
+    values = [score(record.validation) for record in records]
     return SweepScore(
         mean=fmean(values),
         standard_deviation=stdev(values) if len(values) > 1 else None,
         values=values,
-        difference=fmean(values) - fmean(reference),
+        difference=fmean(values) - fmean(score(record.validation) for record in reference),
     )
 
 
@@ -284,23 +272,23 @@ def _degrees_of_freedom(scores: Sequence[SweepScore]) -> int:
 
 def _score_agreement(scores: Sequence[SweepScore], paper: Sequence[float]) -> ScoreAgreement:
     correlation, share = rank_correlation([score.mean for score in scores], paper)
+    found = ScoreAgreement(
+        rank_correlation=correlation,
+        random_orders_as_good=share,
+        standard_deviation=None,
+        separated=None,
+        as_in_paper=None,
+        against_paper=None,
+        tied_in_paper=None,
+    )
     freedom = _degrees_of_freedom(scores)
     if not freedom:
-        return ScoreAgreement(
-            rank_correlation=correlation,
-            random_orders_as_good=share,
-            standard_deviation=None,
-            separated=None,
-            as_in_paper=None,
-            against_paper=None,
-            tied_in_paper=None,
-        )
+        return found
     squares = sum((value - score.mean) ** 2 for score in scores for value in score.values)
     deviation = math.sqrt(squares / freedom)
     signs = _signs_of_separated_pairs(scores, paper, deviation)
-    return ScoreAgreement(
-        rank_correlation=correlation,
-        random_orders_as_good=share,
+    return replace(
+        found,
         standard_deviation=deviation,
         separated=len(signs),
         as_in_paper=signs.count(1),
