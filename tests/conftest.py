@@ -36,7 +36,13 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, 
 from vaswani_transformer.data.phrasebook import phrasebook  # noqa: E402
 
 
+# They wait, or have long tests; begun first, they do not keep one worker busy when the others have ended.
+LONG = ("test_reproduce_table3", "test_train_wmt", "test_faults", "test_translate", "test_watchdog")
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONG)
 
 
 @pytest.fixture(scope="session", autouse=True)

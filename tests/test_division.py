@@ -104,7 +104,8 @@ def test_ranks_make_the_same_steps_on_all_pairs_and_none_waits_long(
 ):
     """Dry runs: the trainer on the first, a middle and the last rank, and what accelerate deals to all."""
     sampler = TokenBudgetBatchSampler(*lengths, budget, budget, num_parts=ranks * accumulation)
-    dealt = [list(BatchSamplerShard(sampler, ranks, rank)) for rank in range(ranks)]
+    parts = list(sampler)
+    dealt = [list(BatchSamplerShard(parts, ranks, rank)) for rank in range(ranks)]
     columns = {"source_length": lengths[0], "target_length": lengths[1], "input_ids": lengths[0], "labels": lengths[1]}
     rows = Dataset.from_dict(columns)
     model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=37, d_model=8, d_ff=8, num_heads=2))

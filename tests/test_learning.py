@@ -53,7 +53,7 @@ def learned(
         str(tmp_path_factory.mktemp("learning")),
         source_tokens=500,
         target_tokens=500,
-        max_steps=900,
+        max_steps=600,
         save_strategy="steps",
         save_steps=25,
         save_total_limit=5,

@@ -4,19 +4,23 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
 from helpers import REPOSITORY, recipe_module, start_python
 from runs import run_results
+from zygote import Program
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.experiments import sweep as sweep_module
 from vaswani_transformer.experiments.sweep import Job, scaled_sizes, shares, start, stop
 from vaswani_transformer.files import locked
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
@@ -116,11 +120,21 @@ def calls(recipe, tmp_path, monkeypatch):
     return read
 
 
+@pytest.fixture
+def forked_trainings(monkeypatch) -> None:
+    """Trainings that a sweep starts are forks, which do not inherit its lock."""
+
+    def fork(command: list[str], pass_fds: tuple[int, ...], **options) -> Program:
+        return Program(command[1:], **options)
+
+    monkeypatch.setattr(sweep_module, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": fork}))
+
+
 def trained(calls: list[dict]) -> list[tuple[str, str]]:
     return sorted((call["variant"], call["seed"]) for call in calls)
 
 
-def test_two_rows_are_trained_scored_reported_and_gone_on_with(sweep, settings, recipe, capsys):
+def test_two_rows_are_trained_scored_reported_and_gone_on_with(sweep, settings, recipe, capsys, forked_trainings):
     assert sweep("--parallel", "2") is None
     directory = Path(settings["output_dir"])
     files = {row: directory / row / "seed-1" / "all_results.json" for row in settings["rows"]}

@@ -453,11 +453,14 @@ def test_accelerate_reads_its_files(path):
 
 
 def test_accelerate_starts_several_processes_on_the_cpu(settings, tmp_path):
+    """Fresh interpreters, which are torn down at their ends, and whose launcher can be read from its command line."""
     config = REPOSITORY / "recipes" / "accelerate" / "2cpu.yaml"
     settings |= {"max_steps": 1, "validation": None, "test": None, "eval_strategy": "no"}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    launch = ["-m", "accelerate.commands.launch", "--config_file", config, RECIPE, "--config", tmp_path / "config.yaml"]
-    result = run_python(launch)
+    launch = ["-m", "accelerate.commands.launch", "--config_file", config, RECIPE, "--config", "config.yaml"]
+    result = subprocess.run([sys.executable, *launch], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     results = json.loads((Path(settings["output_dir"]) / "all_results.json").read_text(encoding="utf-8"))
     assert (results["training"]["processes"], results["training"]["steps"]) == (2, 1)
+    command = "python -m accelerate.commands.launch --config_file 2cpu.yaml train_wmt.py --config config.yaml"
+    assert results["run"]["command"] == command

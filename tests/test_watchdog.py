@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -77,7 +76,7 @@ def test_steps_that_do_not_end(start_ranks: StartRanks) -> None:
 
 
 def test_a_rank_may_be_busy_outside_its_steps_and_make_steps_for_long(start_ranks: StartRanks) -> None:
-    stages = ["wait 6", "barrier", "steps 30", "barrier"]
+    stages = ["wait 3", "barrier", "steps 15", "barrier"]
     ranks = start_ranks(2, stages, stages[1:], until="barrier")
     for rank in ranks:
         _, stderr = rank.communicate(timeout=BOUND)
@@ -85,17 +84,23 @@ def test_a_rank_may_be_busy_outside_its_steps_and_make_steps_for_long(start_rank
 
 
 def test_a_rank_that_has_ended_in_order_is_not_missed(start_ranks: StartRanks) -> None:
-    ranks = start_ranks(2, ["barrier", "wait 6"], ["barrier"], until="barrier")
+    ranks = start_ranks(2, ["barrier", "wait 3"], ["barrier"], until="barrier")
     for rank in ranks:
         _, stderr = rank.communicate(timeout=BOUND)
         assert rank.returncode == 0, stderr
 
 
+# Runs a script in a child with a session of its own.
 LAUNCHER = """
-import os, subprocess, sys
-process = subprocess.Popen([sys.executable, *sys.argv[1:]], start_new_session=True)
-print(process.pid, flush=True)
-process.wait()
+import os, runpy, sys
+child = os.fork()
+if child:
+    print(child, flush=True)
+    os.waitpid(child, 0)
+else:
+    os.setsid()
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
@@ -104,14 +109,14 @@ def test_a_rank_ends_with_its_launcher_but_not_with_its_shell(tmp_path: Path, la
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
     if launched:
         environment["TORCHELASTIC_RUN_ID"] = "none"
-    command = [sys.executable, "-c", LAUNCHER, str(RANK), "60", "wait 3"]
-    launcher = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    script = tmp_path / "launcher.py"
+    script.write_text(LAUNCHER, encoding="utf-8")
+    launcher = start_python([script, RANK, "60", "wait 3"], environment=environment)
     rank = int(launcher.stdout.readline())
     assert launcher.stdout.readline() == "wait 3\n"
     launcher.send_signal(signal.SIGKILL)
     assert launcher.stdout.readline() == ("terminated\n" if launched else "end\n")
-    launcher.stdout.close()
-    launcher.wait()
+    launcher.communicate()
     until = time.monotonic() + BOUND
     while Path(f"/proc/{rank}").exists() and time.monotonic() < until:  # an orphan, not ours to wait for
         time.sleep(0.1)
