@@ -144,7 +144,10 @@ class RecipeParser(HfArgumentParser):
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
         self.add_argument("--config", type=Path, help="YAML file of settings; the command line takes precedence.")
         hints = {name: hint for kind in dataclass_types for name, hint in typing.get_type_hints(kind).items()}
-        self._mappings = {name for name, hint in hints.items() if any(map(_is_dict, (hint, *typing.get_args(hint))))}
+        self._mappings, self._lists = (
+            {name for name, hint in hints.items() if kind in map(_kind, (hint, *typing.get_args(hint)))}
+            for kind in (dict, list)
+        )
         self._named: dict[str, argparse.Action] = {}
         for action in self._actions:  # of a switch and its `--no_` form, the first converts values
             self._named.setdefault(action.dest, action)
@@ -240,12 +243,12 @@ class RecipeParser(HfArgumentParser):
                 raise argparse.ArgumentError(action, "takes no mapping")
             return json.dumps(setting) if action.type is str else setting
         texts = [setting] if isinstance(setting, str) else setting
-        if isinstance(setting, list) and not (setting and action.nargs == "+"):
+        if isinstance(setting, list) and not (setting and name in self._lists):
             raise argparse.ArgumentError(action, f"takes {'one value' if setting else 'at least one value'}")
         values = [self._get_value(action, text) for text in texts]
         for value in values:
             self._check_value(action, value)
-        return values if action.nargs == "+" else values[0]
+        return values if isinstance(setting, list) or action.nargs == "+" else values[0]
 
     def _nearest(self, name: str, prefix: str = "") -> str:
         names = [action.dest for action in self._actions]
@@ -253,5 +256,5 @@ class RecipeParser(HfArgumentParser):
         return f"; did you mean {prefix}{nearest[0]}?" if nearest else ""
 
 
-def _is_dict(hint: Any) -> bool:
-    return (typing.get_origin(hint) or hint) is dict
+def _kind(hint: Any) -> Any:
+    return typing.get_origin(hint) or hint
