@@ -53,11 +53,7 @@ class TestSet:
         return f"newstest2014: {lines} ({others if self.newstest2014 == 'altered' else self.newstest2014})"
 
     def read_hypotheses(self, path: Path) -> list[str]:
-        """Read translations of the test set.
-
-        Raises:
-            ValueError: The file has more or fewer lines.
-        """
+        """Read translations of the test set; raises a ValueError if there are more or fewer of them."""
         return _read_as_many("hypotheses", path, self.reference_files[0], len(self.references))
 
 
@@ -66,11 +62,7 @@ def read_test_set(
 ) -> TestSet:
     """Read a test set from its files.
 
-    Args:
-        source: File of the source sentences; translations alone are scored without it.
-        references: One file, or several if each sentence has several translations.
-        languages: Codes of the languages to translate from and into.
-        name: Its name; by default those of the files.
+    Its name is by default that of the files. Several references are several translations of each sentence.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -109,10 +101,6 @@ def _read_as_many(option: str, path: Path, reference: Path, count: int) -> list[
 
 def sacrebleu_test_set(name: str, languages: tuple[str, str]) -> TestSet:
     """Read a test set of sacreBLEU's, downloaded unless sacreBLEU's cache holds it.
-
-    Args:
-        name: Its name in sacreBLEU, such as "wmt14/full".
-        languages: Codes of the languages to translate from and into.
 
     Raises:
         ValueError: There is no such test set, or not in these languages.

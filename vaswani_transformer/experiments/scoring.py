@@ -64,19 +64,15 @@ def translate_test_set(
 ) -> System:
     """Translate a test set with every number of beams and every alpha (6.1). Collective.
 
-    Args:
-        name: Name of the system.
-        model: The model, on the device to use.
-        tokenizer: Its tokenizer.
-        test_set: With source sentences.
-        num_beams: By default the model's own setting.
-        length_penalties: By default the model's own setting.
-        tokens_per_batch: Source tokens of a batch, padding included.
+    Without numbers or alphas, the model's own setting is taken.
     """
     own, searches = model.generation_config, []
     beams = num_beams or [own.num_beams or 1]
     alphas = length_penalties or [1.0 if own.length_penalty is None else own.length_penalty]
-    reference_perplexity = _perplexity(model, tokenizer, test_set)
+    with PartialState().main_process_first():
+        files = [str(test_set.source_file), str(test_set.reference_files[0])]
+        encoded = encode_corpus(load_parallel_corpus(files, *test_set.languages), tokenizer, *test_set.languages)
+    reference_perplexity = perplexity(model, tokenizer, encoded)
     for number, alpha in itertools.product(beams, alphas):
         started = time.perf_counter()
         search = {"num_beams": number, "length_penalty": alpha}
@@ -85,14 +81,6 @@ def translate_test_set(
         # One line each, so that the written file has the same scores.
         searches.append(Translations([" ".join(text.splitlines()) for text in texts], number, alpha, seconds))
     return System(name, searches, reference_perplexity)
-
-
-def _perplexity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet) -> Perplexity:
-    files = [str(test_set.source_file), str(test_set.reference_files[0])]
-    with PartialState().main_process_first():
-        corpus = load_parallel_corpus(files, *test_set.languages)
-        encoded = encode_corpus(corpus, tokenizer, *test_set.languages)
-    return perplexity(model, tokenizer, encoded)
 
 
 def score_systems(
@@ -108,9 +96,8 @@ def score_systems(
         rows = [search.score(test_set) for search in system.searches]
         chosen = max(range(len(rows)), key=lambda place: rows[place].paper_bleu.score)
         best[system.name] = lines = system.searches[chosen].lines
-        groups = None
-        if test_set.sources is not None:
-            groups = bleu_by_source_length(test_set.sources, lines, test_set.references)
+        sources = test_set.sources
+        groups = None if sources is None else bleu_by_source_length(sources, lines, test_set.references)
         facts = {**vars(rows[chosen]), "by_source_length": groups}
         found.append(SystemScores(name=system.name, perplexity=system.perplexity, **facts))
         if len(rows) > 1:

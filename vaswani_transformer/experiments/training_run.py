@@ -3,7 +3,7 @@
 import math
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
@@ -63,36 +63,29 @@ def training_run(
     leave_process_group()
 
 
+@dataclass
 class TrainingRun:
     """A training in an output directory: `open`, `make_trainer`, `train` and `models_to_score`, in this order.
 
-    Args:
+    Attributes:
         args: Options of the training.
         results: What the recipe writes when it has scored the training.
         watchdog: Ends all processes after an error, or when steps cease.
         interruption: Ends the training with a checkpoint after a signal.
         until_the_end: Holds the lock of the output directory.
-
-    Attributes:
         averaging: What averages the last checkpoints (6.1).
         checkpoint: The checkpoint that the training resumes from; None if it starts from the beginning.
     """
 
-    def __init__(
-        self,
-        args: RecipeTrainingArguments,
-        results: type[TrainingResults],
-        watchdog: Watchdog,
-        interruption: Interruption,
-        until_the_end: ExitStack,
-    ) -> None:
-        self.args = args
-        self.averaging = CheckpointAveraging(args.average_last, args.save_minutes)
-        self.checkpoint: Path | None = None
-        self._results = results
-        self._watchdog = watchdog
-        self._interruption = interruption
-        self._until_the_end = until_the_end
+    args: RecipeTrainingArguments
+    results: type[TrainingResults]
+    watchdog: Watchdog
+    interruption: Interruption
+    until_the_end: ExitStack
+    checkpoint: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.averaging = CheckpointAveraging(self.args.average_last, self.args.save_minutes)
 
     @contextmanager
     def errors_in_one_line(self) -> Iterator[None]:
@@ -100,7 +93,7 @@ class TrainingRun:
         try:
             yield
         except (ValueError, OSError, StrictDataclassError) as error:
-            self._watchdog.exit(one_line(error))
+            self.watchdog.exit(one_line(error))
 
     def open(self, describe: Describe) -> None:
         """Check the options, lock the output directory, and find the checkpoint to resume from. Collective.
@@ -109,15 +102,13 @@ class TrainingRun:
             describe: Returns the training's settings, as for `open_run`.
 
         Raises:
-            ValueError: A tracker is not installed, checkpoints cannot be averaged, the directory cannot be used, or
-                the training has ended already.
+            ValueError: A tracker is not installed, checkpoints cannot be averaged, or the directory cannot be used.
         """
         directory = Path(self.args.output_dir)
         _require_trackers(self.args.report_to)
         self.averaging.check(self.args)
         require_directory("output_dir", directory)
-        self.checkpoint = self._until_the_end.enter_context(open_run(directory, describe, self.args.resume))
-        self._require_more_steps()
+        self.checkpoint = self.until_the_end.enter_context(open_run(directory, describe, self.args.resume))
 
     def make_trainer(self, config: VaswaniConfig, data: TrainingData) -> VaswaniTrainer:
         """A trainer of a new model, whose vocabulary is that of the data; its batches are planned. Collective.
@@ -138,20 +129,20 @@ class TrainingRun:
             train_dataset=data.train,
             eval_dataset=data.encoded.get("validation"),
             processing_class=data.tokenizer,
-            callbacks=[schedule, *limits, self.averaging, self._watchdog, self._interruption],
+            callbacks=[schedule, *limits, self.averaging, self.watchdog, self.interruption],
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
             trainer.add_callback(TrainingProgress())
         trainer.get_train_dataloader()
-        self._require_more_epochs(trainer)
+        self._require_more_steps(trainer)
         return trainer
 
     def train(self, trainer: VaswaniTrainer) -> RunTraining:
         """Train, save the model with the averaged weights, and return how the training went. Collective."""
         if self.args.use_cpu:
             keep_freed_memory()
-        trainer.train(resume_from_checkpoint=None if self.checkpoint is None else str(self.checkpoint))
+        trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
         training = RunTraining(
             seconds=trainer.totals.seconds,
             cost=_cost(trainer),
@@ -161,7 +152,7 @@ class TrainingRun:
             padding_share=trainer.batch_sampler.padding_share,
             processes=self.args.world_size,
             averaged=[directory.name for directory in self.averaging.averaged],
-            resumed_from=None if self.checkpoint is None else self.checkpoint.name,
+            resumed_from=self.checkpoint.name if self.checkpoint else None,
         )
         trainer.model.config.use_cache = True  # the trainer has switched it off, but the saved model needs it
         trainer.save_model(_internal_call=True)  # otherwise the trainer pushes it, before it is scored
@@ -176,33 +167,24 @@ class TrainingRun:
             models["test_last_checkpoint"] = ("test", self.averaging.averaged[-1])
         return {name: model for name, model in models.items() if model[0] in splits}
 
-    def _require_more_steps(self) -> None:
-        directory, steps, total = self.args.output_dir, self._steps_trained(), self.args.max_steps
-        if 0 < total < steps:
-            raise ValueError(f"max_steps: {directory} has {steps} steps already; give at least as many")
-        if 0 < total == steps <= self._steps_scored():
-            raise ValueError(f"max_steps: {directory} has {steps} steps already; give more than those to train on")
-
-    def _require_more_epochs(self, trainer: VaswaniTrainer) -> None:
-        """Like `_require_more_steps`, for a training measured in epochs: their steps are known from the batches."""
-        if self.args.max_steps > 0 or self.checkpoint is None:
+    def _require_more_steps(self, trainer: VaswaniTrainer) -> None:
+        """Raise a ValueError if the checkpoint has more steps than asked for, or as many that are scored already."""
+        if self.checkpoint is None:
             return
-        steps, epochs = self._steps_trained(), self.args.num_train_epochs
-        total = math.ceil(epochs * _steps_an_epoch(trainer))
-        if total <= steps <= self._steps_scored():
-            raise ValueError(
-                f"num_train_epochs: {self.args.output_dir} has {steps} steps already, and {epochs:g} epochs have "
-                f"{total}; give more to train on"
-            )
-
-    def _steps_trained(self) -> int:
-        """Steps of the checkpoint to resume from."""
-        return 0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
-
-    def _steps_scored(self) -> int:
-        """Steps of the training whose results the output directory holds; 0 if there are none."""
-        results = self._results.of_training(Path(self.args.output_dir))
-        return 0 if results is None else results.training.steps
+        args, steps = self.args, int(self.checkpoint.name.rpartition("-")[2])
+        total, where = args.max_steps, f"{args.output_dir} has {steps} steps already"
+        if 0 < total < steps:
+            raise ValueError(f"max_steps: {where}; give at least as many")
+        if total <= 0:
+            total = math.ceil(args.num_train_epochs * _steps_an_epoch(trainer))
+        scored = self.results.of_training(Path(args.output_dir)) if total <= steps else None
+        if scored is None or scored.training.steps < steps:
+            return
+        if args.max_steps > 0:
+            raise ValueError(f"max_steps: {where}; give more than those to train on")
+        raise ValueError(
+            f"num_train_epochs: {where}, and {args.num_train_epochs:g} epochs have {total}; give more to train on"
+        )
 
 
 def _require_trackers(names: list[str]) -> None:
@@ -245,18 +227,14 @@ def model_settings(config: VaswaniConfig) -> dict[str, int | float | str]:
 
 def describe_model(model: VaswaniForConditionalGeneration) -> RunModel:
     """The size and the configuration of a model, without references to remote code."""
-    settings = {
-        name: value for name, value in model.config.to_dict().items() if name not in ("auto_map", "custom_pipelines")
-    }
-    return from_json(RunModel, {"parameters": model.num_parameters(), **settings})
+    config = model.config.to_dict()
+    for name in ("auto_map", "custom_pipelines"):
+        config.pop(name, None)
+    return from_json(RunModel, {"parameters": model.num_parameters(), **config})
 
 
 def fit_to_data(config: VaswaniConfig, data: TrainingData) -> None:
-    """Take the vocabulary from the tokenizer, and refuse sentences that a learned position table cannot hold.
-
-    Raises:
-        ValueError: The tokenizer cannot pad or end sentences, or a sentence is too long.
-    """
+    """Take the vocabulary from the tokenizer, and refuse sentences that a learned position table cannot hold."""
     tokenizer = data.tokenizer
     for token in ("pad_token_id", "eos_token_id"):
         if getattr(tokenizer, token) is None:

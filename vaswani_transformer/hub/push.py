@@ -38,11 +38,7 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
 
 
 def repository_of_training(args: TrainingArguments) -> str | None:
-    """Full name of the repository that a training pushes to, None if it pushes nothing; the main process prepares it.
-
-    Raises:
-        ValueError: As from `prepare_repository`.
-    """
+    """Prepare the repository that a training pushes to; returns its full name, or None if nothing is pushed."""
     if not args.push_to_hub:
         return None
     name = args.hub_model_id or Path(args.output_dir).resolve().name
