@@ -136,9 +136,7 @@ def write_results(
     directory: Path, record: RunRecord, translations: dict[str, list[str]], log_history: list[dict[str, float]]
 ) -> None:
     for split, lines in translations.items():
-        text = "".join(
-            line.replace("\n", " ") + "\n" for line in lines
-        )  # one line for each sentence, even if it has line feeds
+        text = "".join(line.replace("\n", " ") + "\n" for line in lines)  # a line for each sentence, whatever it holds
         (directory / f"translations.{split}.txt").write_text(text, encoding="utf-8")
     plot_learning_curve(log_history, directory / "learning_curve.png")
     tested = {"averaged": record.test, "last checkpoint": record.test_last_checkpoint}
