@@ -76,7 +76,7 @@ def test_steps_that_do_not_end(start_ranks: StartRanks) -> None:
 
 
 def test_a_rank_may_be_busy_outside_its_steps_and_make_steps_for_long(start_ranks: StartRanks) -> None:
-    stages = ["wait 3", "barrier", "steps 15", "barrier"]
+    stages = ["wait 4", "barrier", "steps 20", "barrier"]
     ranks = start_ranks(2, stages, stages[1:], until="barrier")
     for rank in ranks:
         _, stderr = rank.communicate(timeout=BOUND)
@@ -84,7 +84,7 @@ def test_a_rank_may_be_busy_outside_its_steps_and_make_steps_for_long(start_rank
 
 
 def test_a_rank_that_has_ended_in_order_is_not_missed(start_ranks: StartRanks) -> None:
-    ranks = start_ranks(2, ["barrier", "wait 3"], ["barrier"], until="barrier")
+    ranks = start_ranks(2, ["barrier", "wait 6"], ["barrier"], until="barrier")
     for rank in ranks:
         _, stderr = rank.communicate(timeout=BOUND)
         assert rank.returncode == 0, stderr
