@@ -277,7 +277,7 @@ def check_model(translate: object, original: Path, file: str, mutate: Callable[[
     found = translated(translate, model, folder)
     if isinstance(found, str):
         # Weights that are finite, but too large, are noticed by the search, which knows no file.
-        assert str(model) in found or "the model's logits are not numbers: its weights are damaged" in found
+        assert str(model) in found or "the model's logits are NaN or infinite: its weights are damaged" in found
         return
     assert len(found) == len(LINES)
     assert found[1] == ""

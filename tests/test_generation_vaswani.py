@@ -37,7 +37,7 @@ def test_logits_that_are_not_numbers_are_refused(model, settings):
     overflowing = copy.deepcopy(model)
     with torch.no_grad():
         overflowing.get_decoder().layers[0].feed_forward.fc2.weight.fill_(math.inf)
-    with pytest.raises(ValueError, match="logits are not numbers"):
+    with pytest.raises(ValueError, match="logits are NaN or infinite"):
         overflowing.generate(torch.tensor([[5, 6, 1], [7, 1, 0]]), **settings)
 
 
@@ -116,7 +116,7 @@ def test_streamers_are_refused_with_beams_and_work_without(talkative_model, toke
 def test_a_cache_from_elsewhere_is_refused(talkative_model):
     batch = as_batch(SOURCES[:1])
     cache = talkative_model(batch, decoder_input_ids=torch.tensor([[0, 5]]), use_cache=True).past_key_values
-    with pytest.raises(ValueError, match="past_key_values: beam search keeps its own"):
+    with pytest.raises(ValueError, match="past_key_values: beam search has its own cache"):
         talkative_model.generate(batch, past_key_values=cache, decoder_input_ids=torch.tensor([[0, 5, 6]]))
 
 

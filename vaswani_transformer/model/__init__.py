@@ -1,7 +1,7 @@
-"""Sections 3 and 4 of the paper, tokenization (5.1) and the search (6.1): the code that goes to the Hub.
+"""The model code that goes to the Hub: sections 3, 4, 5.1 and 6.1 of the paper.
 
-transformers copies these files beside the weights, so that the model loads without this package. It follows an import
-only if it is `from .name import ...`. The files import nothing but one another, torch, transformers and tokenizers.
+transformers copies these files with the weights, so that the model loads without this package. It follows imports of
+the form `from .name import ...` only. The files import only each other, torch, transformers and tokenizers.
 `tokenization_vaswani.py` is not copied: a saved tokenizer loads as transformers' own fast tokenizer.
 """
 

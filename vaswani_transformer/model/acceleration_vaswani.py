@@ -1,4 +1,4 @@
-"""Faster products, steps and choices for beam search: oneDNN on CPU, CUDA graphs on GPUs, a two-stage top-k."""
+"""Faster beam search: oneDNN matrix products on CPU, CUDA graphs on GPU, a two-stage top-k."""
 
 import threading
 from collections.abc import Callable
@@ -10,23 +10,23 @@ from torch.nn import functional as F
 
 Projection = Callable[[torch.Tensor], torch.Tensor]
 
-# Capturing a graph runs a step, records it and instantiates the graph; that takes about as long as so many plain steps.
+# Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
 _STEPS_WORTH_A_CAPTURE = 4
 
 # Columns of a group in the two-stage top-k.
-_GROUP = 32
+_GROUP_SIZE = 32
 
 
 def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = None) -> Projection:
-    """One product for several linear layers of the same input, outputs side by side, and an activation.
+    """Join linear layers of the same input into one, outputs concatenated, and append an activation.
 
     Weights on CPU are packed for oneDNN where possible, which multiplies few rows up to five times as fast. Layers
-    that are more than plain `nn.Linear`, such as adapters or quantized ones, are called as they are.
+    other than plain `nn.Linear`, such as adapters or quantized layers, are called one by one.
     """
     product: Projection | None
     if all(_is_plain(linear) for linear in linears):
-        weight = _joined([linear.weight for linear in linears])  # [outputs, inputs]
-        bias = None if linears[0].bias is None else _joined([linear.bias for linear in linears])
+        weight = _concatenated([linear.weight for linear in linears])  # [outputs, inputs]
+        bias = None if linears[0].bias is None else _concatenated([linear.bias for linear in linears])
         has_relu = isinstance(activation, nn.ReLU)
         product = packed_product(weight, bias, has_relu)
         if product is None:
@@ -40,7 +40,7 @@ def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = N
 
 
 def packed_product(weight: torch.Tensor, bias: torch.Tensor | None, has_relu: bool = False) -> Projection | None:
-    """Product with a weight that is packed once for oneDNN, and a ReLU; None where that is not possible."""
+    """Linear layer with its weight packed once for oneDNN, and optionally a ReLU; None if not supported."""
     operators = torch.ops.mkldnn
     names = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")  # private, and may be absent
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
@@ -55,12 +55,12 @@ def packed_product(weight: torch.Tensor, bias: torch.Tensor | None, has_relu: bo
 
 
 def _is_plain(linear: nn.Module) -> bool:
-    """Whether a layer is no more than its dense weights; quantization may replace only the tensors."""
+    """Whether a layer is an `nn.Linear` with dense weights; quantization may replace the tensors alone."""
     dense = all(type(parameter) in (nn.Parameter, torch.Tensor) for parameter in linear.parameters())
     return dense and type(linear) is nn.Linear
 
 
-def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:
+def _concatenated(tensors: list[torch.Tensor]) -> torch.Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
@@ -71,25 +71,25 @@ def best_tokens(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.T
 
     Args:
         logits: `[rows, vocabulary]`
-        count: Number of tokens; a smaller vocabulary gives fewer.
+        count: Number of tokens, at most the whole vocabulary.
 
     Returns:
         Their log-probabilities, and the tokens: `[rows, count]` each.
     """
-    logits = logits.float()  # also the faster type to compare in, on CPU
+    logits = logits.float()  # on CPU also faster to compare
     rows, vocabulary = logits.shape
     count = min(count, vocabulary)
-    if vocabulary < 4 * count * _GROUP:
+    if vocabulary < 4 * count * _GROUP_SIZE:
         values, tokens = logits.topk(count)
     else:
-        grouped = vocabulary - vocabulary % _GROUP
-        groups = logits[:, :grouped].unflatten(-1, (-1, _GROUP)).amax(-1).topk(count).indices  # [rows, count]
-        columns = torch.arange(_GROUP, device=logits.device)
+        grouped = vocabulary - vocabulary % _GROUP_SIZE
+        groups = logits[:, :grouped].unflatten(-1, (-1, _GROUP_SIZE)).amax(-1).topk(count).indices  # [rows, count]
+        columns = torch.arange(_GROUP_SIZE, device=logits.device)
         tail = torch.arange(grouped, vocabulary, device=logits.device).expand(rows, -1)
-        columns = torch.cat(((groups.unsqueeze(-1) * _GROUP + columns).flatten(1), tail), dim=1)
+        columns = torch.cat(((groups.unsqueeze(-1) * _GROUP_SIZE + columns).flatten(1), tail), dim=1)
         values, order = logits.gather(1, columns).topk(count)
         tokens = columns.gather(1, order)
-    # log p = logit - log(sum of exp); that sum follows from the largest probability, which is never near 0.
+    # log p = logit - logsumexp, and logsumexp follows from the largest probability, which is never near 0.
     largest = logits.softmax(-1).gather(1, tokens[:, :1])
     return values - values[:, :1] + largest.log(), tokens
 
@@ -106,14 +106,14 @@ class GraphMemory:
     """
 
     def __init__(self, device: torch.device) -> None:
-        # One stream for all captures, since the libraries keep memory for each stream that they have seen.
+        # One stream for all captures, because CUDA libraries keep a workspace for every stream.
         self.stream = torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()
         self.lock = threading.Lock()
         self.anchor, _ = self.capture(lambda: torch.zeros(1, device=device))
 
     def capture(self, run: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-        """Capture `run`; returns its graph, and the tensor to which each replay writes the result."""
+        """Capture `run`; returns its graph, and the tensor to which each replay writes its result."""
         graph = torch.cuda.CUDAGraph()
         current = torch.cuda.current_stream(self.stream.device)
         with self.lock, torch.cuda.stream(self.stream):
@@ -153,7 +153,7 @@ class StepGraph:
         self.output: torch.Tensor
 
     def pays(self, shape: tuple[int, int], steps: int) -> bool:
-        """Whether a graph of this shape exists, or a new one can serve enough of the next `steps`."""
+        """Whether a graph of this shape exists, or a new one would be replayed for enough `steps`."""
         return shape == self.shape or steps >= _STEPS_WORTH_A_CAPTURE
 
     def replay(
@@ -167,11 +167,11 @@ class StepGraph:
             inputs: Tensors on the device.
         """
         if shape != self.shape:
-            fixed = tuple(given.clone() for given in inputs)
-            # The former graph is replaced, and deleted, only after the capture.
-            self.graph, self.output = graph_memory(inputs[0].device).capture(lambda: run(*fixed))
-            self.shape, self.inputs = shape, fixed
-        for place, given in zip(self.inputs, inputs, strict=True):
-            place.copy_(given)
+            static = tuple(tensor.clone() for tensor in inputs)
+            # The previous graph is deleted only after the capture.
+            self.graph, self.output = graph_memory(inputs[0].device).capture(lambda: run(*static))
+            self.shape, self.inputs = shape, static
+        for target, tensor in zip(self.inputs, inputs, strict=True):
+            target.copy_(tensor)
         self.graph.replay()
         return self.output

@@ -21,10 +21,10 @@ from .length_limits_vaswani import EndPerSentence, LengthPerSentence
 from .step_decoder_vaswani import StepDecoder
 
 
-# Powers of lengths with larger exponents overflow.
+# With larger exponents the length penalty overflows.
 _LARGEST_ALPHA = 100
 
-# Processors of transformers that look at one hypothesis at a time. Others may rely on a sentence's place in the batch.
+# Processors of transformers that treat each hypothesis by itself. Others may depend on a sentence's index in the batch.
 _ROW_WISE = {
     "ForcedEOSTokenLogitsProcessor",
     "InfNanRemoveLogitsProcessor",
@@ -37,21 +37,21 @@ _ROW_WISE = {
     "SuppressTokensLogitsProcessor",
 }
 
-NOT_NUMBERS = (
-    "the model's logits are not numbers: its weights are damaged, or overflow in this precision; give another dtype, "
-    "such as float32"
+NON_FINITE_LOGITS = (
+    "the model's logits are NaN or infinite: its weights are damaged, or overflow in this precision; give another "
+    "dtype, such as float32"
 )
 
 
 @dataclass
 class Hypotheses:
-    """Some hypotheses of each sentence.
+    """The same number of hypotheses for each sentence.
 
     Args:
-        scores: `[sentences, hypotheses]`, -inf where there is none.
+        scores: `[sentences, hypotheses]`, -inf for missing hypotheses.
         tokens: `[sentences, hypotheses, max_length]`, with the prefix, padded.
         rows: `[sentences, hypotheses, max_length - prefix]`, for each generated token the hypothesis that it extended,
-            as a row of the whole batch of `sentences * num_beams`; -1 behind the end.
+            as a row of the whole batch of `sentences * num_beams`; -1 after the last token.
     """
 
     scores: torch.Tensor
@@ -60,7 +60,7 @@ class Hypotheses:
 
     @classmethod
     def empty(cls, prefixes: torch.Tensor, hypotheses: int, max_length: int, padding: int) -> "Hypotheses":
-        """Missing hypotheses, whose tokens are the `prefixes` `[sentences, prefix]` alone."""
+        """Missing hypotheses, with the tokens of the `prefixes` `[sentences, prefix]` only."""
         sentences, prefix = prefixes.shape
         scores = torch.full((sentences, hypotheses), -math.inf, dtype=torch.float32, device=prefixes.device)
         tokens = prefixes.new_full((sentences, hypotheses, max_length), padding)
@@ -68,27 +68,27 @@ class Hypotheses:
         return cls(scores, tokens, prefixes.new_full((sentences, hypotheses, max_length - prefix), -1))
 
     def select(self, sentences: torch.Tensor) -> "Hypotheses":
-        """Those of the sentences at `[selected]`."""
+        """The hypotheses of `sentences` `[selected]`."""
         return Hypotheses(self.scores[sentences], self.tokens[sentences], self.rows[sentences])
 
     def store(self, sentences: torch.Tensor, others: "Hypotheses") -> None:
-        """Replace those of the sentences at `[len(others)]`."""
+        """Replace the hypotheses of `sentences` `[len(others)]` by the `others`."""
         self.scores[sentences], self.tokens[sentences], self.rows[sentences] = others.scores, others.tokens, others.rows
 
-    def gather(self, places: torch.Tensor) -> "Hypotheses":
-        """Those at `places` `[sentences, gathered]`."""
-        every = places.unsqueeze(-1)
-        tokens = self.tokens.gather(1, every.expand(-1, -1, self.tokens.shape[-1]))
-        rows = self.rows.gather(1, every.expand(-1, -1, self.rows.shape[-1]))
-        return Hypotheses(self.scores.gather(1, places), tokens, rows)
+    def gather(self, indices: torch.Tensor) -> "Hypotheses":
+        """The hypotheses at `indices` `[sentences, gathered]`."""
+        expandable = indices.unsqueeze(-1)
+        tokens = self.tokens.gather(1, expandable.expand(-1, -1, self.tokens.shape[-1]))
+        rows = self.rows.gather(1, expandable.expand(-1, -1, self.rows.shape[-1]))
+        return Hypotheses(self.scores.gather(1, indices), tokens, rows)
 
     def concat(self, others: "Hypotheses") -> "Hypotheses":
-        """Those of each sentence, then its `others`."""
+        """The hypotheses of each sentence, followed by the `others`."""
         pairs = ((self.scores, others.scores), (self.tokens, others.tokens), (self.rows, others.rows))
         return Hypotheses(*(torch.cat(pair, dim=1) for pair in pairs))
 
     def masked(self, scores: torch.Tensor, mask: torch.Tensor) -> "Hypotheses":
-        """The same with other scores, where the `mask` is True, and missing elsewhere."""
+        """The hypotheses with new `scores`; missing where `mask` is False."""
         return replace(self, scores=scores.masked_fill(~mask, -math.inf))
 
     def best(self, count: int) -> "Hypotheses":
@@ -98,14 +98,14 @@ class Hypotheses:
 
 @dataclass
 class BeamState:
-    """The search between two steps; S sentences are still in it.
+    """State of the search between two steps, for the S sentences that remain in it.
 
     Args:
         live: `[S, num_beams]` hypotheses to extend, best first, each scored by its log-probability.
         finished: `[S, num_beams]` hypotheses that have ended, best first, scored with the length penalty.
-        sentences: `[S]`, the place of each sentence in the batch.
+        sentences: `[S]`, the index of each sentence in the batch.
         limits: `[S]`, tokens that each sentence may generate, EOS included.
-        done: Of S sentences, whether the results are stored.
+        done: For each of the S sentences, whether its results are stored.
         length: Tokens of a live hypothesis, its prefix included.
     """
 
@@ -117,15 +117,15 @@ class BeamState:
     length: int
 
     def select(self, order: list[int]) -> "BeamState":
-        """The state of the sentences in `order` only, none of which is done."""
-        places = torch.tensor(order, device=self.sentences.device)
-        live, finished = self.live.select(places), self.finished.select(places)
+        """The state of the sentences in `order` only, which must not be done."""
+        indices = torch.tensor(order, device=self.sentences.device)
+        live, finished = self.live.select(indices), self.finished.select(indices)
         done = [False] * len(order)
-        return BeamState(live, finished, self.sentences[places], self.limits[places], done, self.length)
+        return BeamState(live, finished, self.sentences[indices], self.limits[indices], done, self.length)
 
 
 class BeamSearch:
-    """Beam search over a batch of sentences, each searched as if it were alone.
+    """Beam search over a batch of sentences, independently of each other.
 
     A step extends the live hypotheses of a sentence by one token. The `2 * num_beams` most probable extensions are its
     candidates: those that end are finished, and the best `num_beams` of the others are live in the next step. Finished
@@ -136,8 +136,8 @@ class BeamSearch:
     - False: `num_beams` have finished, and the best live one would score lower than all of them if it ended here.
     - True: `num_beams` have finished.
 
-    With False and True, as in transformers, only the best `num_beams` candidates may finish. Live hypotheses are
-    returned where too few have finished.
+    With False and True, as in transformers, only the best `num_beams` candidates may finish. If too few hypotheses have
+    finished, live ones are returned.
 
     Args:
         prefixes: `[sentences, prefix]`, the tokens that hypotheses start with.
@@ -146,7 +146,7 @@ class BeamSearch:
         config: The generation configuration, as transformers has prepared it.
 
     Raises:
-        ValueError: `length_penalty_type` is unknown, or `length_penalty` is no number or too large.
+        ValueError: `length_penalty_type` is unknown, or `length_penalty` is not a number or too large.
     """
 
     def __init__(
@@ -162,20 +162,20 @@ class BeamSearch:
         ends = _token_ids(config.eos_token_id)
         self.eos = torch.tensor(ends, dtype=torch.long, device=prefixes.device)
         self.padding = (*_token_ids(config.pad_token_id), *ends, 0)[0]
-        self.num_candidates = max(2, 1 + len(ends)) * self.num_beams  # so that enough are live when many end
-        self.criteria = StoppingCriteriaList([rule for rule in criteria if not self._is_own(rule)])
+        self.num_candidates = max(2, 1 + len(ends)) * self.num_beams  # so that enough stay live if many end
+        self.criteria = StoppingCriteriaList([rule for rule in criteria if not self._applies_itself(rule)])
         self.records_scores = config.return_dict_in_generate and config.output_scores
         self.records_logits = config.return_dict_in_generate and config.output_logits
         self.step_scores: tuple[torch.Tensor, ...] = ()
         self.step_logits: tuple[torch.Tensor, ...] = ()
-        # Whatever sees or returns whole steps must find every sentence in its place.
-        sees_steps = self.criteria or not all(map(_is_row_wise, processors))
-        self.may_leave = not (sees_steps or self.records_scores or self.records_logits)
+        # Other criteria, other processors and recorded scores need every sentence at its index in the batch.
+        sees_batch = self.criteria or not all(map(_is_row_wise, processors))
+        self.may_drop = not (sees_batch or self.records_scores or self.records_logits)
         limits = self._limits(criteria)
         self.max_length = self.prefix_length + int(limits.max())
         self.results = self._no_hypotheses()
-        places, done = torch.arange(len(limits), device=limits.device), [False] * len(limits)
-        self.state = BeamState(self._no_hypotheses(), self._no_hypotheses(), places, limits, done, self.prefix_length)
+        indices, done = torch.arange(len(limits), device=limits.device), [False] * len(limits)
+        self.state = BeamState(self._no_hypotheses(), self._no_hypotheses(), indices, limits, done, self.prefix_length)
         self.state.live.scores[:, 0] = 0.0  # the prefix
 
     def advance(self, decoder: StepDecoder) -> None:
@@ -202,10 +202,10 @@ class BeamSearch:
         """The `num_return_sequences` best hypotheses of each sentence.
 
         Raises:
-            ValueError: Logits were not numbers, so that no hypothesis means anything.
+            ValueError: Logits were NaN.
         """
         if self.results.scores.isnan().any():
-            raise ValueError(NOT_NUMBERS)
+            raise ValueError(NON_FINITE_LOGITS)
         returned = self.config.num_return_sequences
         rows = self.results.rows[:, :returned].flatten(0, 1)  # [sentences * returned, max_length - prefix]
         longest = int(rows.ge(0).sum(-1).max())
@@ -217,7 +217,7 @@ class BeamSearch:
             beam_indices=rows[:, :longest],
         )
 
-    def _is_own(self, rule: StoppingCriteria) -> bool:
+    def _applies_itself(self, rule: StoppingCriteria) -> bool:
         """Whether the search applies a criterion itself: a length limit, or the configuration's EOS."""
         if isinstance(rule, EosTokenCriteria):
             return set(rule.eos_token_id.tolist()) == set(self.eos.tolist())
@@ -238,7 +238,7 @@ class BeamSearch:
         return Hypotheses.empty(self.prefixes, self.num_beams, self.max_length, self.padding)
 
     def _last_tokens_and_parents(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The last token of each live hypothesis, and the hypothesis it extended: `[S, num_beams]` each."""
+        """The last token of each live hypothesis, and its parent in the previous step: `[S, num_beams]` each."""
         live, last = self.state.live, self.state.length - 1
         return live.tokens[:, :, last], live.rows[:, :, last - self.prefix_length] % self.num_beams
 
@@ -247,7 +247,7 @@ class BeamSearch:
         needs_all_scores = self.processors or self.records_scores or self.records_logits or self.config.do_sample
         best_of = self._best_of_all_scores if needs_all_scores else self._best_of_logits
         scores, parents, tokens = best_of(logits)
-        missing = (0, self.num_candidates - scores.shape[1])  # where the vocabulary is smaller than the beam
+        missing = (0, self.num_candidates - scores.shape[1])  # if the vocabulary is smaller than the beam
         parents, state = F.pad(parents, missing), self.state
         candidates = replace(state.live.gather(parents), scores=F.pad(scores, missing, value=-math.inf))
         candidates.tokens[:, :, state.length] = F.pad(tokens, missing)
@@ -257,38 +257,38 @@ class BeamSearch:
         return candidates
 
     def _best_of_logits(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The best extensions, without the scores of all others.
+        """The best extensions, from the best tokens of each hypothesis.
 
         Returns:
             Log-probabilities, the live hypotheses that are extended, and tokens: `[S, extensions]` each.
         """
-        best_of_parts = [best_tokens(part, self.num_candidates) for part in logits]
+        best_of_chunks = [best_tokens(chunk, self.num_candidates) for chunk in logits]
         sentences = len(self.state.sentences)
-        scores, tokens = (torch.cat(parts).unflatten(0, (sentences, -1)) for parts in zip(*best_of_parts, strict=True))
-        hypotheses, each = scores.shape[1:]  # one hypothesis after the prefix, then num_beams
+        scores, tokens = (torch.cat(best).unflatten(0, (sentences, -1)) for best in zip(*best_of_chunks, strict=True))
+        hypotheses, extensions = scores.shape[1:]  # one hypothesis after the prefix, then num_beams
         totals = (scores + self.state.live.scores[:, :hypotheses, None]).flatten(1)
         best = totals.topk(min(self.num_candidates, totals.shape[1]))
-        return best.values, best.indices // each, tokens.flatten(1).gather(1, best.indices)
+        return best.values, best.indices // extensions, tokens.flatten(1).gather(1, best.indices)
 
     def _best_of_all_scores(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As `_best_of_logits`, from all scores, which processors may change; or a sample."""
-        state, parts = self.state, [part.float() for part in logits]
+        """As `_best_of_logits`, from the scores of all tokens, for processors, recording and sampling."""
+        state, chunks = self.state, [chunk.float() for chunk in logits]
         sequences = state.live.tokens[:, :, : state.length].flatten(0, 1)
-        scores = self.processors(sequences, self._rows([part.log_softmax(-1) for part in parts]))
+        scores = self.processors(sequences, self._rows([chunk.log_softmax(-1) for chunk in chunks]))
         if self.records_scores:
             self.step_scores += (scores.clone(),)
         if self.records_logits:
-            self.step_logits += (self._rows(parts).clone(),)
+            self.step_logits += (self._rows(chunks).clone(),)
         totals = (scores + state.live.scores.flatten().unsqueeze(-1)).unflatten(0, (-1, self.num_beams)).flatten(1)
         keys = totals
-        if self.config.do_sample:  # the largest of log p + Gumbel noise are a sample without replacement
+        if self.config.do_sample:  # the top-k of log p + Gumbel noise is a sample without replacement
             keys = totals - torch.empty_like(totals).exponential_().log()
         best = keys.topk(min(self.num_candidates, totals.shape[1])).indices
         return totals.gather(1, best), best // scores.shape[1], best % scores.shape[1]
 
-    def _rows(self, parts: list[torch.Tensor]) -> torch.Tensor:
-        """The parts joined, with a row for each live hypothesis: `[S * num_beams, vocabulary]`."""
-        joined = parts[0] if len(parts) == 1 else torch.cat(parts)  # a single part is not copied
+    def _rows(self, chunks: list[torch.Tensor]) -> torch.Tensor:
+        """Concatenate chunks to one row for each live hypothesis: `[S * num_beams, vocabulary]`."""
+        joined = chunks[0] if len(chunks) == 1 else torch.cat(chunks)  # a single chunk is not copied
         return joined.unflatten(0, (len(self.state.sentences), -1)).expand(-1, self.num_beams, -1).flatten(0, 1)
 
     def _has_ended(self, candidates: Hypotheses) -> torch.Tensor:
@@ -301,38 +301,38 @@ class BeamSearch:
         return has_ended
 
     def _penalized(self, scores: torch.Tensor, length: torch.Tensor | int | None = None) -> torch.Tensor:
-        """Log-probabilities over the penalty of `length` generated tokens, by default those of a live hypothesis."""
+        """Log-probabilities divided by the penalty for `length` generated tokens, by default the current number."""
         length = self.state.length - self.prefix_length if length is None else length
         return scores / length_penalty(length, self.config.length_penalty, _penalty_type(self.config))
 
     def _store_done(self, decoder: StepDecoder) -> None:
         """Store the results of sentences that are done, and drop those sentences from the search."""
         state = self.state
-        is_done = self._is_sentence_done().tolist()  # all that a step reads from the device
-        done = [place for place, now in enumerate(is_done) if now and not state.done[place]]
+        is_done = self._is_sentence_done().tolist()  # the only transfer from the device in a step
+        done = [index for index, is_now in enumerate(is_done) if is_now and not state.done[index]]
         if not done:
             return
-        places = torch.tensor(done, device=state.sentences.device)
-        live = state.live.select(places)
-        both = state.finished.select(places).concat(replace(live, scores=self._penalized(live.scores)))
+        indices = torch.tensor(done, device=state.sentences.device)
+        live = state.live.select(indices)
+        both = state.finished.select(indices).concat(replace(live, scores=self._penalized(live.scores)))
         rank = both.scores.ne(-math.inf).long()  # 2 for finished, 1 for live, 0 for missing ones; NaN is not missing
         rank[:, : self.num_beams] *= 2
         best = both.gather(rank.argsort(dim=1, descending=True, stable=True)[:, : self.num_beams])
-        is_missing = best.scores.isneginf().unsqueeze(-1)  # fewer hypotheses exist than are asked for
+        is_missing = best.scores.isneginf().unsqueeze(-1)  # fewer hypotheses exist than num_beams
         best.tokens[:, :, self.prefix_length :].masked_fill_(is_missing, self.padding)
         best.rows.masked_fill_(is_missing, -1)
-        self.results.store(state.sentences[places], best)
-        for place in done:
-            state.done[place] = True
-        if self.may_leave and not self.is_done:
+        self.results.store(state.sentences[indices], best)
+        for index in done:
+            state.done[index] = True
+        if self.may_drop and not self.is_done:
             self._drop_done(decoder)
 
     def _drop_done(self, decoder: StepDecoder) -> None:
-        """Continue with the other sentences, the last of them in the places of those that are done."""
+        """Drop the sentences that are done; the last of the others take their indices."""
         done = self.state.done
         remaining = done.count(False)
-        late = (place for place in range(remaining, len(done)) if not done[place])
-        order = [next(late) if is_done else place for place, is_done in enumerate(done[:remaining])]
+        last = (index for index in range(remaining, len(done)) if not done[index])
+        order = [next(last) if is_done else index for index, is_done in enumerate(done[:remaining])]
         if not decoder.select(order):
             return
         self.state = self.state.select(order)
@@ -348,8 +348,8 @@ class BeamSearch:
         if self.config.early_stopping is True:
             is_done = has_all
         elif self.config.early_stopping == "never":
-            # More tokens only lower a log-probability, unless a logits processor adds to it. The penalty raises the
-            # score most at the largest length, or, where alpha is negative, at the smallest.
+            # More tokens only lower a log-probability, unless a logits processor raises it. Divided by the penalty, it
+            # is highest at the largest length or, with a negative alpha, at the smallest.
             length = state.limits if self.config.length_penalty > 0 else generated + 1
             is_done = finished[:, self.config.num_return_sequences - 1] >= self._penalized(best_live, length)
         else:
@@ -373,7 +373,7 @@ def _require_penalty(config: GenerationConfig) -> None:
     kind, alpha = _penalty_type(config), config.length_penalty
     if kind not in ("gnmt", "transformers"):
         raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {kind!r}')
-    if not isinstance(alpha, (int, float)) or not abs(alpha) <= _LARGEST_ALPHA:  # false for NaN, too
+    if not isinstance(alpha, (int, float)) or not abs(alpha) <= _LARGEST_ALPHA:  # also rejects NaN
         raise ValueError(f"length_penalty: must be a number of at most {_LARGEST_ALPHA}, is {alpha!r}")
 
 

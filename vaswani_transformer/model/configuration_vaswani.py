@@ -11,8 +11,8 @@ from transformers.activations import ACT2FN
 from .pipeline_vaswani import install_translation_task
 
 
-# Rows of Table 3, as differences from the base model. Label smoothing (rows D) belongs to the training target, but
-# stands here too, so that one name gives the whole row.
+# Rows of Table 3, as differences from the base model. Label smoothing (rows D) concerns training alone; it is included
+# so that one name selects the whole row.
 PAPER_VARIANTS: dict[str, dict[str, Any]] = {
     "base": {},
     "A-h1": {"num_heads": 1, "d_k": 512, "d_v": 512},
@@ -41,7 +41,7 @@ _POSITIVE = (*_SIZES, "encoder_layers", "decoder_layers", "attention_neighborhoo
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
-# Where a saved directory or Hub repository has its code.
+# Classes in the code files of a saved directory or Hub repository.
 _AUTO_MAP = {
     "AutoConfig": "configuration_vaswani.VaswaniConfig",
     "AutoModel": "modeling_vaswani.VaswaniModel",
@@ -55,7 +55,7 @@ _CUSTOM_PIPELINES = {
     }
 }
 
-# Whether this file runs as a repository's code. No package then installs the task, and this file is loaded first.
+# Whether this file runs as remote code. Without the package, this file, loaded first, must register the pipeline task.
 _IS_REMOTE_CODE = __name__.startswith("transformers_modules.")
 if _IS_REMOTE_CODE:
     install_translation_task()
@@ -70,8 +70,8 @@ class VaswaniConfig(PreTrainedConfig):
         d_model: Width of every sub-layer's output (3.1).
         d_ff: Width of the inner feed-forward layer (3.3).
         num_heads: Number h of parallel attention heads (3.2.2).
-        d_k: Width of a head's queries and keys; `None` means `d_model / num_heads`. Free otherwise (Table 3, B).
-        d_v: Width of a head's values; `None` means `d_model / num_heads`. Free otherwise.
+        d_k: Width of a head's queries and keys, any number (Table 3, B); `None` means `d_model / num_heads`.
+        d_v: Width of a head's values, any number; `None` means `d_model / num_heads`.
         encoder_layers: Number N of encoder layers (3.1).
         decoder_layers: Number N of decoder layers (3.1).
         dropout: On each sub-layer's output and on the sum of embedding and position (5.4).
@@ -82,29 +82,29 @@ class VaswaniConfig(PreTrainedConfig):
         attention_bias: Whether the four projections of attention have biases, as the authors' code of June 2017 did.
         position_encoding: "sinusoidal" is the formula of 3.5, sines and cosines interleaved; "sinusoidal_halves" is
             the layout of the authors' code, all sines before all cosines; "learned" is row E of Table 3;
-            "sinusoidal_marian" is Marian's, the paper's frequencies in the authors' layout.
+            "sinusoidal_marian" is Marian's layout, all sines before all cosines, with the paper's frequencies.
         max_position_embeddings: Rows of a learned position table. Sinusoids have no such limit.
-        attention_neighborhood: r of section 4: self-attention, of encoder and decoder, sees only `r // 2` positions to
-            each side; `None`, as in the paper's experiments, means all.
+        attention_neighborhood: r of section 4: self-attention sees only `r // 2` positions to each side. `None` means
+            all positions, as in the paper's experiments.
         tie_word_embeddings: Whether the embeddings of source and target and the softmax share one matrix (3.4).
-        source_language: Code of the language that the model translates from, such as "en"; `None` if it is not known.
-            `pipeline("translation")` refuses another.
-        target_language: Code of the language that it translates into.
+        source_language: Code of the source language, such as "en"; `None` if unknown. `pipeline("translation")` rejects
+            any other.
+        target_language: Code of the target language.
 
-    The other fields are for models that were trained elsewhere, see `vaswani_transformer.convert`; their defaults are
-    the paper's.
+    The remaining fields are for models converted from other toolkits, see `vaswani_transformer.convert`; their defaults
+    are the paper's.
 
     Args:
-        activation: Between the two feed-forward layers (3.3), by its name in transformers.
+        activation: Activation of the inner feed-forward layer (3.3), by its name in transformers.
         decoder_d_ff: Width of the inner feed-forward layer of the decoder; `None` means `d_ff`.
-        target_vocab_size: Size of the target's own vocabulary; `None` means that it is the source's. If given, only
-            the target's embedding and the softmax share a matrix.
-        position_offset: Position of the first token, 0 in the paper; fairseq counts from the padding's id + 1.
+        target_vocab_size: Size of a separate target vocabulary; `None` means that it is shared. If given, only the
+            target's embedding and the softmax share a matrix.
+        position_offset: Position of the first token, 0 in the paper; fairseq counts from `pad_token_id` + 1.
         logits_bias: Whether the softmax has a bias.
-        zero_padding_embedding: Whether padding, which is also where the decoder starts, embeds as zero.
+        zero_padding_embedding: Whether padding, also the decoder's start token, has a zero embedding.
 
     Raises:
-        ValueError: A value cannot work. The message starts with the field's name.
+        ValueError: A value is invalid. The message starts with the field's name.
     """
 
     model_type = "vaswani"
@@ -161,7 +161,7 @@ class VaswaniConfig(PreTrainedConfig):
 
         Args:
             name: A key of `PAPER_VARIANTS`, such as "base", "big" or "B-dk16".
-            overrides: Any field, taking precedence over the row's.
+            overrides: Fields that override the row's.
 
         Raises:
             ValueError: There is no such row.
@@ -180,10 +180,10 @@ class VaswaniConfig(PreTrainedConfig):
             self.decoder_d_ff = self.d_ff
         for field in ("d_k", "d_v"):
             if getattr(self, field) is None:
-                setattr(self, field, self._width_of_a_head(field))
+                setattr(self, field, self._head_width(field))
         self._check_fields()
-        # Saved with every model, but used only by a repository's code: transformers would ask the package's users for
-        # trust in it.
+        # Saved with every model, but set in remote code only: otherwise transformers would ask the package's users for
+        # trust_remote_code.
         kwargs.pop("custom_pipelines", None)
         if _IS_REMOTE_CODE:
             self.custom_pipelines = copy.deepcopy(_CUSTOM_PIPELINES)
@@ -193,7 +193,7 @@ class VaswaniConfig(PreTrainedConfig):
         """The fields, and the names of the code files that `save_pretrained` copies."""
         return {**super().to_dict(), "auto_map": dict(_AUTO_MAP), "custom_pipelines": copy.deepcopy(_CUSTOM_PIPELINES)}
 
-    def _width_of_a_head(self, field: str) -> int:
+    def _head_width(self, field: str) -> int:
         if self.num_heads < 1 or self.d_model % self.num_heads:
             raise ValueError(
                 f"num_heads: {self.num_heads} heads do not divide d_model = {self.d_model}; "
@@ -213,11 +213,11 @@ class VaswaniConfig(PreTrainedConfig):
         if self.position_encoding == "learned" and self.max_position_embeddings < 1:
             raise ValueError(f"max_position_embeddings: must be at least 1, is {self.max_position_embeddings}")
         if self.position_encoding != "learned" and self.d_model % 2:
-            raise ValueError(f"d_model: sinusoids come in pairs, so it must be even, is {self.d_model}")
+            raise ValueError(f"d_model: must be even for sinusoidal positions, is {self.d_model}")
         if self.position_offset < 0:
             raise ValueError(f"position_offset: must be at least 0, is {self.position_offset}")
         if self.activation not in ACT2FN:
-            raise ValueError(f"activation: transformers knows no {self.activation!r}; choose from {', '.join(ACT2FN)}")
+            raise ValueError(f"activation: must be one of {', '.join(ACT2FN)}, is {self.activation!r}")
         self._check_tokens()
 
     def _check_tokens(self) -> None:
@@ -228,4 +228,4 @@ class VaswaniConfig(PreTrainedConfig):
             tokens = getattr(self, field)
             for token in tokens if isinstance(tokens, list) else [tokens]:
                 if token is None or not 0 <= token < vocabulary:
-                    raise ValueError(f"{field}: must be a row of the vocabulary of {vocabulary}, is {token}")
+                    raise ValueError(f"{field}: must be an id from 0 to {vocabulary - 1}, is {token}")

@@ -16,24 +16,24 @@ class VaswaniEmbedding(nn.Embedding):
     def __init__(self, config: VaswaniConfig, vocab_size: int) -> None:
         super().__init__(vocab_size, config.d_model, config.pad_token_id)
         self.config = config
-        self.embed_scale = math.sqrt(config.d_model)  # adapters, which compute from the matrix, look for this name
+        self.embed_scale = math.sqrt(config.d_model)  # PEFT's adapters read an attribute of this name
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         return zero_padding(self.config, input_ids, super().forward(input_ids) * self.embed_scale)
 
 
 def zero_padding(config: VaswaniConfig, input_ids: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-    """Set padding in `embedded` `[batch, length, d_model]` to zero, if the configuration says so."""
+    """Set padding in `embedded` `[batch, length, d_model]` to zero, if `zero_padding_embedding` is set."""
     if not config.zero_padding_embedding:
         return embedded
-    # The padding row of the matrix is not zero: the softmax shares it, and trains it.
+    # The padding row of the matrix does not stay zero, because the softmax shares and trains it.
     return embedded.masked_fill(input_ids.eq(config.pad_token_id).unsqueeze(-1), 0.0)
 
 
 def sinusoidal_positions(
     positions: torch.Tensor, d_model: int, layout: str = "sinusoidal", dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    """Positional encoding (3.5), computed on demand, so that no length is too long and nothing is saved.
+    """Positional encoding (3.5), computed on demand for any length and never saved.
 
     Args:
         positions: Integers of any shape.
@@ -41,7 +41,7 @@ def sinusoidal_positions(
         layout: "sinusoidal" is the paper's formula, `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`,
             `PE(pos, 2i+1) = cos(...)`. "sinusoidal_halves" is the authors' code: sines in the first half, cosines in
             the second, timescales in a geometric progression from 1 to 10000, both included. "sinusoidal_marian" has
-            such halves with the formula's timescales.
+            the same halves with the timescales of the paper's formula.
         dtype: Type of the result; angles are computed in float64, since float32 errs by 5e-4 at position 10,000.
 
     Returns:
@@ -51,8 +51,8 @@ def sinusoidal_positions(
     precision = torch.float32 if positions.device.type == "mps" else torch.float64
     half = d_model // 2
     exponent = torch.arange(half, dtype=precision, device=positions.device)
-    largest = max(half - 1, 1) if layout == "sinusoidal_halves" else half
-    exponent = exponent / largest  # [d_model / 2], from 0 to (almost) 1
+    denominator = max(half - 1, 1) if layout == "sinusoidal_halves" else half
+    exponent = exponent / denominator  # [d_model / 2], from 0 to (almost) 1
     angles = positions.unsqueeze(-1).to(precision) * torch.exp(-math.log(10000.0) * exponent)
     if layout == "sinusoidal":
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
@@ -60,7 +60,7 @@ def sinusoidal_positions(
 
 
 class VaswaniPositionalEncoding(nn.Module):
-    """Positional encoding (3.5) by its configured layout: sinusoids, or the learned table of Table 3, row E."""
+    """Positional encoding (3.5): sinusoids, or the learned table of Table 3, row E."""
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class VaswaniPositionalEncoding(nn.Module):
             self.table = nn.Embedding(config.max_position_embeddings, config.d_model)
 
     def forward(self, positions: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
-        """Encode integer `positions` as `[*positions.shape, d_model]`; `length` is the longest possible so far."""
+        """Encode integer `positions` as `[*positions.shape, d_model]`; a learned table must have `length` rows."""
         layout = self.config.position_encoding
         if layout != "learned":
             return sinusoidal_positions(positions + self.config.position_offset, self.config.d_model, layout, dtype)
@@ -102,16 +102,16 @@ def positions_from_mask(
 
 
 class VaswaniEmbeddingMixin:
-    """How encoder and decoder embed their tokens: the input of the first layer."""
+    """Input of the first layer of encoder and decoder: embedding plus position."""
 
     config: VaswaniConfig
     training: bool
-    input_prefix = ""  # of the names of its inputs in the whole model
+    input_prefix = ""  # of its argument names in the whole model's `forward`
     embed_tokens: Any  # adapters may replace it by another module
     embed_positions: VaswaniPositionalEncoding
 
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None) -> torch.Tensor:
-        """Embeddings `[batch, length, d_model]` of `input_ids` `[batch, length]`; or those given, as they are.
+        """Embed `input_ids` `[batch, length]` as `[batch, length, d_model]`, or return `inputs_embeds` unchanged.
 
         Raises:
             ValueError: Neither or both were given.
@@ -123,7 +123,7 @@ class VaswaniEmbeddingMixin:
         embedded = self.embed_tokens(input_ids)
         if isinstance(self.embed_tokens, VaswaniEmbedding):
             return embedded
-        return zero_padding(self.config, input_ids, embedded)  # an adapter does not treat padding specially
+        return zero_padding(self.config, input_ids, embedded)  # an adapter does not set padding to zero
 
     def add_positions(
         self, embedded: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor

@@ -1,8 +1,8 @@
 """A model's own generation_config, kept free of the defaults that transformers fills in.
 
 After its first batch, `Seq2SeqTrainer` with `predict_with_generate` sets every empty field of `model.generation_config`
-to transformers' default, such as `max_length = 20`. Taken for the user's limit, that would cut translations, and it
-would be saved with the model.
+to transformers' default, such as `max_length = 20`. Such a limit would cut translations, and would be saved with the
+model.
 """
 
 import copy
@@ -46,8 +46,8 @@ _DEFAULTS: dict[str, Any] = {
     "diversity_penalty": 0.0,
 }
 
-# Fields that do not describe the search. Without a file, transformers copies some of them from config.json.
-_NO_SEARCH = {
+# Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
+_NOT_OF_SEARCH = {
     "pad_token_id",
     "bos_token_id",
     "eos_token_id",
@@ -64,11 +64,11 @@ def is_filled(config: GenerationConfig) -> bool:
 
 
 def empty_defaults(config: GenerationConfig, own: GenerationConfig | None) -> None:
-    """Set the fields that a library has filled in to None.
+    """Reset fields that a library has filled in to None.
 
     Args:
         config: A filled configuration; changed in place.
-        own: The configuration before it was filled, whose fields stay; None if it is not known.
+        own: The configuration before it was filled; its fields are kept. None if unknown.
     """
     for name, default in _DEFAULTS.items():
         if getattr(config, name, None) == default and getattr(own, name, None) is None:
@@ -80,24 +80,24 @@ class OwnGenerationConfig:
 
     generation_config: GenerationConfig
 
-    # The configuration, and a copy of it from when `generate` last saw it without the defaults.
+    # The configuration, and its last copy without the defaults.
     _seen: tuple[GenerationConfig, GenerationConfig] | None = None
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         """Load a model; see `transformers.PreTrainedModel.from_pretrained`.
 
-        Where `generation_config.json` is missing or does not describe the search, the model searches as the paper does.
+        If `generation_config.json` is missing or has no search options, the model gets `paper_generation_config`.
         """
         loaded = super().from_pretrained(*args, **kwargs)  # type: ignore[misc]  # a mixin
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
         model.restore_generation_config()
-        if not set(model.generation_config.to_diff_dict()) - _NO_SEARCH:
+        if not set(model.generation_config.to_diff_dict()) - _NOT_OF_SEARCH:
             model.generation_config = paper_generation_config(model.config)
         return loaded
 
     def restore_generation_config(self) -> None:
-        """Remove the defaults that a library has filled into `generation_config`; the user's fields stay."""
+        """Remove filled-in defaults from `generation_config`; keep the user's fields."""
         config = self.generation_config
         if is_filled(config):
             empty_defaults(config, self._seen[1] if self._seen is not None and self._seen[0] is config else None)

@@ -1,4 +1,4 @@
-"""`generate` as in section 6.1 of the paper: its defaults, its length limits, and the choice of a step decoder."""
+"""`generate` as in section 6.1 of the paper: defaults, length limits, choice of step decoder."""
 
 import copy
 import inspect
@@ -16,7 +16,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .beam_search_vaswani import NOT_NUMBERS, BeamSearch
+from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch
 from .length_limits_vaswani import EndPerSentence, LengthPerSentence, length_limits, tokens_over_source
 from .step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
 
@@ -27,12 +27,12 @@ _KNOWN_INPUTS |= {"output_attentions", "output_hidden_states", "inputs_embeds", 
 
 
 def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
-    """The search of section 6.1: beam 4, alpha = 0.6, at most 50 tokens more than the source has.
+    """The search of section 6.1: beam 4, alpha = 0.6, at most source length + 50 tokens.
 
     `length_penalty_type` is "gnmt", `score = log P / ((5 + |Y|) / 6)^alpha`, or "transformers",
-    `score = log P / |Y|^alpha`; |Y| counts EOS in both. `max_new_tokens_over_source` limits each sentence on its own. A
-    keyword of `generate` wins over the configuration given to it, and that over the model's; `max_new_tokens` or
-    `max_length` wins over a `max_new_tokens_over_source` of the same place.
+    `score = log P / |Y|^alpha`; |Y| counts EOS in both. `max_new_tokens_over_source` limits each sentence on its own.
+    Keywords of `generate` override the configuration passed to it, which overrides the model's. In each of the three,
+    `max_new_tokens` and `max_length` override `max_new_tokens_over_source`.
     """
     return GenerationConfig(
         num_beams=4,
@@ -51,13 +51,13 @@ class FiniteLogits(LogitsProcessor):
     """Raises a ValueError where the largest score is NaN or infinite."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if not scores.max() < math.inf:  # false for NaN, too, which is the maximum of whatever contains it
-            raise ValueError(NOT_NUMBERS)
+        if not scores.max() < math.inf:  # also if any score is NaN, because then the maximum is
+            raise ValueError(NON_FINITE_LOGITS)
         return scores
 
 
 class VaswaniGenerationMixin(GenerationMixin):
-    """`generate` of transformers, which decodes as the paper does unless told otherwise."""
+    """`generate` of transformers, with the paper's search by default."""
 
     @torch.no_grad()
     def generate(
@@ -73,26 +73,26 @@ class VaswaniGenerationMixin(GenerationMixin):
         Without `attention_mask`, padding is recognized by its id. With beams, `BeamSearch` searches.
 
         Raises:
-            ValueError: There is no source, `decoder_input_ids` has no tokens or more than a learned position table,
-                `length_penalty_type` is unknown, a number of beams, sequences or tokens cannot be, or logits are NaN.
+            ValueError: There is no source; `decoder_input_ids` is empty or exceeds a learned position table; a number
+                of beams, sequences or tokens is below 1; `length_penalty_type` is unknown; or logits are NaN.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None and ids.dim() == 2 and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
-        places = [
+        scopes = [
             kwargs,
             {} if generation_config is None else vars(generation_config),
             vars(self.generation_config),
         ]
-        _require_counts(places)
-        prefix_length = _prefix_length(kwargs.get("decoder_input_ids"), _first(places, "decoder_start_token_id"))
-        over_source = tokens_over_source(*places)
+        _require_counts(scopes)
+        prefix_length = _prefix_length(kwargs.get("decoder_input_ids"), _first(scopes, "decoder_start_token_id"))
+        over_source = tokens_over_source(*scopes)
         kwargs.pop("max_new_tokens_over_source", None)
         if over_source is not None:
             limits = length_limits(self.config, _source_lengths(kwargs), over_source, prefix_length)
             criterion = LengthPerSentence(limits, prefix_length)
             stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), criterion])
-            forced = _first(places, "forced_eos_token_id")
+            forced = _first(scopes, "forced_eos_token_id")
             if forced is not None:
                 end = EndPerSentence(limits, prefix_length, forced)
                 logits_processor = LogitsProcessorList([*(logits_processor or []), end])
@@ -107,8 +107,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
 
     def _sample(self, input_ids: torch.Tensor, logits_processor: LogitsProcessorList, *args: Any, **kwargs: Any) -> Any:
-        """Search without beams, also greedily; see `transformers.GenerationMixin._sample`."""
-        # Last, since a processor may have removed what is not finite.
+        """Sampling and greedy search; see `transformers.GenerationMixin._sample`."""
+        # The check comes last, because another processor may replace NaN and infinity.
         return super()._sample(input_ids, LogitsProcessorList([*logits_processor, FiniteLogits()]), *args, **kwargs)
 
     def _beam_search(
@@ -120,26 +120,26 @@ class VaswaniGenerationMixin(GenerationMixin):
         synced_gpus: bool = False,
         **model_kwargs: Any,
     ) -> Any:
-        """Search with beams; arguments are those of `transformers.GenerationMixin._beam_search`.
+        """Beam search; see `transformers.GenerationMixin._beam_search` for the arguments.
 
-        Tensors have a row for each of the `num_beams` hypotheses of a sentence.
+        Tensors have `num_beams` rows for each sentence.
         """
         config = generation_config
         cache = model_kwargs.get("past_key_values")
         if cache is not None and cache.get_seq_length() > 0:
-            raise ValueError("past_key_values: beam search keeps its own; give the tokens so far as decoder_input_ids")
+            raise ValueError("past_key_values: beam search has its own cache; give the prefix as decoder_input_ids")
         prefixes = input_ids[:: config.num_beams]
         search = BeamSearch(prefixes, logits_processor, stopping_criteria, config)
-        is_shown = config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states)
-        outputs: list[Seq2SeqLMOutput] | None = [] if is_shown else None
-        calls_forward = synced_gpus or is_shown or not self._can_decode_incrementally(config, model_kwargs)
+        needs_outputs = config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states)
+        outputs: list[Seq2SeqLMOutput] | None = [] if needs_outputs else None
+        calls_forward = synced_gpus or needs_outputs or not self._can_decode_incrementally(config, model_kwargs)
         decoder: StepDecoder
         if calls_forward:
             decoder = ForwardDecoder(self, model_kwargs, config, outputs)
         else:
             decoder = self._incremental_decoder(search, model_kwargs)
-        while _any_process(not search.is_done, synced_gpus, input_ids.device):
-            if search.is_done:  # the others wait for this process to take part in each call of the model
+        while _on_any_rank(not search.is_done, synced_gpus, input_ids.device):
+            if search.is_done:  # the other ranks need this one in the collectives of `forward`
                 ForwardDecoder(self, {**model_kwargs, "past_key_values": None}, config).prefill(prefixes)
             else:
                 search.advance(decoder)
@@ -148,7 +148,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             return result.sequences
         if calls_forward:
             result["past_key_values"] = cache
-        for name, value in _shown(outputs or [], model_kwargs["encoder_outputs"]).items():
+        for name, value in _attentions_and_states(outputs or [], model_kwargs["encoder_outputs"]).items():
             result[name] = value
         return result
 
@@ -165,7 +165,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         )
 
     def _can_decode_incrementally(self, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> bool:
-        """Whether `IncrementalDecoder` computes what the model does, from all inputs, with weights at hand."""
+        """Whether `IncrementalDecoder` can replace the model's `forward`."""
         if not config.use_cache or any(model_kwargs[name] is not None for name in model_kwargs.keys() - _KNOWN_INPUTS):
             return False
         replaced = getattr(self.prepare_inputs_for_generation, "__func__", None)
@@ -187,32 +187,32 @@ class VaswaniGenerationMixin(GenerationMixin):
 
 
 def calls_more_than_its_class(module: nn.Module) -> bool:
-    """Whether a hook, or a `forward` of its own, changes what a module computes."""
+    """Whether hooks, or a `forward` set on the instance, change what a module computes."""
     hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-    # The hooks by which transformers records attentions stay, and do nothing until they are asked for.
+    # transformers never removes its hooks that record attentions; they do nothing unless attentions are requested.
     if any(getattr(hook, "__module__", None) != "transformers.utils.output_capturing" for hook in hooks):
         return True
     forward = vars(module).get("forward")
-    if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # mixed precision around the former one
+    if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # its wrapper for mixed precision
         forward = vars(module).get("_original_forward", forward)
-    own = type(module).forward  # which accelerate, when it removes its own, puts back without its decorators
+    own = type(module).forward  # accelerate, on removing its wrapper, restores it without the decorators
     return forward is not None and getattr(forward, "__func__", None) not in (own, inspect.unwrap(own))
 
 
-def _first(places: Iterable[Mapping[str, Any]], name: str) -> Any:
+def _first(scopes: Iterable[Mapping[str, Any]], name: str) -> Any:
     """The first value that is not None, as transformers chooses it."""
-    return next((place[name] for place in places if place.get(name) is not None), None)
+    return next((scope[name] for scope in scopes if scope.get(name) is not None), None)
 
 
-def _require_counts(places: list[Mapping[str, Any]]) -> None:
+def _require_counts(scopes: list[Mapping[str, Any]]) -> None:
     for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length"):
-        value = _first(places, name)
+        value = _first(scopes, name)
         if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
             raise ValueError(f"{name}: must be an integer of at least 1, is {value!r}")
 
 
 def _prefix_length(prefix: torch.Tensor | None, start: int) -> int:
-    """Tokens that the decoder is given, with the start token, which transformers adds if no row has it."""
+    """Length of the decoder's prefix with its start token, which transformers adds if no row has it."""
     if prefix is None:
         return 1
     if not prefix.shape[1]:
@@ -222,7 +222,7 @@ def _prefix_length(prefix: torch.Tensor | None, start: int) -> int:
 
 
 def _source_lengths(kwargs: Mapping[str, Any]) -> torch.Tensor:
-    """Tokens of each source `[batch]`, padding aside."""
+    """Tokens of each source `[batch]`, without padding."""
     if kwargs.get("attention_mask") is not None:
         return kwargs["attention_mask"].sum(-1)
     states = kwargs.get("inputs_embeds")
@@ -233,8 +233,8 @@ def _source_lengths(kwargs: Mapping[str, Any]) -> torch.Tensor:
     return torch.full((states.shape[0],), states.shape[1], device=states.device)
 
 
-def _any_process(condition: bool, synced_gpus: bool, device: torch.device) -> bool:
-    """Whether a condition holds here or, with `synced_gpus`, in any process of the group."""
+def _on_any_rank(condition: bool, synced_gpus: bool, device: torch.device) -> bool:
+    """Whether a condition holds on this rank or, with `synced_gpus`, on any rank."""
     if not synced_gpus:
         return condition
     count = torch.tensor(float(condition), device=device)
@@ -242,14 +242,14 @@ def _any_process(condition: bool, synced_gpus: bool, device: torch.device) -> bo
     return count.item() > 0
 
 
-def _shown(outputs: list[Seq2SeqLMOutput], encoded: Mapping[str, Any]) -> dict[str, Any]:
-    """Attentions and hidden states that the steps returned: for each a tuple of tensors, one for each layer."""
-    shown: dict[str, Any] = {}
+def _attentions_and_states(outputs: list[Seq2SeqLMOutput], encoded: Mapping[str, Any]) -> dict[str, Any]:
+    """Attentions and hidden states that the steps returned: for each step a tuple of one tensor per layer."""
+    returned: dict[str, Any] = {}
     if outputs and outputs[0].decoder_attentions is not None:
         for name in ("decoder_attentions", "cross_attentions"):
-            shown[name] = tuple(output[name] for output in outputs)
-        shown["encoder_attentions"] = encoded.get("attentions")
+            returned[name] = tuple(output[name] for output in outputs)
+        returned["encoder_attentions"] = encoded.get("attentions")
     if outputs and outputs[0].decoder_hidden_states is not None:
-        shown["decoder_hidden_states"] = tuple(output["decoder_hidden_states"] for output in outputs)
-        shown["encoder_hidden_states"] = encoded.get("hidden_states")
-    return shown
+        returned["decoder_hidden_states"] = tuple(output["decoder_hidden_states"] for output in outputs)
+        returned["encoder_hidden_states"] = encoded.get("hidden_states")
+    return returned

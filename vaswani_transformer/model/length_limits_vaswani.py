@@ -10,16 +10,16 @@ from transformers.generation.logits_process import LogitsProcessor
 from transformers.generation.stopping_criteria import StoppingCriteria
 
 
-def tokens_over_source(*places: Mapping[str, Any]) -> int | None:
-    """`max_new_tokens_over_source` of the first place that limits the length; None if that has a fixed limit.
+def tokens_over_source(*scopes: Mapping[str, Any]) -> int | None:
+    """`max_new_tokens_over_source` of the first scope that limits the length; None if its limit is fixed.
 
     Raises:
         ValueError: It is negative, or no integer.
     """
-    for place in places:
-        if place.get("max_new_tokens") is not None or place.get("max_length") is not None:
+    for scope in scopes:
+        if scope.get("max_new_tokens") is not None or scope.get("max_length") is not None:
             return None
-        tokens = place.get("max_new_tokens_over_source")
+        tokens = scope.get("max_new_tokens_over_source")
         if tokens is not None:
             if not isinstance(tokens, int) or tokens < 0:
                 raise ValueError(f"max_new_tokens_over_source: must be an integer of at least 0, is {tokens!r}")
@@ -35,8 +35,8 @@ def length_limits(
     Args:
         config: The model's configuration; a learned position table limits the length, too.
         source_lengths: `[batch]`
-        over_source: Tokens that a translation may have more than its source.
-        prefix_length: Tokens that the decoder is given, the start token included.
+        over_source: Tokens by which a translation may exceed its source.
+        prefix_length: Tokens of the decoder's prefix, start token included.
 
     Returns:
         `[batch]`
@@ -50,38 +50,38 @@ def length_limits(
     table = config.max_position_embeddings
     if prefix_length > table:
         raise ValueError(f"decoder_input_ids: {prefix_length} tokens exceed the learned position table of {table}")
-    return limits.clamp(max=table + 1 - prefix_length)  # the last token is never fed
+    return limits.clamp(max=table + 1 - prefix_length)  # the last token is not an input of the decoder
 
 
 class LengthPerSentence(StoppingCriteria):
-    """Ends each sentence at its own number of generated tokens.
+    """Stops each sentence at its own number of generated tokens.
 
     Args:
         limits: `[batch]` tokens that each sentence may generate, EOS included.
-        prefix_length: Tokens that the decoder was given, its start token included.
+        prefix_length: Tokens of the decoder's prefix, start token included.
     """
 
     def __init__(self, limits: torch.Tensor, prefix_length: int) -> None:
         self.limits, self.prefix_length = limits, prefix_length
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        return input_ids.shape[1] - self.prefix_length >= _for_each_row(self.limits, input_ids)
+        return input_ids.shape[1] - self.prefix_length >= _repeat_to_rows(self.limits, input_ids)
 
 
 class EndPerSentence(LogitsProcessor):
-    """Forces an end of sentence as the last token that each sentence may generate.
+    """Forces EOS as the last token that each sentence may generate.
 
     Args:
         limits: `[batch]` tokens that each sentence may generate, EOS included.
-        prefix_length: Tokens that the decoder was given, its start token included.
-        tokens: Id, or ids, of which one is forced.
+        prefix_length: Tokens of the decoder's prefix, start token included.
+        tokens: EOS id, or several ids that end a sentence.
     """
 
     def __init__(self, limits: torch.Tensor, prefix_length: int, tokens: int | list[int]) -> None:
         self.limits, self.prefix_length, self.tokens = limits, prefix_length, tokens
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        limits = _for_each_row(self.limits, input_ids)
+        limits = _repeat_to_rows(self.limits, input_ids)
         is_last = (input_ids.shape[1] - self.prefix_length >= limits - 1).unsqueeze(-1)  # [rows, 1]
         forced = torch.full_like(scores, -math.inf)  # [rows, vocabulary]
         forced[:, self.tokens] = 0.0
@@ -92,6 +92,6 @@ class EndPerSentence(LogitsProcessor):
         self.limits = self.limits.to(sentences.device)[sentences]
 
 
-def _for_each_row(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
-    """Limits `[rows]`; a sentence has one row, or one for each of its beams or samples."""
+def _repeat_to_rows(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+    """Repeat limits for the beams or samples of each sentence: `[rows]`."""
     return limits.repeat_interleave(input_ids.shape[0] // limits.shape[0]).to(input_ids.device)

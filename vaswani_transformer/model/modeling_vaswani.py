@@ -49,8 +49,8 @@ def eager_attention_forward(
         query: `[batch, heads, target, d_k]`
         key: `[batch, heads, source, d_k]`
         value: `[batch, heads, source, d_v]`
-        attention_mask: Added to the scores `[batch, heads, target, source]`: 0 where attention is allowed, the lowest
-            number elsewhere.
+        attention_mask: Added to the scores `[batch, heads, target, source]`: 0 where attention is allowed, the dtype's
+            minimum elsewhere.
 
     Returns:
         The output `[batch, target, heads, d_v]` and the weights `[batch, heads, target, source]`.
@@ -59,7 +59,7 @@ def eager_attention_forward(
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = F.softmax(scores, dim=-1)
-    if attention_mask is not None:  # where nothing is allowed, all weights are zero, as in the other implementations
+    if attention_mask is not None:  # a fully masked row has zero weights, as in the other implementations
         is_masked = attention_mask <= torch.finfo(attention_mask.dtype).min
         weights = weights.masked_fill(is_masked.all(-1, keepdim=True), 0.0)
     weights = F.dropout(weights, p=dropout, training=module.training)
@@ -70,7 +70,7 @@ def eager_attention_forward(
 class VaswaniAttention(nn.Module):
     """Multi-head attention (3.2.2): `Concat(head_1, ..., head_h) W^O`, each head with its own d_k and d_v.
 
-    It serves all three places of 3.2.3: self-attention of the encoder, masked self-attention of the decoder
+    Used in all three places of 3.2.3: self-attention of the encoder, masked self-attention of the decoder
     (`is_causal`), and encoder-decoder attention (`is_cross`).
     """
 
@@ -100,7 +100,7 @@ class VaswaniAttention(nn.Module):
         """Attend from `hidden_states` `[batch, target, d_model]`.
 
         Args:
-            hidden_states: States that attend and, in self-attention, are attended to.
+            hidden_states: Input of the queries and, in self-attention, of the keys and values.
             attention_mask: In the format of the attention implementation.
             encoder_hidden_states: `[batch, source, d_model]`, for encoder-decoder attention.
             past_key_values: Cache of keys and values.
@@ -137,7 +137,7 @@ class VaswaniAttention(nn.Module):
                 return layer.keys, layer.values
             cache = past_key_values.cross_attention_cache if self.is_cross else past_key_values.self_attention_cache
         elif self.is_cross:
-            cache = None  # the plain cache of a decoder that is used alone belongs to self-attention
+            cache = None  # a plain cache, as given to a decoder alone, belongs to self-attention
         states = encoder_hidden_states if self.is_cross else hidden_states
         key = self._split_heads(self.k_proj(states), self.d_k)
         value = self._split_heads(self.v_proj(states), self.d_v)
@@ -154,13 +154,13 @@ def source_mask(
     """The mask of encoder-decoder attention, and the attention implementation that takes it."""
     mask = create_bidirectional_mask(config, inputs_embeds, attention_mask, encoded)
     if isinstance(mask, torch.Tensor) and mask.dim() == 2:
-        # What transformers makes for flash attention, which would take the padding of the source for the target's.
+        # transformers makes a 2-D mask for flash attention, which would apply the source's padding to the target.
         return mask[:, None, None, :].bool(), "sdpa"
     return mask, config._attn_implementation
 
 
 class VaswaniFeedForward(nn.Module):
-    """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2`; "relu" is max(0, .)."""
+    """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2` with "relu"."""
 
     def __init__(self, config: VaswaniConfig, d_ff: int) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
 
 
 class VaswaniPreTrainedModel(PreTrainedModel):
-    """Base of the models: their configuration, the features they support, and the initialization."""
+    """Base class of the models: supported features and weight initialization."""
 
     config_class = VaswaniConfig
     base_model_prefix = "model"
@@ -252,12 +252,12 @@ class VaswaniPreTrainedModel(PreTrainedModel):
 
     @property
     def _shares_embeddings(self) -> bool:
-        """Whether source and target share one vocabulary and its matrix."""
+        """Whether source and target share one vocabulary and embedding matrix."""
         return self.config.tie_word_embeddings and self.config.target_vocab_size is None
 
     def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         if self.config.target_vocab_size is not None:
-            raise ValueError("resize_token_embeddings: source and target have vocabularies of their own; train anew")
+            raise ValueError("resize_token_embeddings: separate source and target vocabularies cannot be resized")
         if not self._shares_embeddings:
             decoder = self.get_decoder()
             decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, *args, **kwargs)
@@ -265,9 +265,9 @@ class VaswaniPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw weights as the authors' code does.
+        """Initialize as the authors' code does.
 
-        Weights are Glorot-uniform, within sqrt(6 / (fan_in + fan_out)), biases zero, embeddings from N(0, 1 / d_model).
+        Linear weights are Glorot-uniform, +-sqrt(6 / (fan_in + fan_out)); biases zero; embeddings N(0, 1 / d_model).
         """
         if isinstance(module, nn.Linear):
             limit = math.sqrt(6.0 / (module.in_features + self._fan_out(module)))
@@ -281,15 +281,15 @@ class VaswaniPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
 
     def _fan_out(self, linear: nn.Linear) -> int:
-        """Outputs of the matrix that a layer is part of.
+        """Fan-out of a linear layer for its initialization.
 
-        The authors drew Q, K and V as one matrix, and in encoder-decoder attention K and V.
+        The authors' code has one matrix for Q, K and V, and in encoder-decoder attention one for K and V.
         """
         for module in self.modules():
             if isinstance(module, VaswaniAttention):
-                parts = [module.k_proj, module.v_proj] + ([] if module.is_cross else [module.q_proj])
-                if linear in parts:
-                    return sum(part.out_features for part in parts)
+                joint = [module.k_proj, module.v_proj] + ([] if module.is_cross else [module.q_proj])
+                if linear in joint:
+                    return sum(projection.out_features for projection in joint)
         return linear.out_features
 
 
@@ -327,7 +327,7 @@ class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
 
 
 class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
-    """The decoder stack (3.1): embedding plus position, then N layers that look left, and at the encoder."""
+    """The decoder stack (3.1): embedding plus position, then N layers that also attend to the encoder's output."""
 
     input_prefix = "decoder_"
     _can_record_outputs = {
@@ -380,7 +380,7 @@ class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
                 self.config, inputs_embeds, encoder_attention_mask, encoder_hidden_states
             )
         for layer in self.layers:
-            # Gradient checkpointing looks for the cache among the keywords, to drop it.
+            # The cache is a keyword argument, because gradient checkpointing removes it by name.
             hidden_states = layer(
                 hidden_states, mask, encoder_hidden_states, cross_mask, past_key_values=past_key_values, **kwargs
             )
@@ -428,7 +428,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
     ) -> Seq2SeqModelOutput:
         """Encode the source, decode the target; `last_hidden_state` is `[batch, target, d_model]`.
 
-        Without `attention_mask`, padding is recognized by its id, which a source uses for nothing else.
+        Without `attention_mask`, every `pad_token_id` in `input_ids` counts as padding.
         """
         if attention_mask is None and input_ids is not None:
             attention_mask = input_ids.ne(self.config.pad_token_id)  # [batch, source]
@@ -474,20 +474,20 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Shift labels `[batch, target]` right by one position, behind the start token (3.1)."""
+        """Shift labels `[batch, target]` right by one position, after the start token (3.1)."""
         start = torch.full_like(labels[:, :1], self.config.decoder_start_token_id)
         shifted = torch.cat((start, labels[:, :-1]), dim=1)
         return shifted.masked_fill(shifted.eq(-100), self.config.pad_token_id)
 
     def has_own_classes(self) -> bool:
-        """Whether no `forward` and no module that `IncrementalDecoder` computes was replaced by another class's."""
+        """Whether every module and `forward` that `IncrementalDecoder` reimplements is the original one."""
         decoder = self.model.decoder
         layers: Any = decoder.layers
-        computed = [self.model, decoder, *layers]
-        computed += [part for layer in layers for part in (layer.self_attn, layer.encoder_attn, layer.feed_forward)]
+        modules = [self.model, decoder, *layers]
+        modules += [module for layer in layers for module in (layer.self_attn, layer.encoder_attn, layer.feed_forward)]
         own = (VaswaniModel, VaswaniDecoder, VaswaniDecoderLayer, VaswaniAttention, VaswaniFeedForward)
-        is_own = type(self).forward is VaswaniForConditionalGeneration.forward
-        return is_own and all(type(module) in own for module in computed)
+        has_own_forward = type(self).forward is VaswaniForConditionalGeneration.forward
+        return has_own_forward and all(type(module) in own for module in modules)
 
     @can_return_tuple
     def forward(
@@ -513,8 +513,8 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
             attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
             decoder_input_ids: `[batch, target]`; by default made from `labels`.
             decoder_attention_mask: `[batch, past + target]`; needed only if the target is padded on the left.
-            labels: `[batch, target]`, ending in EOS, -100 where nothing is to be predicted.
-            logits_to_keep: Compute only so many logits from the end, 0 for all; or the indices to compute.
+            labels: `[batch, target]`, ending in EOS, -100 at positions without a loss.
+            logits_to_keep: Number of last positions to compute logits for, 0 for all; or the indices of positions.
             num_items_in_batch: Divisor of the summed loss, such as the number of labels in the whole global batch;
                 by default the number of labels given here.
         """

@@ -1,4 +1,4 @@
-"""`pipeline("translation")`, which transformers 5 no longer has: text in, translated text out."""
+"""`pipeline("translation")`, which transformers 5 removed: text in, translated text out."""
 
 import re
 import reprlib
@@ -17,8 +17,8 @@ Translation = dict[str, str | torch.Tensor]
 
 _LANGUAGE_PAIR = re.compile(r"translation_(\w+)_to_(\w+)")
 
-# Tokens that the beams of a batch may generate for each source token of its budget. With the paper's search, sentences
-# of 17 tokens or more stay below it; shorter ones fill a batch sooner, since each may generate 50 tokens more.
+# Tokens that a batch may generate, in all its beams, for each source token of `tokens_per_batch`. With the paper's
+# search only sentences below 17 tokens reach this limit, since each may generate 50 tokens more than its source.
 _GENERATED_PER_SOURCE_TOKEN = 16
 
 
@@ -31,24 +31,24 @@ def translate_in_batches(
     truncation: bool = False,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], list[list[str]]]]:
-    """Translate sentences in batches of similar length, the longest first: memory fails at once or never.
+    """Translate sentences in batches of similar length, the longest first.
 
-    Blank sentences are not decoded; their translations are empty, and come last.
+    So memory runs out in the first batch or never. Blank sentences are not decoded; their empty translations come last.
 
     Args:
         model: The model, on the device to use.
         tokenizer: Its tokenizer.
         sentences: Source sentences, used as they are.
-        tokens_per_batch: Source tokens of a batch, padding included. The beams of a batch may generate 16 times as many
-            at most, so that short sentences, which may become many times as long, fill a batch sooner. A sentence
-            beyond either is a batch of its own.
+        tokens_per_batch: Source tokens of a batch, padding included. All beams of a batch together may generate at most
+            16 times as many, which limits batches of short sentences. A sentence above either limit forms its own
+            batch.
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
-        generate_kwargs: For `generate`; by default it decodes as section 6.1 says.
+        generate_kwargs: For `generate`; by default it decodes as in section 6.1.
 
     Yields:
-        Indices into `sentences`, and for each of them its translations: one, or `num_return_sequences` of them, best
-        first. Every index is yielded once.
+        Indices into `sentences`, and the `num_return_sequences` translations of each, best first. Every index is
+        yielded once.
 
     Raises:
         TypeError: A sentence is not a string.
@@ -89,7 +89,7 @@ def _generate_in_batches(
 
 
 def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
-    """Tokens of `tokens_per_batch` that a source of `length` tokens uses: its own, or those that it may generate."""
+    """Tokens of `tokens_per_batch` that a source of `length` tokens takes up, by its own or its generated tokens."""
     beams = max(_count(model, generate_kwargs, name) for name in ("num_beams", "num_return_sequences"))
     generated = beams * _max_generated(model, length, generate_kwargs)
     return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
@@ -97,10 +97,10 @@ def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) 
 
 def _max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
     """Largest number of tokens that `generate` may add for a source of `length` tokens."""
-    for place in _places(model, generate_kwargs):
-        limits = [place.get("max_new_tokens"), place.get("max_length")]
-        if place.get("max_new_tokens_over_source") is not None:
-            limits.append(length + place["max_new_tokens_over_source"])
+    for scope in _scopes(model, generate_kwargs):
+        limits = [scope.get("max_new_tokens"), scope.get("max_length")]
+        if scope.get("max_new_tokens_over_source") is not None:
+            limits.append(length + scope["max_new_tokens_over_source"])
         if any(limits):
             return max(limit for limit in limits if limit is not None)
     return 20  # transformers' default
@@ -109,7 +109,7 @@ def _max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[st
 def _batches_of_similar_length(
     lengths: list[int], costs: dict[int, int], tokens_per_batch: int, batch_size: int | None
 ) -> Iterator[list[int]]:
-    """Indices into `lengths`, the greatest first; `costs` says what each length takes of `tokens_per_batch`."""
+    """Indices into `lengths`, the longest first; a length takes up `costs[length]` of `tokens_per_batch`."""
     if min(tokens_per_batch, batch_size or 1) < 1:
         raise ValueError(f"tokens_per_batch, batch_size: {tokens_per_batch}, {batch_size}; both must be at least 1")
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
@@ -134,21 +134,21 @@ def _require_text(text: object, name: str) -> str:
 def _encode(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str | list[str], truncation: bool, **options: Any
 ) -> Any:
-    """Token ids of one or several sentences, cut where a table of learned positions ends; sinusoids have no end."""
+    """Token ids of one or several sentences, truncated to the learned position table, if there is one."""
     learned = getattr(model.config, "position_encoding", None) == "learned"
     table = model.config.max_position_embeddings if learned else None
     return tokenizer(text, truncation=truncation or learned, max_length=table, **options)
 
 
-def _places(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[dict[str, Any]]:
-    """What `generate` reads, in its order: keywords, a generation_config among them, the model's generation_config."""
+def _scopes(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `generate` reads, in order of precedence: keywords, the `generation_config` given, the model's."""
     configs = (generate_kwargs.get("generation_config"), model.generation_config)
     return [generate_kwargs, *(vars(config) for config in configs if config is not None)]
 
 
 def _count(model: PreTrainedModel, generate_kwargs: dict[str, Any], name: str) -> int:
     """`num_beams` or `num_return_sequences` of `generate`."""
-    return next((place[name] for place in _places(model, generate_kwargs) if place.get(name) is not None), 1)
+    return next((scope[name] for scope in _scopes(model, generate_kwargs) if scope.get(name) is not None), 1)
 
 
 def _is_same_language(one: str, other: str) -> bool:
@@ -158,11 +158,11 @@ def _is_same_language(one: str, other: str) -> bool:
 
 
 class VaswaniTranslationPipeline(Pipeline):
-    """Translates strings, lists, datasets and generators; a dict stands for its "text".
+    """Translates strings, lists, datasets and generators; an item may be a dict with "text".
 
-    A string or a list gives a list of `{"translation_text": ...}`, one for each input (a list of lists with
-    `num_return_sequences` above 1); a dataset or generator gives an iterator over such lists, read as it goes. Empty
-    input gives empty output. Keywords of `generate` are passed on; by default it decodes as the paper does.
+    For a string or a list it returns a list of `{"translation_text": ...}`, one for each input (a list of lists with
+    `num_return_sequences` above 1); for a dataset or generator, a lazy iterator over such lists. The translation of
+    empty text is empty. Keywords of `generate` are passed on; by default it decodes as in the paper.
     """
 
     _load_tokenizer = True
@@ -176,15 +176,15 @@ class VaswaniTranslationPipeline(Pipeline):
 
         Args:
             inputs: A string, a sequence of strings, a `torch.utils.data.Dataset` of strings (such as transformers'
-                `KeyDataset`) or a generator of strings. Instead of a string a dict with "text", and
-                perhaps "src_lang" and "tgt_lang"; its other keys are ignored, as a dataset's columns are.
-            batch_size: Sentences translated at once. By default as many of a sequence as `translate_in_batches` puts
-                in a batch, and one of a dataset or generator.
+                `KeyDataset`) or a generator of strings. A string may be replaced by a dict with "text" and optionally
+                "src_lang" and "tgt_lang"; other keys, such as a dataset's columns, are ignored.
+            batch_size: Sentences translated at once. By default a sequence is divided as by `translate_in_batches`; the
+                items of a dataset or generator are translated one by one.
             truncation: Cut inputs at the tokenizer's `model_max_length`.
             src_lang, tgt_lang: Languages to translate from and into, which must be the model's.
             clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
-            return_tensors: Give "translation_token_ids", without padding behind the end, instead of the text.
-            return_text: Give "translation_text", too.
+            return_tensors: Return "translation_token_ids", without trailing padding, instead of the text.
+            return_text: Return "translation_text" as well.
 
         Raises:
             TypeError: An input is not text.
@@ -203,7 +203,7 @@ class VaswaniTranslationPipeline(Pipeline):
     def _translate_sequence(
         self, sentences: list[str], batch_size: int | None = None, num_workers: int | None = None, **kwargs: Any
     ) -> list[list[Translation]]:
-        """The translations of each sentence. `num_workers`, which feed datasets, are not needed."""
+        """The translations of each sentence; `num_workers` concerns data loaders and is ignored."""
         encode_kwargs, generate_kwargs, decode_kwargs = self._sanitize_parameters(**kwargs)
         generate_kwargs = self._with_defaults({**self._forward_params, **generate_kwargs})
         decode_kwargs = {**self._postprocess_params, **decode_kwargs}
@@ -216,7 +216,7 @@ class VaswaniTranslationPipeline(Pipeline):
             **generate_kwargs,
         )
         returned = _count(self.model, generate_kwargs, "num_return_sequences")
-        results = [[] if text.strip() else self._nothing(returned, **decode_kwargs) for text in sentences]
+        results = [[] if text.strip() else self._blank_translations(returned, **decode_kwargs) for text in sentences]
         with self.device_placement():
             for indices, output_ids in batches:
                 for index, hypotheses in zip(indices, output_ids, strict=True):
@@ -246,7 +246,7 @@ class VaswaniTranslationPipeline(Pipeline):
         return {} if truncation is None else {"truncation": truncation}, generate, decode
 
     def _require_languages(self, source: str | None, target: str | None) -> None:
-        """Refuse languages, given or named by the task, that differ from the model's, if those are known."""
+        """Raise if a language, given or in the task's name, is not the model's; the model's may be unknown."""
         match = _LANGUAGE_PAIR.fullmatch(self.task or "")
         named_source, named_target = match.groups() if match else (None, None)
         config = self.model.config
@@ -268,7 +268,7 @@ class VaswaniTranslationPipeline(Pipeline):
         return _require_text(item["text"], name)
 
     def _with_defaults(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Keywords for `generate`, with those given when the pipeline was made."""
+        """Keywords for `generate`, merged with those given to the pipeline's constructor."""
         if hasattr(self, "_prepare_generate_kwargs"):  # from transformers 5.20
             return self._prepare_generate_kwargs(generate_kwargs)
         if "generation_config" in generate_kwargs:
@@ -289,10 +289,10 @@ class VaswaniTranslationPipeline(Pipeline):
     def postprocess(self, model_outputs: dict[str, Any], **decode_kwargs: Any) -> list[Translation]:
         hypotheses = model_outputs["output_ids"][0]  # [returned, target]
         if model_outputs["blank"]:
-            return self._nothing(len(hypotheses), **decode_kwargs)
+            return self._blank_translations(len(hypotheses), **decode_kwargs)
         return self._translations(hypotheses, **decode_kwargs)
 
-    def _nothing(self, returned: int, **decode_kwargs: Any) -> list[Translation]:
+    def _blank_translations(self, returned: int, **decode_kwargs: Any) -> list[Translation]:
         """The translations of a blank sentence."""
         empty = torch.tensor(self.tokenizer("").input_ids)  # [1], its end
         return self._translations(empty.expand(returned, -1), **decode_kwargs)
@@ -322,17 +322,17 @@ class VaswaniTranslationPipeline(Pipeline):
 def install_translation_task() -> None:
     """Make `pipeline("translation")` and `pipeline("translation_en_to_de")` known to transformers.
 
-    Where transformers has a translation task of its own, that stays.
+    If transformers has its own translation task, that is kept.
     """
     registry = _pipelines.PIPELINE_REGISTRY
-    # From 5.19 a list of removed tasks is asked before the registry is.
+    # From transformers 5.19, a list of removed tasks takes precedence over the registry.
     getattr(_pipelines, "REMOVED_TASKS", {}).pop("translation", None)
     if "translation" in registry.supported_tasks:
         return
     registry.register_pipeline(
         "translation", pipeline_class=VaswaniTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text"
     )
-    # Else `pipe.save_pretrained` would declare the pipeline as code of the saved directory.
+    # Otherwise `pipe.save_pretrained` would declare the pipeline as remote code of the saved directory.
     del VaswaniTranslationPipeline._registered_impl
     original = registry.check_task
 

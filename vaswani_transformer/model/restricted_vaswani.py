@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig
 # Name of `restricted_attention_forward` among the attention implementations.
 RESTRICTED = "restricted"
 
-# Blocks of fewer queries would cost more in calls than they save in products.
+# Smaller blocks of queries would save less computation than they add in calls.
 _SMALLEST_BLOCK = 32
 
 
@@ -25,15 +25,15 @@ def self_attention_mask(
 ) -> tuple[Any, str]:
     """The mask of self-attention, and the attention implementation that takes it.
 
-    In place of "sdpa", `RESTRICTED` computes a neighbourhood block by block, from the padding mask alone. It cannot use
-    a mask that is already four-dimensional, nor a static cache; those, "eager" and "flex_attention" compute full
-    attention under a mask of the neighbourhood.
+    Instead of "sdpa", `RESTRICTED` computes the neighbourhood block by block, from the padding mask alone. With a
+    four-dimensional mask, a static cache, "eager" or "flex_attention", attention is full, with all but the
+    neighbourhood masked.
 
     Args:
         create_mask: transformers' function that makes the mask.
         config: The model's configuration.
         inputs_embeds: `[batch, target, d_model]`
-        attention_mask: `[batch, source]`, 1 for tokens, 0 for padding; or a mask that is returned as it is.
+        attention_mask: `[batch, source]`, 1 for tokens, 0 for padding; or a mask in the implementation's own format.
         cache: For `create_mask`: `past_key_values`.
 
     Raises:
@@ -69,11 +69,11 @@ def restricted_attention_forward(
 ) -> tuple[torch.Tensor, None]:
     """Equation 1 over the keys within `neighborhood // 2` positions of each query.
 
-    A causal module sees those on the left only. The result is that of masked full attention, but time and memory grow
-    as r n, not as n^2: queries are cut into blocks, and each block attends to the keys that its queries can reach.
+    A causal module sees only keys to the left. The result equals masked full attention, but time and memory grow as
+    r n, not as n^2: queries are cut into blocks, and each block attends only to the keys that its queries can reach.
 
     Args:
-        module: The attention, of which `is_causal` is read.
+        module: The attention module; only its `is_causal` is read.
         query: `[batch, heads, target, d_k]`, at the last `target` of the keys' positions.
         key: `[batch, heads, source, d_k]`
         value: `[batch, heads, source, d_v]`
@@ -89,15 +89,15 @@ def restricted_attention_forward(
     if padding_mask is None:
         padding_mask = torch.ones(batch, key.shape[2], dtype=torch.bool, device=key.device)
     reach = neighborhood // 2
-    before, behind = reach, 0 if module.is_causal else reach
+    before, after = reach, 0 if module.is_causal else reach
     block = min(max(reach, _SMALLEST_BLOCK), target)
     blocks = -(-target // block)
     past = key.shape[2] - target
-    first = max(past - before, 0)  # of the keys that any query can reach
+    first = max(past - before, 0)  # the first key that any query can reach
     left = before - (past - first)
-    right = blocks * block - target + behind
+    right = blocks * block - target + after
     windows = [
-        F.pad(states[:, :, first:], (0, 0, left, right)).unfold(2, before + block + behind, block)
+        F.pad(states[:, :, first:], (0, 0, left, right)).unfold(2, before + block + after, block)
         for states in (key, value)
     ]  # [batch, heads, blocks, d_k or d_v, window]
     keys, values = (window.permute(0, 2, 1, 4, 3).flatten(0, 1) for window in windows)
@@ -106,7 +106,7 @@ def restricted_attention_forward(
         queries.transpose(1, 2).flatten(0, 1),  # [batch * blocks, heads, block, d_k]
         keys,
         values,
-        attn_mask=_mask_of_blocks(F.pad(padding_mask[:, first:].bool(), (left, right)), block, before, behind),
+        attn_mask=_block_mask(F.pad(padding_mask[:, first:].bool(), (left, right)), block, before, after),
         dropout_p=dropout,
         scale=scaling,
     )  # [batch * blocks, heads, block, d_v]
@@ -114,23 +114,23 @@ def restricted_attention_forward(
     return output[:, :target], None
 
 
-def _mask_of_blocks(exists: torch.Tensor, block: int, before: int, behind: int) -> torch.Tensor:
+def _block_mask(exists: torch.Tensor, block: int, before: int, after: int) -> torch.Tensor:
     """Which keys of its window each query of a block may attend to.
 
     Args:
         exists: `[batch, keys]`, which keys are tokens.
         block: Queries of a block.
         before: Keys before a query that it sees.
-        behind: Keys behind it.
+        after: Keys after a query that it sees.
 
     Returns:
         `[batch * blocks, 1, block, window]`
     """
-    window = before + block + behind
+    window = before + block + after
     exists = exists.unfold(1, window, block)  # [batch, blocks, window]
     queries = torch.arange(block, device=exists.device).unsqueeze(-1) + before  # in the window
     distance = torch.arange(window, device=exists.device) - queries  # [block, window]
-    near = (distance >= -before) & (distance <= behind)
-    # A query always sees itself, so that padding, which sees nothing else, does not become NaN.
+    near = (distance >= -before) & (distance <= after)
+    # A query always sees itself: otherwise the output of padding would be NaN.
     allowed = (near & exists.unsqueeze(2)) | distance.eq(0)  # [batch, blocks, block, window]
     return allowed.flatten(0, 1).unsqueeze(1)

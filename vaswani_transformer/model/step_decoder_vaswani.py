@@ -1,8 +1,8 @@
-"""What beam search needs of a model: `StepDecoder`, and its two implementations.
+"""`StepDecoder`, the interface between beam search and a model, and its two implementations.
 
-`IncrementalDecoder` computes the decoder of section 3 from its weights, one position at a time, and is the fast one.
-`ForwardDecoder` calls the model, where its modules have to be called: hooks, adapters that replace inputs, requested
-attentions, weights that are spread over processes.
+`IncrementalDecoder`, the fast one, computes the decoder of section 3 from its weights, one position at a time.
+`ForwardDecoder` calls the model's `forward`. Hooks, adapters that replace inputs, requested attentions and sharded
+weights need it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,23 +18,23 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from .acceleration_vaswani import StepGraph, joined_projection
 
 
-# The classes of these modules stand in modeling_vaswani.py, which imports this file.
+# The classes of these modules are in modeling_vaswani.py, which imports this file.
 Attention = Any
 DecoderLayer = Any
 Decoder = Any
 
-# Steps that the tree has room for at first, and by which a CUDA graph looks ahead.
+# Steps for which the tree has room at first, and for which one CUDA graph serves.
 BLOCK = 32
 
-# Logits computed at once: on CPU as many as fit its cache, elsewhere as many as memory has room for.
-_LOGITS_ON_CPU, _LOGITS_ELSEWHERE = 5_000_000, 200_000_000
+# Logits computed at once: as many as fit the cache of a CPU, or the memory of a GPU.
+_LOGITS_ON_CPU, _LOGITS_ON_GPU = 5_000_000, 200_000_000
 
 
 class StepDecoder(Protocol):
-    """A model as beam search sees it: the next token's logits of all live hypotheses, step by step.
+    """Computes the next token's logits of all live hypotheses, step by step.
 
-    Logits are returned in one or more parts `[rows, vocabulary]`, which are computed as they are read, so that each
-    stays in the cache of a CPU. Joined, the parts have one row for each hypothesis, sentence by sentence. They are read
+    Logits are returned in one or more chunks `[rows, vocabulary]`, computed lazily, so that each chunk stays in the
+    cache of a CPU. Concatenated, they have one row for each hypothesis, sentence by sentence. The caller reads them
     once, before the next call.
     """
 
@@ -45,7 +45,7 @@ class StepDecoder(Protocol):
             tokens: `[sentences, prefix]`, the same for all hypotheses of a sentence.
 
         Returns:
-            Logits of one hypothesis a sentence.
+            Logits of one hypothesis for each sentence.
         """
 
     def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> Iterable[torch.Tensor]:
@@ -53,31 +53,31 @@ class StepDecoder(Protocol):
 
         Args:
             tokens: `[sentences, num_beams]`
-            parents: `[sentences, num_beams]`, the hypothesis of the step before that each one extends.
+            parents: `[sentences, num_beams]`, the hypothesis of the previous step that each one extends.
 
         Returns:
-            Logits of `num_beams` hypotheses a sentence.
+            Logits of `num_beams` hypotheses for each sentence.
         """
 
     def select(self, order: list[int]) -> bool:
         """Continue with these sentences only, in this order; none moves to a later place.
 
         Returns:
-            Whether it was done. A decoder may decline, and is then fed all sentences as before.
+            Whether it did. A decoder may decline; then the caller must still feed all sentences.
         """
 
 
 class ForwardDecoder:
-    """Decodes by calls of the model's `forward`.
+    """Decodes by calling the model's `forward`.
 
-    With a cache, each step reorders it; without, each step runs over all tokens again. Sentences never leave, since
-    what an adapter adds to the inputs may belong to the whole batch.
+    Each step reorders the cache or, without a cache, recomputes all positions. It never drops sentences, because an
+    adapter's additional inputs may belong to the whole batch.
 
     Args:
         model: The model.
         model_kwargs: Arguments of its `forward`, `[sentences * num_beams, ...]` each.
         config: The generation configuration.
-        outputs: Receives the model's output of each step, with the attentions and hidden states that `config` asks for.
+        outputs: Receives the model's output of each step, with the attentions and hidden states that `config` requests.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class ForwardDecoder:
         self.inputs = {name: value for name, value in model_kwargs.items() if name not in own}
         self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
         self.cache = model_kwargs.get("past_key_values") if config.use_cache else None
-        shown = ("output_attentions", "output_hidden_states")
-        self.shown = {name: outputs is not None and getattr(config, name) for name in shown}
+        requests = ("output_attentions", "output_hidden_states")
+        self.requests = {name: outputs is not None and getattr(config, name) for name in requests}
 
     def prefill(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:
         self.tokens = tokens.unsqueeze(1).expand(-1, self.num_beams, -1)  # [sentences, num_beams, length]
@@ -112,11 +112,11 @@ class ForwardDecoder:
         return False
 
     def _run(self, new: int, is_first: bool) -> torch.Tensor:
-        """Logits `[sentences * num_beams, vocabulary]` behind the last of the `new` tokens."""
+        """Logits `[sentences * num_beams, vocabulary]` after the last of the `new` tokens."""
         tokens = self.tokens.flatten(0, 1)
         if self.mask is not None:  # [sentences * num_beams, length]
             self.mask = F.pad(self.mask, (0, tokens.shape[1] - self.mask.shape[1]), value=1)
-        # Adapters replace this method, to give the decoder more than tokens.
+        # Adapters override this method to pass additional inputs to the decoder.
         inputs = self.model.prepare_inputs_for_generation(
             tokens,
             next_sequence_length=None if self.cache is None else new,
@@ -124,10 +124,10 @@ class ForwardDecoder:
             is_first_iteration=is_first,
             **self.inputs,
         )
-        # Not the four-dimensional mask of a static cache, from which positions behind left padding cannot be told.
+        # Replaces the four-dimensional mask of a static cache, which does not tell positions after left padding.
         inputs["decoder_attention_mask"] = self.mask
         inputs["use_cache"] = self.cache is not None
-        output = self.model(**inputs, **self.shown, return_dict=True, logits_to_keep=1)
+        output = self.model(**inputs, **self.requests, return_dict=True, logits_to_keep=1)
         if self.cache is not None:
             self.cache = output.past_key_values
         if self.outputs is not None:
@@ -138,9 +138,9 @@ class ForwardDecoder:
 class IncrementalDecoder:
     """Decodes one position at a time, for all hypotheses of many sentences.
 
-    The keys and values of a sentence lie in one tree, with a node for each hypothesis and position, and a hypothesis
-    attends to its ancestors. So they are not copied when hypotheses branch or are dropped, a source's keys and values
-    exist once for all hypotheses, and each product has as many rows as the sentence has hypotheses.
+    The keys and values of a sentence form a tree with one node for each hypothesis and position. A hypothesis attends
+    to its ancestors, so that nothing is copied when hypotheses branch or are dropped. A source's keys and values exist
+    once for all hypotheses of its sentence, which share each matrix product.
 
     Args:
         decoder: The model's decoder.
@@ -151,7 +151,7 @@ class IncrementalDecoder:
         prefix_length: Tokens that every hypothesis starts with.
         max_length: Positions of the longest possible hypothesis, its prefix included.
 
-    When sentences leave, the first `sentences` of each tensor remain in use.
+    After `select`, only the first `sentences` rows of each tensor are in use.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class IncrementalDecoder:
         neighborhood = decoder.config.attention_neighborhood
         self.reach = None if neighborhood is None else neighborhood // 2
         self.lm_head, self.vocabulary = joined_projection([lm_head]), lm_head.out_features
-        # Hypotheses share their prefix, one node a position; behind it each hypothesis has its own nodes.
+        # Hypotheses share the nodes of their prefix, one for each position; after it each has its own nodes.
         self.nodes = prefix_length + num_beams * min(BLOCK, max_length - prefix_length)
         self.lowest = torch.finfo(encoded.dtype).min
         self.mask = encoded.new_full((self.sentences, 1, num_beams, self.nodes), self.lowest)  # 0 at ancestors
@@ -180,7 +180,7 @@ class IncrementalDecoder:
             is_empty = padding.all(-1).flatten()  # [sentences]
         self.layers = [IncrementalLayer(layer, encoded, is_empty, self.nodes) for layer in decoder.layers]
         self.graph = StepGraph() if encoded.is_cuda else None
-        self.length = self.end = 0  # positions, and nodes, that the tree has
+        self.length = self.end = 0  # positions, and nodes, in the tree
 
     def prefill(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:
         length = tokens.shape[1]
@@ -216,7 +216,7 @@ class IncrementalDecoder:
 
     def select(self, order: list[int]) -> bool:
         if self.graph is not None and len(order) > self.sentences // 2:
-            return False  # the new graph would cost more than the sentences
+            return False  # capturing a new graph would take longer than computing the dropped sentences
         self.sentences = len(order)
         moved = [(origin, target) for target, origin in enumerate(order) if origin != target]
         if moved:
@@ -230,27 +230,27 @@ class IncrementalDecoder:
         return True
 
     def _logits(self, hidden: torch.Tensor) -> Iterable[torch.Tensor]:
-        """Logits of `hidden` `[sentences, hypotheses, d_model]`, in parts that fit the cache of a CPU."""
+        """Logits of `hidden` `[sentences, hypotheses, d_model]`, in chunks that fit the cache of a CPU."""
         rows = hidden.flatten(0, 1)
-        at_once = _LOGITS_ON_CPU if rows.device.type == "cpu" else _LOGITS_ELSEWHERE
-        for part in rows.chunk(rows.shape[0] * self.vocabulary // at_once + 1):
-            yield self.lm_head(part)
+        at_once = _LOGITS_ON_CPU if rows.device.type == "cpu" else _LOGITS_ON_GPU
+        for chunk in rows.chunk(rows.shape[0] * self.vocabulary // at_once + 1):
+            yield self.lm_head(chunk)
 
     def _rest_of_block(self) -> tuple[int, int]:
-        """The last node of the current block of steps, and the steps that can still follow in it, with this one."""
+        """Number of nodes at the end of the current block of steps, and of steps left in it, this one included."""
         block = BLOCK * self.num_beams
         last = min(self.prefix_length + -(-(self.end - self.prefix_length) // block) * block, self.nodes)
         return last, min((last - self.end) // self.num_beams + 1, self.max_length - self.length)
 
     def _first_seen(self) -> int:
-        """The first node that the next position sees: the very first, or the first in its neighbourhood (4)."""
+        """The first node that the next position sees: node 0, or the first in its neighbourhood (4)."""
         position = 0 if self.reach is None else max(self.length - self.reach, 0)
         prefix = min(position, self.prefix_length)
         return prefix + self.num_beams * (position - prefix)
 
     def _grow(self) -> None:
-        """Double the room. Room for the longest possible hypothesis would take several times the memory."""
-        more = self.nodes - self.prefix_length  # so that there is always room for whole blocks of steps
+        """Double the number of nodes. Enough for `max_length` at once would take several times the memory."""
+        more = self.nodes - self.prefix_length  # always whole blocks of steps
         for layer in self.layers:
             layer.self_attention.grow(self.sentences, more)
         self.mask = F.pad(self.mask[: self.sentences], (0, more), value=self.lowest)
@@ -330,7 +330,7 @@ class IncrementalAttention:
         return self.output(attended.transpose(1, 2).flatten(2))
 
     def copy(self, origins: torch.Tensor, targets: torch.Tensor) -> None:
-        """Copy the keys and values of some sentences over those of others; `[copied]` each."""
+        """Copy the keys and values of sentences `origins` to sentences `targets`, `[copied]` each."""
         for stored in (self.keys, self.values):
             stored[targets] = stored[origins]
 
@@ -341,7 +341,7 @@ class SelfAttentionTree(IncrementalAttention):
     Args:
         attention: The model's self-attention.
         encoded: `[sentences, source, d_model]`
-        nodes: Nodes of each sentence that there is room for.
+        nodes: Nodes to allocate for each sentence.
     """
 
     def __init__(self, attention: Attention, encoded: torch.Tensor, nodes: int) -> None:
@@ -355,12 +355,12 @@ class SelfAttentionTree(IncrementalAttention):
         sentences, heads = hidden.shape[0], self.heads
         query, *new = self.project(hidden).split((heads * self.d_k, heads * self.d_k, heads * self.d_v), dim=-1)
         for stored, states in zip((self.keys, self.values), new, strict=True):
-            # Autocast computes in another type.
+            # Autocast computes in another dtype.
             stored[:sentences].index_copy_(2, nodes, split_heads(states, heads).to(stored.dtype))
         return self.attend(query, self.keys[:sentences, :, seen], self.values[:sentences, :, seen], mask)
 
     def grow(self, sentences: int, nodes: int) -> None:
-        """Add room for so many nodes; keep the first `sentences` only."""
+        """Allocate `nodes` more nodes; keep the first `sentences` only."""
         self.keys = F.pad(self.keys[:sentences], (0, 0, 0, nodes))
         self.values = F.pad(self.values[:sentences], (0, 0, 0, nodes))
 

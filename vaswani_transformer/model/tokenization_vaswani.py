@@ -1,4 +1,4 @@
-"""Section 5.1 of the paper: one vocabulary shared by source and target, of byte-pair encodings or of word-pieces."""
+"""Section 5.1 of the paper: one vocabulary shared by source and target, byte-pair or word-piece."""
 
 import json
 import re
@@ -15,27 +15,26 @@ PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
 
 _NORMALIZER = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
 
-# A word, a number, or a run of other signs, each with the space before it; what remains is single white space. A run
-# ends at 100 characters, for the word-piece search is quadratic in its length. Nothing is dropped: the runs joined are
-# the text.
+# Pre-tokenization: runs of letters, of digits or of other characters, each with one space before it. Other white space
+# is split into single characters. A run has at most 100 characters, because word-piece search is quadratic in its
+# length. Nothing is dropped: the concatenated runs are the text.
 _RUNS = (r"[\p{L}\p{M}]", r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")
 _LONGEST_RUN = 101  # with its space
 
-# No run has a space behind its first character, so that no text can be mistaken for a marked continuation.
+# Prefix of word-pieces that continue a run. A run has a space only at its start, so that no text contains the prefix.
 _CONTINUATION = "# "
 
-# Characters that a word-piece vocabulary knows. Each other one, rare in any pair of languages, would cost two entries.
+# Most characters in a word-piece vocabulary. Any others are rare in a pair of languages, and each takes two entries.
 _MAX_CHARACTERS = 1000
 
 
 class VaswaniTokenizer(PreTrainedTokenizerFast):
-    """The shared vocabulary of section 5.1; `train` makes one, `from_pretrained` loads it.
+    """The shared vocabulary of section 5.1; `train` learns one, `from_pretrained` loads it.
 
-    Encoding ends every sentence, source or target, in EOS. Decoding gives back the NFC-normalised text exactly: any
-    Unicode text with "bpe", which falls back to bytes; with "wordpiece", wherever no character is unknown. The names
-    of padding, end and unknown are ordinary text where they occur in a sentence. Special tokens that are added later,
-    such as "<2de>", are one token each, also in transformers' plain fast tokenizer, and
-    `decode(..., skip_special_tokens=True)` drops them.
+    Encoding appends EOS to every sentence, source or target. Decoding restores the NFC-normalised text exactly: any
+    Unicode text with "bpe", which falls back to bytes; with "wordpiece", text without unknown characters. "<pad>",
+    "</s>" and "<unk>" in a sentence are ordinary text. Special tokens added later, such as "<2de>", are encoded as one
+    token, also by transformers' plain fast tokenizer, and `decode(..., skip_special_tokens=True)` drops them.
     """
 
     model_input_names = ["input_ids", "attention_mask"]
@@ -51,15 +50,15 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         """Learn a vocabulary from sentences of both languages.
 
         Args:
-            corpus_iterator: Sentences, source and target alike; read once, for "wordpiece" into a temporary file.
+            corpus_iterator: Source and target sentences; read once, for "wordpiece" into a temporary file.
             vocab_size: Number of entries, the three special ones included (paper: 37,000 and 32,000).
             model: "bpe" (the paper's English-German) or "wordpiece" (its English-French), which knows the 1,000 most
                 frequent characters of the corpus.
             show_progress: Whether to draw progress bars.
 
         Raises:
-            ValueError: The corpus is empty or too small for so many entries, or has too many characters for so few,
-                or the model is unknown.
+            ValueError: The corpus is empty, or has too little text or too many characters for `vocab_size`; or `model`
+                is unknown.
         """
         if model not in ("bpe", "wordpiece"):
             raise ValueError(f'model: must be "bpe" or "wordpiece", is {model!r}')
@@ -73,7 +72,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
             )
         if learned > vocab_size:
             raise ValueError(
-                f"vocab_size: {vocab_size} cannot even hold the {learned} characters and special tokens of a "
+                f"vocab_size: {vocab_size} cannot hold the {learned} characters and special tokens of a "
                 f'"{model}" vocabulary of this corpus; ask for {learned} or more'
             )
         backend.post_processor = processors.TemplateProcessing(
@@ -84,7 +83,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
     def add_tokens(
         self, new_tokens: str | AddedToken | Sequence[str | AddedToken], special_tokens: bool = False
     ) -> int:
-        """Add tokens behind the vocabulary; see `transformers.PreTrainedTokenizerBase.add_tokens`.
+        """Add tokens at the end of the vocabulary; see `transformers.PreTrainedTokenizerBase.add_tokens`.
 
         Raises:
             ValueError: A special token cannot be one entry of this vocabulary: it has white space or more than 100
@@ -92,12 +91,12 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
                 single_word; or ordinary tokens were added before it.
         """
         tokens = [new_tokens] if isinstance(new_tokens, (str, AddedToken)) else list(new_tokens)
-        # The backend finds either all special tokens in text or none, so these become entries of the model itself.
+        # The backend recognizes all special tokens in text or none, so that new ones become entries of its model.
         if self.split_special_tokens and _is_own(self.backend_tokenizer):
             known = self.get_vocab()
             special = [token for token in tokens if special_tokens or getattr(token, "special", False)]
             names = dict.fromkeys(str(token) for token in special if str(token) not in known)
-            # When loaded, ordinary tokens get ids behind the model's entries, which a further entry would change.
+            # Loading numbers ordinary tokens after the model's entries; one more entry would change their ids.
             ordinary = set(known) - set(self.backend_tokenizer.get_vocab(with_added_tokens=False))
             late = [str(token) for token in special if ordinary and str(token) in {*names, *ordinary}]
             if late:
@@ -113,7 +112,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
 
 
 def _pre_tokenizer(model: models.Model, special: Sequence[str] = ()) -> pre_tokenizers.PreTokenizer:
-    """Cuts text into runs, and around the `special` tokens."""
+    """Splits text into runs and `special` tokens."""
     if special:
         name = _any_of(special)
         runs = [f"(?:{name})", *(f" ?(?:(?!{name}){kind}){{1,100}}" for kind in _RUNS)]
@@ -126,7 +125,7 @@ def _pre_tokenizer(model: models.Model, special: Sequence[str] = ()) -> pre_toke
 
 
 def _any_of(special: Sequence[str]) -> str:
-    """A pattern that matches the longest of these names."""
+    """A pattern that matches the longest of the names."""
     return "|".join(re.escape(name) for name in sorted(special, key=len, reverse=True))
 
 
@@ -157,7 +156,7 @@ def _require_one_piece(token: str | AddedToken, backend: Tokenizer) -> None:
 
 
 def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
-    """Make each name one entry of the model, which no run of text can be mistaken for."""
+    """Make each name one entry of the model, which no other text can produce."""
     special = [*_special_tokens(backend), *names]
     state = json.loads(backend.to_str())
     first = max(backend.get_vocab().values()) + 1
@@ -166,7 +165,7 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
         state["model"]["ignore_merges"] = True  # no merges lead to the new entries
     backend.model = Tokenizer.from_str(json.dumps(state)).model
     backend.pre_tokenizer = _pre_tokenizer(backend.model, special)
-    # A sentence that starts with one needs no space before it.
+    # No space is prepended to a special token at the start of a sentence.
     no_space = normalizers.Replace(Regex(rf"\A (?={_any_of(special)})"), "")
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" "), no_space])
 
@@ -192,8 +191,8 @@ def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bo
     learner.pre_tokenizer = _pre_tokenizer(learner.model)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
         characters = _characters_of(corpus, copy)
-        # A character needs an entry for the start of a run and one for inside it. The trainer would number the latter
-        # in the order of a hash table, which differs from run to run.
+        # A character needs one entry for the start of a run and one for inside it. Left to the trainer, the latter
+        # would be numbered in the order of a hash table, which differs between processes.
         inside = [_CONTINUATION + character for character in characters if character != " "]
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size,
@@ -222,7 +221,7 @@ def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bo
 
 
 def _characters_of(corpus: Iterable[str], copy: TextIO) -> list[str]:
-    """Characters for a word-piece vocabulary, most frequent first; copies the corpus, to be read again."""
+    """Characters for a word-piece vocabulary, most frequent first; writes the corpus to `copy` to read it again."""
     counts: Counter[str] = Counter()
     for sentence in corpus:
         counts.update(_NORMALIZER.normalize_str(sentence))
@@ -238,4 +237,4 @@ def _not_empty(corpus_iterator: Iterable[str]) -> Iterator[str]:
         empty = empty and not sentence.strip()
         yield sentence
     if empty:
-        raise ValueError("corpus_iterator: there is no text to learn a vocabulary from; give it sentences")
+        raise ValueError("corpus_iterator: there is no text to learn a vocabulary from; give sentences")
