@@ -8,8 +8,8 @@ directory or by name on the Hub, and checkpoints of fairseq's `transformer`, wit
     python recipes/convert.py --from fairseq --model checkpoints/checkpoint_best.pt --dictionaries data-bin/en-de \
         --output runs/fairseq-en-de
 
-The output directory then holds the model, a generation_config with which it searches as the original does, and the
-original's tokenizer. It needs `pip install "vaswani_transformer[convert]"`.
+The output directory then has the model, a generation_config with the original's search options, and the original's
+tokenizer. The recipe needs `pip install "vaswani_transformer[convert]"`.
 """
 
 import importlib.util
@@ -41,7 +41,7 @@ from vaswani_transformer.saved_model import open_model, require_finite
 # Without sacremoses MarianTokenizer only warns, and tokenizes differently.
 TOKENIZERS_NEED = ("sentencepiece", "sacremoses")
 
-# For each `model_type` of transformers, the class of its tokenizer and the conversion. A further one is added here, in
+# Tokenizer class and conversion for each `model_type` of transformers. To add one, add it here, in
 # `ConvertArguments.toolkit`, and as a module of `vaswani_transformer.convert`.
 TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGeneration]]] = {
     "marian": (MarianTokenizer, from_marian),
@@ -51,7 +51,7 @@ TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGenerat
 
 @dataclass
 class ConvertArguments:
-    """What to convert, and where to write it."""
+    """Options of convert.py."""
 
     toolkit: Literal["marian", "fsmt", "fairseq"] | None = option(
         None, "Toolkit that trained or saved the model.", alias="--from"
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
-    """The model and its tokenizer."""
+    """The converted model and its tokenizer."""
     if args.toolkit in TRANSFORMERS:
         return from_transformers(args.model, args.toolkit)
     checkpoint = read_checkpoint(args.model)
@@ -103,14 +103,14 @@ def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, 
 
 
 def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
-    """The model and its tokenizer, from a directory or the Hub; ValueError if they have another type or damage."""
+    """Convert a model from a directory or the Hub; raises a ValueError for another type or damaged files."""
     tokenizer_class, convert = TRANSFORMERS[model_type]
     saved = open_model(name, model_type=model_type, tokenizer_class=tokenizer_class, to_convert=True)
     return convert(saved.load(torch.float32)), saved.tokenizer
 
 
 def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Print what was written."""
+    """Print a summary of the converted model."""
     config, search = model.config, model.generation_config
     table = Table("", "", title=f"{args.model} as a model of this package", show_header=False)
     table.add_row("directory", str(args.output))

@@ -1,13 +1,13 @@
-"""Export a model to another engine, and compare what the two translate.
+"""Export a model to another engine, and compare the translations of both.
 
-To CTranslate2, with 8-bit weights, and with a parity report on a test set:
+To CTranslate2; and with 8-bit weights and a parity report on a test set:
 
     python recipes/export.py --model runs/demo --to ctranslate2 --output runs/demo-ctranslate2
     python recipes/export.py --model runs/demo --to ctranslate2 --output runs/demo-int8 --quantization int8 \
         --text news.en.gz --references news.de.gz
 
-The output directory then holds the engine's model, the vocabulary, the tokenizer, the settings of the search and, with
-`--text`, `parity.json`. It needs `pip install "vaswani_transformer[export]"`.
+The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config and, with
+`--text`, `parity.json`. The recipe needs `pip install "vaswani_transformer[export]"`.
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ from vaswani_transformer.saved_model import open_model
 
 @dataclass
 class ExportArguments:
-    """What to export, where to, and what to check it with."""
+    """Options of export.py."""
 
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     output: str | None = option(None, "Directory to create.")
     to: Literal["ctranslate2"] = option("ctranslate2", "Engine to export to.")
-    quantization: str | None = option(None, "Type of the weights, such as int8 or float16; float32 by default.")
-    text: str | None = option(None, "Source sentences to compare both with.")
+    quantization: str | None = option(None, "Dtype of the weights, such as int8 or float16; float32 by default.")
+    text: str | None = option(None, "Source sentences on which to compare both models.")
     references: str | None = option(None, "Their translations, for BLEU.")
     force: bool = option(False, "Replace an earlier export.")
 
@@ -49,7 +49,7 @@ def main() -> None:
     with exit_on_error("export.py", ImportError):
         from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
 
-        sentences, references = read(args)  # before the export, so that mistakes in them show at once
+        sentences, references = read(args)  # before the export, to find mistakes early
         saved = open_model(args.model, model_type="vaswani")
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
         output = export_ctranslate2(model, tokenizer, args.output, args.quantization, args.force)
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
-    """The sentences and the references; None for what is not given."""
+    """The sentences and the references; None if not given."""
     sentences, references = (
         None if name is None else list(read_lines(Path(name))) for name in (args.text, args.references)
     )
@@ -76,7 +76,7 @@ def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
 
 
 def show(args: ExportArguments, output: Path, report: ParityReport | None) -> None:
-    """Print what was written, and how its translations compare."""
+    """Print a summary of the export and of the parity report."""
     table = Table("", "", title=f"{args.model} for CTranslate2", show_header=False)
     table.add_row("directory", str(output))
     table.add_row("weights", args.quantization or "float32")

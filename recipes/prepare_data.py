@@ -1,14 +1,14 @@
-"""Prepare the corpora of trainings ahead of time: check, learn the vocabulary, encode, clean.
+"""Prepare training corpora ahead of time: check, learn the vocabulary, encode, clean.
 
     python recipes/prepare_data.py --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/prepare_data.py --train train.en.xz train.de.xz --test test.en test.de --prepared runs/data
 
-It accepts the configuration and the options of train_wmt.py, uses those on data, and fills the directory `--prepared`.
-Training with the same options then begins at once. After an interruption, the same command continues. If the directory
-was made from other files or with other options, an error names the differences, and nothing changes.
+The recipe takes the configuration and options of train_wmt.py, uses its data options, and fills the directory
+`--prepared`. Training with the same options then begins at once. After an interruption, the same command continues. If
+the directory was made from other files or with other options, an error names the differences, and nothing changes.
 
-Memory grows with `--num_proc`, not with the corpus. Until everything is encoded, the directory also holds a copy of the
-text. A dataset on the Hub is downloaded into the cache of datasets, or with `--streaming` read over the network.
+Memory grows with `--num_proc`, not with the corpus. Until everything is encoded, the directory also has a copy of the
+text. A dataset on the Hub is downloaded into the cache of datasets or, with `--streaming`, read over the network.
 """
 
 import sys
@@ -27,7 +27,7 @@ def main() -> None:
         if data_args.prepared is None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
         splits = prepare_corpus(data_args.prepared, data_args)
-        load_prepared(data_args.prepared, splits)  # names what has been damaged since
+        load_prepared(data_args.prepared, splits)  # raises if files were damaged since
     except KeyboardInterrupt:
         sys.exit(f"prepare_data.py: interrupted; repeat the command to continue in {data_args.prepared}")
     except (ValueError, OSError) as error:

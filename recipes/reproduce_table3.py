@@ -1,19 +1,18 @@
-"""Table 3 of the paper (6.2): train its rows alike, score them, and compare them with the paper's.
+"""Table 3 of the paper (6.2): train its rows, score them, and compare them with the paper's.
 
 All rows have the same data and budget. The report also has the cost of each training by the accounting of Table 2.
 
-Six rows, scaled down, with three seeds each, two at once; and all rows as the paper has them, one on each GPU:
+Six rows, scaled down, with three seeds each, two at once; and all rows in the paper's sizes, one on each GPU:
 
     python recipes/reproduce_table3.py --config recipes/configs/multi30k_sweep.yaml --width 0.25 --depth 0.5 \
         --rows base A-h1 B-dk16 C-N2 D-drop0.0 E-learned --seeds 1 2 3 --parallel 2
     python recipes/reproduce_table3.py --config recipes/configs/wmt14_en_de_base.yaml --output_dir runs/table3
 
-The options on data and training are those of `recipes/train_wmt.py`, the same for every row. As in the paper, the last
-step is scored, not an average, on the validation set; a test set is not used. The corpora are prepared once, in
-`--prepared` or `<output_dir>/data`. Each training is a process of that recipe. It writes to
-`<output_dir>/<row>/seed-<seed>`, and prints to `train.log` there. After an interruption, or with more rows or seeds,
-the same command trains what is missing. The report, `report.md`, `table3.json` and `table3.png`, covers all finished
-trainings.
+Data and training options of `recipes/train_wmt.py` apply to every row. As in the paper, the last step is scored, not an
+average, on the validation set; a test set is not used. The corpora are prepared once, in `--prepared` or
+`<output_dir>/data`. Each training is a process of `train_wmt.py`, which writes to `<output_dir>/<row>/seed-<seed>` and
+prints to `train.log` there. After an interruption, or with more rows or seeds, the same command trains the missing
+ones. The report, `report.md`, `table3.json` and `table3.png`, covers all finished trainings.
 """
 
 import json
@@ -52,7 +51,7 @@ from vaswani_transformer.training.run_directory import RECORD_NAME
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
 
-# Options of a training that a sweep decides, or that contradict it, and what to do instead.
+# Training options that a sweep sets itself or that contradict it, and what to do instead.
 REFUSED = {
     "seed": "a sweep has several; give --seeds",
     "resume": "a sweep always resumes; leave it out",
@@ -60,14 +59,14 @@ REFUSED = {
     "hub_token": "a sweep pushes nothing; leave it out",
     **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth"),
 }
-LEFT_ASIDE = ("config", "output_dir", "test", "variant", "average_last")
+NOT_PASSED_ON = ("config", "output_dir", "test", "variant", "average_last")
 
 
 @dataclass
 class SweepArguments(RecipeTrainingArguments):
-    """Which rows, how often, how large, how many at once, and how each is trained."""
+    """Options of reproduce_table3.py."""
 
-    output_dir: str | None = option("runs/table3", "Where everything is written.")
+    output_dir: str | None = option("runs/table3", "Directory for all results.")
     rows: list[str] = option(list(PAPER_VARIANTS), "Rows of Table 3; by default all.")
     seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
     width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
@@ -80,7 +79,7 @@ class SweepArguments(RecipeTrainingArguments):
         for name in ("rows", "seeds"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
-                raise ValueError(f"{name}: {' '.join(map(str, values))} names one of them twice")
+                raise ValueError(f"{name}: {' '.join(map(str, values))} has one of them twice")
         if unknown := [row for row in self.rows if row not in PAPER_VARIANTS]:
             raise ValueError(f"rows: there is no {unknown[0]!r} in Table 3; choose from {', '.join(PAPER_VARIANTS)}")
         for row in self.rows:
@@ -98,7 +97,7 @@ def main() -> None:
             manifest = {"width": args.width, "depth": args.depth, **settings}
             require_same_sweep(directory, manifest)
             prepare_corpus(data_args.prepared, data_args)
-            # After the corpora: if their options must be corrected, no sweep with the wrong ones is recorded.
+            # Written after preparing the corpora, so that wrong data options are not recorded.
             atomic_write(directory / "training.yaml", yaml.safe_dump(settings, allow_unicode=True))
             atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
             try:
@@ -117,9 +116,9 @@ def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
     """The arguments, and the options for `train_wmt.py` that differ from its defaults."""
     parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
     args, data_args, _ = parser.parse()
-    given = vars(parser.parse_args())  # as given, since the dataclasses change some of them
+    given = vars(parser.parse_args())  # as given, because the dataclasses change some values
     defaults = vars(RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse_args([]))
-    settings = {name: given[name] for name in defaults if name not in LEFT_ASIDE and given[name] != defaults[name]}
+    settings = {name: given[name] for name in defaults if name not in NOT_PASSED_ON and given[name] != defaults[name]}
     for name in settings.keys() & REFUSED.keys():
         parser.error(f"{name}: {REFUSED[name]}")
     if not data_args.validation:

@@ -11,8 +11,8 @@ Beams and alphas on the development set; two systems, models or files, with pair
     python recipes/score.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
     accelerate launch recipes/score.py --model runs/big --compare runs/base --test_set wmt14/full
 
-The output directory then holds `results.json`, `translations.txt`, `bleu_by_source_length.png` and, after a sweep,
-`sweep.png`. The translations are from the search with the highest BLEU of the paper's kind. If a process dies or is
+The output directory then has `results.json`, `translations.txt`, `bleu_by_source_length.png` and, after a sweep,
+`sweep.png`. The translations are from the search with the highest BLEU as in the paper. If a process dies or is
 stopped, all end after `--timeout_minutes`.
 """
 
@@ -43,7 +43,7 @@ from vaswani_transformer.training import joined_processes
 
 @dataclass
 class EvaluationArguments(DecodingArguments):
-    """What to score, on which test set, and how a model searches."""
+    """Options of score.py."""
 
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     hypotheses: str | None = option(None, "Translations to score, instead of a model's.")
@@ -51,15 +51,15 @@ class EvaluationArguments(DecodingArguments):
     source: str | None = option(None, "Source sentences (plain, .gz, .xz).")
     reference: list[str] | None = option(None, "Their translations; several files if each sentence has several.")
     test_set: str | None = option(None, "Test set by sacreBLEU's name, such as wmt14/full, instead of files.")
-    source_language: str = option("en", "Code of the language to translate from.")
-    target_language: str = option("de", "Code of the language to translate into.")
+    source_language: str = option("en", "Code of the source language.")
+    target_language: str = option("de", "Code of the target language.")
     num_beams: list[int] | None = option(
-        None, "Beams (6.1), one number or several; by default the model's own setting.", COUNT
+        None, "Beams (6.1), one number or several; by default the model's generation_config.", COUNT
     )
     length_penalty: list[float] | None = option(
-        None, "Alpha of 6.1, one or several; by default the model's own setting."
+        None, "Alpha of 6.1, one or several; by default the model's generation_config."
     )
-    output_dir: str = option("runs/evaluation", "Where everything is written.")
+    output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class EvaluationArguments(DecodingArguments):
         if given and not self.models:
             raise ValueError(f"{given[0]}: there is no model that searches, only translations; leave it out")
         if self.compare is not None and any(len(getattr(self, name)) > 1 for name in given):
-            raise ValueError("compare: both systems search with the same settings; give one number of beams, one alpha")
+            raise ValueError("compare: both systems search with the same options; give one number of beams, one alpha")
 
     @property
     def systems(self) -> list[str]:
@@ -117,7 +117,7 @@ def run(args: EvaluationArguments) -> None:
 
 
 def require_new(args: EvaluationArguments) -> None:
-    """Refuse to replace an earlier evaluation without `--overwrite`; only the main process looks, before it writes."""
+    """Refuse to replace an earlier evaluation without `--overwrite`; checked by the main process only."""
     directory = Path(args.output_dir)
     require_directory("output_dir", directory)
     if PartialState().is_main_process and (directory / "results.json").exists() and not args.overwrite:
@@ -168,7 +168,7 @@ def show_sweep(console: PlainConsole, record: ScoreRecord) -> None:
         )
     console.print(table)
     if record.test_set.newstest2014:
-        console.print("Choose settings on a development set, as the paper did (6.1): newstest2013, here wmt13.")
+        console.print("Choose search options on a development set, as in the paper (6.1): newstest2013, here wmt13.")
 
 
 def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:

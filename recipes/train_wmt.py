@@ -1,20 +1,20 @@
-"""Train the model of "Attention Is All You Need" on parallel text, from files to a saved, scored, documented model.
+"""Train the model of "Attention Is All You Need" on parallel text, score it, and write its model card.
 
-On one device, on a machine's 8 GPUs, and with any setting of the configuration changed on the command line:
+On one device, on a machine's 8 GPUs, and with options of the configuration file changed on the command line:
 
     python recipes/train_wmt.py --config recipes/configs/demo.yaml
     accelerate launch --config_file recipes/accelerate/8gpu.yaml recipes/train_wmt.py \
         --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
 
-The output directory then holds the averaged model, its tokenizer, its model card, `all_results.json`,
-`translations.test.txt`, and pictures of the learning curve and of BLEU by source length. With `--push_to_hub
+The output directory then has the averaged model, its tokenizer, its model card, `all_results.json`,
+`translations.test.txt`, and plots of the learning curve and of BLEU by source length. With `--push_to_hub
 --hub_model_id user/name` it is also pushed to the Hub. With `--prepared DIRECTORY` the corpora are encoded once for all
 runs, ahead of time if you like: see prepare_data.py.
 
-SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number; a
-second signal, three seconds later, ends it at once. All processes end when one dies or is silent for `--ddp_timeout`
-seconds, and when the disk is full. Complete checkpoints stay: repeat the command with `--resume`.
+SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number. A
+second signal, three seconds later, ends it at once. All processes end if one dies or sends no heartbeat for
+`--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the command with `--resume`.
 """
 
 from contextlib import suppress
@@ -90,7 +90,7 @@ def train_and_score(
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
-    """Datasets for the card: those that the options name, or the loaded corpora that are datasets on the Hub."""
+    """Datasets for the card: from `--datasets`, or the loaded corpora that are datasets on the Hub."""
     names = dict.fromkeys(source[0] for source in data_args.sources.values() if len(source) == 1)
     return data_args.datasets or [name for name in names if name != "phrasebook" and not Path(name).exists()]
 
@@ -123,7 +123,7 @@ def score(
 
 
 def choose_examples(corpus: Dataset, translations: list[str], data_args: DataArguments) -> list[Example]:
-    """Five sentences from evenly spaced places of the test set."""
+    """Five evenly spaced sentences of the test set."""
     indices = [len(corpus) * tenth // 10 for tenth in (1, 3, 5, 7, 9)]
     pairs = [corpus[index]["translation"] for index in indices]
     return [

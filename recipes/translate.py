@@ -1,4 +1,4 @@
-"""Translate a file or standard input, one line out for each line in.
+"""Translate a file or standard input, line by line.
 
 From file to file, on all GPUs of a machine, and as a filter:
 
@@ -7,13 +7,12 @@ From file to file, on all GPUs of a machine, and as a filter:
     head news.en | python recipes/translate.py --model runs/demo
 
 Lines end at line feeds, and empty lines stay empty. With an output file, the same command continues after an
-interruption, on any number of processes. Finished shards, files of `--lines_per_shard` lines, lie in `<output>.shards/`
-until all are finished; then the output file appears. Meanwhile the output is locked. An existing output file is
-replaced only with `--overwrite`. Standard output gets each shard when it is finished; it takes one process, and cannot
-be continued.
+interruption, on any number of processes. Finished shards of `--lines_per_shard` lines are kept in `<output>.shards/`,
+and the output is locked, until the output file is written. An existing output file is replaced only with
+`--overwrite`. Standard output gets each shard when it is finished; it needs a single process, and cannot be continued.
 
 The input and finished shards must not change meanwhile: both are compared with digests. If a process dies or is
-stopped, all end after `--timeout_minutes`; finished shards stay.
+stopped, all end after `--timeout_minutes`; finished shards are kept.
 """
 
 import os
@@ -45,7 +44,7 @@ from vaswani_transformer.training.processes import on_main_process
 
 @dataclass
 class TranslationArguments(DecodingArguments):
-    """What to translate, with which model, and how."""
+    """Options of translate.py."""
 
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     input: str = option("-", "UTF-8 text (plain, .gz, .xz), or - for standard input.")
@@ -53,11 +52,11 @@ class TranslationArguments(DecodingArguments):
     overwrite: bool = option(False, "Replace an output file that exists.")
     lines_per_shard: int = option(2000, "Lines translated, and written, at a time.", COUNT)
     num_beams: int | None = option(
-        None, "Beams (6.1); by default the model's own setting.", Interval(minimum=1, maximum=2**10)
+        None, "Beams (6.1); by default the model's generation_config.", Interval(minimum=1, maximum=2**10)
     )
-    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's own.")
+    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
     max_new_tokens: int | None = option(
-        None, "Longest translation; by default the model's.", Interval(minimum=1, maximum=2**20)
+        None, "Longest translation; by default the model's generation_config.", Interval(minimum=1, maximum=2**20)
     )
 
     def __post_init__(self) -> None:
@@ -99,7 +98,7 @@ def translate_to_standard_output(args: TranslationArguments) -> None:
 
 
 def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> None:
-    """Translate this process's share of the missing shards; when all processes have done so, write the output."""
+    """Translate this process's share of the missing shards; after all processes, write the output."""
     state, shards = PartialState(), TranslatedShards(Path(args.output))
     source, missing = on_main_process(lambda: plan_file(args, shards, until_the_end))
     share = set(missing[state.process_index :: state.num_processes])
@@ -142,17 +141,17 @@ def plan_file(
     require_output(Path(args.output), path)
     until_the_end.enter_context(shards.held())
     begun = shards.begun
-    # If there are shards, the first run passed this check, and was killed before removing them.
+    # If there are shards, an earlier run passed this check and was killed.
     if Path(args.output).exists() and not args.overwrite and not begun:
         raise FileExistsError(
             f"output: {args.output} exists already; name another file, or replace it with --overwrite"
         )
     model = model_digest(args.open(args.model).directory)
-    if path is None:  # read again after a restart, to see whether it is the same
+    if path is None:  # copied again on a restart, to compare it with the first copy
         source = SourceText.read_ahead(shards.copy_input(sys.stdin.buffer), "standard input", args.lines_per_shard)
     else:
         source = SourceText.read_ahead(path, args.input, args.lines_per_shard)
-    # Everything that the translation depends on; batches and processes do not matter.
+    # All options that change translations; batches and processes do not.
     settings = ("lines_per_shard", "num_beams", "length_penalty", "max_new_tokens", "dtype")
     text = f"{source.lines} lines, sha256 {source.digest}"
     shards.begin({"model": model, "input": text, **{name: getattr(args, name) for name in settings}})
@@ -177,7 +176,7 @@ def load(args: TranslationArguments) -> tuple[PreTrainedTokenizerBase, PreTraine
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """After an error, discard what standard output did not accept; Python would try to write it again at exit."""
+    """After an error, discard buffered output, which Python would try to write again at exit."""
     try:
         yield
     except OSError as error:

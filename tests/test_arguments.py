@@ -246,9 +246,9 @@ def test_a_null_leaves_the_default(tmp_path, null):
         ("? [a]\n: b", "line 1: a name must be text"),
         ("config: x.yaml", "there is no setting 'config'"),
         ("1: 2", "there is no setting '1'"),
-        ("names: &a [x]\nlanguage: [*a]", "line 2: an alias may only stand for the whole value"),
-        ("extra: &a {b: *a}", "line 1: an alias may only stand for the whole value"),
-        ("&a {extra: *a}", "line 1: an alias may only stand for the whole value"),
+        ("names: &a [x]\nlanguage: [*a]", "line 2: an alias may only replace the whole value"),
+        ("extra: &a {b: *a}", "line 1: an alias may only replace the whole value"),
+        ("&a {extra: *a}", "line 1: an alias may only replace the whole value"),
         ("extra: *a", "not YAML"),
         ("language: !!python/object/apply:os.system [ls]", "line 1: tags such as tag:yaml.org,2002:python/object"),
         ("names: " + "[" * 100_000, "line 1: nested more than 20 levels deep"),
@@ -264,7 +264,7 @@ def test_a_null_leaves_the_default(tmp_path, null):
         ("language: \ud800", "line 1: not UTF-8"),
         (b"share: 0\nlanguage: \xff", "line 2: not UTF-8"),
         ("language: en".encode("utf-16"), "line 1: not UTF-8"),
-        (b"#" * (1 << 21), "is larger than a file of settings"),
+        (b"#" * (1 << 21), "is larger than any configuration file"),
     ],
 )
 def test_a_file_that_is_wrong_is_one_line(tmp_path, text, complaint):

@@ -341,7 +341,7 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(code, name, place, zipped, 
         saved["extra_state"] = {"best": trap}
     path = tmp_path / "checkpoint_best.pt"
     torch.save(saved, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: holds .*({name}).* refused; where you trust"):
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: has .*({name}).* refused; if you trust"):
         read_checkpoint(path)
     assert not (tmp_path / "ran").exists()
     torch.load(path, weights_only=False)
@@ -478,7 +478,7 @@ def test_the_recipe_makes_a_directory_that_translates_as_fsmt_does(dictionaries,
 def test_the_recipe_says_what_is_wrong_with_a_checkpoint_and_leaves_nothing(tmp_path):
     trap = saved_with(tmp_path / "trap.pt", lambda saved: {**saved, "extra_state": System(tmp_path / "ran")})
     good = saved_with(tmp_path / "good.pt", dict)
-    for model, message in ((trap, "trap.pt: holds posix.system"), (good, "dictionaries: "), ("nowhere.pt", "nowhere")):
+    for model, message in ((trap, "trap.pt: has posix.system"), (good, "dictionaries: "), ("nowhere.pt", "nowhere")):
         with pytest.raises(SystemExit, match=message):
             call_recipe("convert.py", "--from", "fairseq", "--model", model, "--output", tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"trap.pt", "good.pt"}

@@ -212,7 +212,7 @@ def test_a_sentence_past_the_learned_table_is_refused_and_a_translation_ends_the
 def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenizer, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
-    with pytest.raises(FileExistsError, match="is no exported model"):
+    with pytest.raises(FileExistsError, match="is not an exported model"):
         engine.export_ctranslate2(trained, tokenizer, tmp_path / "mine", force=True)
     assert (tmp_path / "mine" / "thesis.tex").exists()
     engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")

@@ -329,7 +329,7 @@ def test_a_corpus_that_changes_in_between_is_noticed(sweep, calls, corpus, tmp_p
 
 def test_a_directory_with_something_else_in_it_is_left_alone(sweep, calls, tmp_path):
     (tmp_path / "sweep" / "checkpoint-500").mkdir(parents=True)
-    assert "has something else in it than a sweep" in sweep()
+    assert "has files that are not of a sweep" in sweep()
     assert calls() == []
 
 
@@ -343,8 +343,8 @@ def test_corrected_settings_of_a_corpus_that_could_not_be_prepared_are_accepted(
     ("options", "message"),
     [
         (["--rows", "base", "Z-9"], "there is no 'Z-9' in Table 3"),
-        (["--rows", "base", "base"], "rows: base base names one of them twice"),
-        (["--seeds", "1", "1"], "seeds: 1 1 names one of them twice"),
+        (["--rows", "base", "base"], "rows: base base has one of them twice"),
+        (["--seeds", "1", "1"], "seeds: 1 1 has one of them twice"),
         (["--parallel", "0"], "parallel: must be at least 1 and at most 2,147,483,647, is 0"),
         (["--width", "0.01"], "width: 0.01 makes d_model of row base 5.12; it must be a whole number"),
         (["--width", "nan"], "width: must be above 0, is nan"),

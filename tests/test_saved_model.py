@@ -119,7 +119,7 @@ def test_configurations_that_do_not_fit(model, values, message):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"max_new_tokens_over_source": None}, "limits no length .* would end at 20 tokens"),
+        ({"max_new_tokens_over_source": None}, "has no length limit .* would end at 20 tokens"),
         ({"max_length": 20}, "default max_length of 20"),
         ({"max_new_tokens_over_source": "9"}, "has '9' as max_new_tokens_over_source"),
         ({"num_beams": "four"}, "has 'four' as num_beams"),

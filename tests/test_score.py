@@ -250,7 +250,7 @@ BAD = [
     (("--model", "m", "--source", "src.en", "--reference", "ref.de"), "model: m is no saved model, and"),
     (
         ("--model", "m", "--compare", "n", "--source", "src.en", "--reference", "ref.de", "--num_beams", "1", "2"),
-        "compare: both systems search with the same settings",
+        "compare: both systems search with the same options",
     ),
     (
         ("--hypotheses", "better.de", "--compare", "n", "--source", "src.en", "--reference", "ref.de"),

@@ -453,7 +453,7 @@ def test_folder_of_another_is_left_alone(error, source, output):
     folder = output.with_name("out.txt.shards")
     folder.mkdir()
     (folder / "shard-000000.txt").write_bytes(b"mine")
-    assert f"{folder}, needed for what is unfinished, has other files in it" in error(
+    assert f"{folder}, needed for unfinished shards, has other files in it" in error(
         "--input", source, "--output", output
     )
     assert (folder / "shard-000000.txt").read_bytes() == b"mine"

@@ -1,4 +1,4 @@
-"""The file of `--config`: YAML whose scalars all stay text.
+"""The file of `--config`: YAML whose scalars all remain text.
 
 YAML 1.1 would turn `no`, the code of Norwegian, into false, and `1:30` into 90.
 """
@@ -19,15 +19,15 @@ Setting = str | list[str] | dict[str, object] | None
 
 
 def read_config(path: Path) -> dict[str, Setting]:
-    """Read `name: value` lines.
+    """Read the options of a configuration file.
 
     Returns:
         For each name the text of a scalar, a list of texts, a mapping, or None for a null. Numbers, booleans and nulls
         inside a mapping have JSON's types.
 
     Raises:
-        ValueError: The file is not YAML, not a mapping, has a name twice, or has nested aliases, tags or deep nesting.
-            The message names the line.
+        ValueError: The file is not a YAML mapping, has a name twice, or has nested aliases, tags or deep nesting. The
+            message names the line.
         OSError: It cannot be read.
     """
     text = _read(path)
@@ -45,7 +45,7 @@ def _read(path: Path) -> str:
     with open(path, "rb") as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
-        raise ValueError(f"{path}: is larger than a file of settings; is it another file?")
+        raise ValueError(f"{path}: is larger than any configuration file; is it another file?")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -60,7 +60,7 @@ def _check_structure(text: str, path: Path) -> None:
         where = f"{path}, line {event.start_mark.line + 1}"
         is_root = depth == 0 and getattr(event, "anchor", None) is not None
         if is_root or (isinstance(event, yaml.AliasEvent) and depth > 1):
-            raise ValueError(f"{where}: an alias may only stand for the whole value of a setting; repeat the value")
+            raise ValueError(f"{where}: an alias may only replace the whole value of an option; repeat the value")
         if (tag := getattr(event, "tag", None)) is not None:
             raise ValueError(f"{where}: tags such as {tag} are not supported; leave it out")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -96,7 +96,7 @@ def _is_null(node: yaml.ScalarNode) -> bool:
 
 
 def _plain_value(node: yaml.Node, path: Path) -> object:
-    """A value within a mapping, with the types of JSON."""
+    """A value inside a mapping, with JSON's types."""
     if isinstance(node, yaml.MappingNode):
         return {key: _plain_value(value, path) for key, value in _entries(node, path)}
     if isinstance(node, yaml.SequenceNode):

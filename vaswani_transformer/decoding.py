@@ -1,4 +1,4 @@
-"""What recipes that decode with a saved model share: their options, and the model on the device."""
+"""Options shared by all recipes that decode with a saved model."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,15 +19,15 @@ class DecodingArguments:
         4096, "Source tokens of a batch, padding included; its beams may generate 16 times as many.", COUNT
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
-        "auto", "Precision of the model; 'auto' is what it was saved in."
+        "auto", "Dtype of the model; 'auto' is the dtype of the saved weights."
     )
     timeout_minutes: float = option(
-        10.0, "Minutes without a heartbeat of one of several processes after which all end.", POSITIVE
+        10.0, "Minutes without a heartbeat from one process after which all processes end.", POSITIVE
     )
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
 
     def open(self, name: str, named_by: str = "model") -> SavedModel:
-        """Check a saved model, as `open_model` does; `named_by` is the option that named it."""
+        """Check a saved model by `open_model`; `named_by` is the option that named it."""
         return open_model(name, option=named_by, trust_remote_code=self.trust_remote_code)
 
     def load(self, saved: SavedModel) -> PreTrainedModel:

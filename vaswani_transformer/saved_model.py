@@ -1,8 +1,8 @@
-"""Opens a saved model and its tokenizer for the recipes, checked before any work.
+"""Opens a saved model and its tokenizer for the recipes, after checking their files.
 
 transformers asks on standard input whether it may run a model's code, initialises missing weights at random, and builds
-a model of any size that a configuration names. Here remote code runs only if the caller trusts it. The files are
-compared first: the sizes in the configuration with the header of the weights, the tokenizer with both.
+a model of any size that a configuration states. Here remote code runs only if the caller trusts it. The files must
+agree: the sizes in the configuration with the header of the weights, the tokenizer with both.
 """
 
 import json
@@ -43,10 +43,10 @@ _LENGTH_LIMITS = ("max_new_tokens_over_source", "max_new_tokens", "max_length")
 _ORIGINAL = "copy it from the model's original"
 _REMEDY = f"{_ORIGINAL}, or save the model again"
 
-# Numbers in a configuration, such as a maximum length, may exceed all dimensions of the weights, but not this.
+# Limit of numbers in a configuration that exceed all dimensions of the weights, such as a maximum length.
 _LARGEST_NUMBER = 2**14
 
-# The least and the greatest value of whole numbers in a generation_config; greater ones would exhaust memory.
+# Ranges of integers in a generation_config; larger ones would exhaust memory.
 _RANGES = {
     "max_new_tokens_over_source": (0, 2**20),
     "max_new_tokens": (1, 2**20),
@@ -64,11 +64,11 @@ class SavedModel:
     """A saved model that has passed the checks of `open_model`.
 
     Attributes:
-        directory: Directory of its files; for a name on the Hub, of the downloaded ones.
+        directory: Directory of its files, downloaded for a name on the Hub.
         config: Its configuration.
         tokenizer: Its tokenizer.
         is_pickled: Whether its weights are pickled, instead of safetensors.
-        trust_remote_code: Whether code among its files may run.
+        trust_remote_code: Whether its remote code may run.
     """
 
     directory: Path
@@ -78,7 +78,7 @@ class SavedModel:
     trust_remote_code: bool = False
 
     def load(self, dtype: str | torch.dtype = "auto") -> PreTrainedModel:
-        """Load the model on the CPU, for inference; "auto" is the precision that its weights were saved in."""
+        """Load the model on the CPU, in evaluation mode; "auto" is the dtype of the saved weights."""
         return AutoModelForSeq2SeqLM.from_pretrained(
             self.directory,
             dtype=dtype,
@@ -101,14 +101,14 @@ def open_model(
     Args:
         name: Directory of the model, or its name on the Hub.
         option: Option of the recipe that named the model; messages start with it.
-        model_type: Required `model_type` in config.json; by default that of any encoder-decoder.
+        model_type: Required `model_type` in config.json; by default any encoder-decoder's.
         tokenizer_class: Class that loads the tokenizer.
         to_convert: Accept pickled weights, without running code in them, and do not check the generation_config.
-        trust_remote_code: Whether code among the model's files may run.
+        trust_remote_code: Whether the model's remote code may run.
 
     Raises:
-        ValueError: There is no such model, it needs code that is not trusted, or its files are damaged, incomplete, do
-            not fit together, or hold weights that are not finite. The message is one line.
+        ValueError: There is no such model, it needs untrusted remote code, or its files are damaged, incomplete or
+            inconsistent, or have weights that are not finite. The message is one line.
     """
     directory = _directory(name, option, trust_remote_code, to_convert)
     with _refusing(option, name):
@@ -135,8 +135,8 @@ def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str, *, i
 
     Args:
         weights: Names and tensors.
-        place: Where the weights are from, such as a file name; the message starts with it.
-        is_floating_point: Also refuse weights of other types, which loading would convert.
+        place: Origin of the weights, such as a file name; the message starts with it.
+        is_floating_point: Also refuse weights of other dtypes, which loading would convert.
     """
     for name, weight in weights:
         if is_floating_point and not weight.is_floating_point():
@@ -160,7 +160,7 @@ def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrained
 
 @contextmanager
 def _refusing(option: str, name: str | Path) -> Iterator[None]:
-    """Turn any exception into a ValueError of one line that names the option and the model."""
+    """Turn any exception into a one-line ValueError that names the option and the model."""
     try:
         yield
     except Exception as error:  # libraries raise almost any type for a file that they cannot use
@@ -219,10 +219,10 @@ def _configuration(directory: Path, shapes: list[list[int]], trust_remote_code: 
 
 
 def _check_sizes(settings: dict[str, Any], shapes: list[list[int]]) -> None:
-    """Refuse sizes that the weights cannot have, before a model is built: some constructors compute large tables.
+    """Refuse sizes that the weights cannot have, before a constructor computes large tables for them.
 
     Args:
-        settings: A configuration, or a part of one.
+        settings: A configuration, or a nested part of one.
         shapes: Shapes of all tensors of the weights.
     """
     largest = max((dimension for shape in shapes for dimension in shape), default=0)
@@ -258,7 +258,7 @@ def _weight_files(directory: Path, to_convert: bool) -> list[Path]:
 
 
 def _shapes(file: Path) -> list[list[int]]:
-    """Shapes of the tensors in a file. For safetensors they are in the header, which opening checks for truncation."""
+    """Shapes of the tensors in a file; for safetensors, from the header, which also shows a truncated file."""
     try:
         if file.name == _PICKLED:
             return [list(tensor.shape) for _, tensor in _read_tensors(file)]
@@ -278,12 +278,12 @@ def _read_tensors(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _on_meta_device(saved: SavedModel) -> PreTrainedModel:
-    """Build the model without its weights; raise ValueError if its tensors differ from the files' in name or shape."""
+    """Build the model on the meta device; raise ValueError if names or shapes differ from the files'."""
     with _quiet():
         model, found = AutoModelForSeq2SeqLM.from_pretrained(
             saved.directory,
-            device_map="meta",  # allocates nothing, and reads only headers
-            ignore_mismatched_sizes=True,  # they are reported below
+            device_map="meta",  # allocates nothing, and reads headers only
+            ignore_mismatched_sizes=True,  # reported below
             output_loading_info=True,
             trust_remote_code=saved.trust_remote_code,
             use_safetensors=not saved.is_pickled,
@@ -297,8 +297,8 @@ def _on_meta_device(saved: SavedModel) -> PreTrainedModel:
     for kind, verb in (("missing_keys", "lacks"), ("unexpected_keys", "has")):
         if names := sorted(found[kind]):
             raise ValueError(
-                f"config.json does not fit the weights: the file {verb} {names[0]} and {len(names) - 1} more, "
-                f"against config.json"
+                f"config.json does not fit the weights: contrary to it, the file {verb} {names[0]} and "
+                f"{len(names) - 1} more"
             )
     return model
 
@@ -306,7 +306,7 @@ def _on_meta_device(saved: SavedModel) -> PreTrainedModel:
 def _check_limits(settings: dict[str, Any]) -> None:
     if all(settings.get(name) is None for name in _LENGTH_LIMITS):
         raise ValueError(
-            f"{_GENERATION} limits no length ({', '.join(_LENGTH_LIMITS)}), so that translations would end at 20 "
+            f"{_GENERATION} has no length limit ({', '.join(_LENGTH_LIMITS)}), so that translations would end at 20 "
             f"tokens; {_REMEDY}"
         )
 
@@ -319,7 +319,7 @@ def _check_generation(model: PreTrainedModel) -> None:
 
 
 def _mistakes(generation: GenerationConfig, config: PreTrainedConfig) -> Iterator[str]:
-    """What is wrong with a generation_config, as ends of a sentence."""
+    """Mistakes in a generation_config, as predicates of a sentence about it."""
     values = vars(generation)
     for name, (least, most) in _RANGES.items():
         value = values.get(name)
@@ -368,7 +368,7 @@ def _tokenizer(
 ) -> PreTrainedTokenizerBase:
     try:
         tokenizer = tokenizer_class.from_pretrained(name, trust_remote_code=trust_remote_code)
-        tokenizer.decode(tokenizer("a").input_ids)  # a setting of a wrong type fails only in use
+        tokenizer.decode(tokenizer("a").input_ids)  # an option of a wrong type fails only in use
         return tokenizer
     except Exception as error:  # transformers and tokenizers raise almost any type for a file that they cannot use
         reason = " ".join(str(error).split())[:200]
@@ -376,7 +376,7 @@ def _tokenizer(
 
 
 def _check_fit(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Refuse a tokenizer with ids beyond the embedding, or, for models of this package, another size or special ids."""
+    """Refuse a tokenizer with ids beyond the embedding or, for models of this package, other size or special ids."""
     config = model.config
     entries = 1 + max(tokenizer.get_vocab().values(), default=-1)
     rows = model.get_input_embeddings().weight.shape[0]

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON files: `Record` loads and saves them, and checks the type of every field."""
+"""Frozen dataclasses as JSON files: `Record` loads and saves them, and checks field types."""
 
 import json
 from collections.abc import Mapping
@@ -12,16 +12,16 @@ from .files import Json, atomic_write
 
 T = TypeVar("T")
 
-# Metadata of the one field of a dataclass that holds all entries of its JSON object that no other field names.
+# Metadata of a dataclass field that collects all JSON entries without a field of their own.
 REST = {"rest": True}
 
 _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list"}
 
 
 class Record:
-    """A frozen dataclass that is a JSON file: one entry for each field.
+    """A frozen dataclass that is a JSON file, with one entry for each field.
 
-    An entry may be absent if its field has a default. A field that is None is not written if that is its default.
+    An entry may be missing if its field has a default. None is not written if it is the default.
     """
 
     @classmethod
@@ -45,7 +45,7 @@ class Record:
 
 
 def to_json(value: Any) -> Any:
-    """A value, its dataclasses as dictionaries."""
+    """Convert dataclasses in a value to dictionaries, recursively."""
     if is_dataclass(value):
         entries: dict[str, object] = {}
         for field in fields(value):
@@ -61,12 +61,12 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], value: object, place: str = "") -> T:
-    """The value of a JSON file as an instance of a type: a dataclass, a plain type, a list, a dict or an optional one.
+    """Convert a value of a JSON file to a type: a dataclass, a plain type, a list, a dict or an optional.
 
     Args:
-        kind: The type, as annotations have it.
-        value: What `json.loads` returned.
-        place: The field that holds the value, as ".data.train"; errors begin with it.
+        kind: The type, as in an annotation.
+        value: A result of `json.loads`.
+        place: Path of the value, such as ".data.train"; errors begin with it.
 
     Raises:
         ValueError: A field is missing or of a wrong type.

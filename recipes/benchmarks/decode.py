@@ -46,7 +46,7 @@ from vaswani_transformer.typed_json import Record
 
 BEAMS, ALPHA, OVER_SOURCE = 4, 0.6, 50
 BATCH_SIZES = (16, 32, 64, 128)
-SAMPLE = 64  # sentences on which the best batch size is found
+SAMPLE = 64  # sentences for finding the best batch size
 
 Search = Callable[[list[list[int]]], list[list[int]]]
 
@@ -72,7 +72,7 @@ class Arguments:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """The speed of a system at a batch size: one row of a table."""
+    """Speed of a system at one batch size: a row of a table."""
 
     system: str
     batch: int
@@ -113,7 +113,7 @@ class System:
     outputs: list[list[int]] = field(default_factory=list)
 
     def run(self, sources: list[list[int]]) -> None:
-        """Translate everything, and keep the time if it is the best so far."""
+        """Translate all sentences, and keep the time if it is the best so far."""
         outputs: list[list[int]] = [[] for _ in sources]
         start = time.perf_counter()
         for batch in batches(sources, self.batch_size, self.is_sorted):
@@ -140,7 +140,7 @@ def until_end(row: list[int], end: int) -> list[int]:
 def peers(
     model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, device: str, folder: Path
 ) -> Iterator[System]:
-    """The systems to compare, each with the weights of `model`."""
+    """Systems to compare, all with the weights of `model`."""
     import ctranslate2
 
     end = model.config.eos_token_id
@@ -201,13 +201,13 @@ def peers(
 
 
 def with_best_batch(systems: list[System], sources: list[list[int]]) -> list[System]:
-    """Each system as it is, and with the batch size that is fastest on a sample if that is another."""
+    """Each system with its default batch size and, if another is faster on a sample, with that."""
     by_length = sorted(sources, key=len)
     middle = by_length[max(0, len(sources) // 2 - SAMPLE // 2) :][:SAMPLE]  # as close in length as in the whole
     found = []
     for system in track(systems, description="Finding batch sizes"):
         sample = middle if system.is_sorted else sources[:SAMPLE]
-        system.search(sample[:4])  # the first call does what is done once
+        system.search(sample[:4])  # the first call includes one-time work
         trials = [System(system.name, system.search, system.is_sorted, size) for size in BATCH_SIZES]
         for trial in trials:
             trial.run(sample)
@@ -219,10 +219,10 @@ def with_best_batch(systems: list[System], sources: list[list[int]]) -> list[Sys
 
 
 def product_limit(model: VaswaniForConditionalGeneration, sources: list[list[int]], ours: System) -> float:
-    """Sentences a second if nothing were done but the products with weights of our search, in float32, 128 rows each.
+    """Upper bound of sentences per second: only the products with weights, in float32, 128 rows each.
 
-    Counts the rows that the search feeds to the decoder, and times the products of all layers one after the other; the
-    decoder's and the softmax's weights are packed, as the search has them.
+    Counts the rows that the search feeds to the decoder, and times the products of all layers in sequence. Weights of
+    decoder and softmax are packed, as in the search.
     """
     rows = 0
     step = IncrementalDecoder.step
@@ -257,7 +257,7 @@ def product_limit(model: VaswaniForConditionalGeneration, sources: list[list[int
 
 @torch.no_grad()
 def seconds_per_row(products: list[tuple[Callable[[torch.Tensor], torch.Tensor], int]]) -> float:
-    """Of all products, given with the widths of their input, one after the other, with 128 rows each."""
+    """Seconds per row of all products in sequence, on 128 rows; each product comes with its input's width."""
     inputs = {width: torch.randn(128, width) for _, width in products}
     times = []
     for _ in range(10):
@@ -268,7 +268,7 @@ def seconds_per_row(products: list[tuple[Callable[[torch.Tensor], torch.Tensor],
     return min(times) / 128
 
 
-KINDS = {  # by words in the names of operations; the first that fits
+KINDS = {  # by words in the names of operations; the first match counts
     "attention": ("bmm", "scaled_dot_product"),
     "products with weights": ("linear", "addmm", "mm", "mv"),
     "copies": ("copy", "index", "gather", "cat", "clone", "repeat", "fill", "zero"),
@@ -277,7 +277,7 @@ KINDS = {  # by words in the names of operations; the first that fits
 
 
 def where_time_goes(system: System, sources: list[list[int]]) -> dict[str, float]:
-    """Shares of the time of one typical batch, by kind of operation; the rest is Python and all else."""
+    """Shares of the time of one typical batch by kind of operation; the rest is mostly Python."""
     middle = batches(sources, system.batch_size, system.is_sorted)
     batch = [sources[index] for index in middle[len(middle) // 2]]
     system.search(batch)
@@ -329,7 +329,7 @@ def compare(
 
 
 def as_markdown(result: SpeedTable) -> str:
-    """A table with its title, and what it was measured on."""
+    """A table with its title, hardware and data."""
     limit = result.product_limit
     facts = [f"{result.sentences} sentences, beam {BEAMS}, alpha {ALPHA}."]
     if limit is not None:

@@ -35,12 +35,12 @@ from vaswani_transformer.training import keep_freed_memory
 
 
 PAIRS = 3000  # of the embedded corpus
-WARM_UP = 2  # steps that do not count: buffers are allocated
+WARM_UP = 2  # steps that are not counted, because they allocate buffers
 
 
 @dataclass
 class Arguments:
-    """What is trained, and how often."""
+    """Options of the benchmark."""
 
     output: str = option("runs/elastic_cost", "Directory for elastic.md.")
     virtual_ranks: int = option(8, "Virtual ranks, and accumulation steps beside them.", COUNT)
@@ -66,7 +66,7 @@ class StepTimes(TrainerCallback):
 def seconds_of_training(
     args: Arguments, dataset: Dataset, tokenizer: VaswaniTokenizer, division: dict[str, Any]
 ) -> float:
-    """Processor seconds of the steps of one training whose batches are divided as `division` says."""
+    """Processor seconds of each step of one training, with batches divided by `division`."""
     torch.manual_seed(0)
     sizes = {"d_model": args.d_model, "d_ff": 4 * args.d_model, "num_heads": 4, "encoder_layers": 2}
     config = VaswaniConfig.from_variant("base", **sizes, decoder_layers=2, vocab_size=len(tokenizer))
@@ -95,7 +95,7 @@ def seconds_of_training(
 
 
 def measure(args: Arguments) -> dict[str, list[float]]:
-    """Processor seconds by kind of training, one entry a round."""
+    """Processor seconds by kind of training, one entry per round."""
     corpus = load_parallel_corpus(["phrasebook"], "en", "de").select(range(PAIRS))
     tokenizer = VaswaniTokenizer.train(sentences(corpus, ["en", "de"]), vocab_size=600, show_progress=False)
     dataset = encode_corpus(corpus, tokenizer, "en", "de")

@@ -1,4 +1,4 @@
-"""Steps on 8 and 64 GPUs: how evenly batches are divided, measured, and how long a step takes, estimated.
+"""Steps on 8 and 64 GPUs: measured balance of batches, estimated time of a step.
 
     python recipes/benchmarks/scaling.py --source ../shared/data/multi30k_en-de-fr/train.en.gz \\
         --target ../shared/data/multi30k_en-de-fr/train.de.gz
@@ -29,15 +29,15 @@ from vaswani_transformer.training.flops import training_flops
 
 BUDGETS_AND_RANKS = [(25_000, 8), (25_000, 64), (100_000, 64), (200_000, 64)]
 LONGEST = 256  # tokens; longer pairs are not trained on
-SENTENCE = 25  # tokens a side, of the sentences whose operations are counted
-VOCABULARY = 37_000  # of the paper, for English and German
-UTILISATION = 0.35  # of the peak rate, while a rank computes
-LINK_SHARE = 0.8  # of the bandwidth, that an all-reduce attains
+SENTENCE = 25  # source and target tokens of the sentences whose operations are counted
+VOCABULARY = 37_000  # the paper's, for English-German
+UTILISATION = 0.35  # share of the peak rate while a rank computes
+LINK_SHARE = 0.8  # share of the bandwidth that an all-reduce attains
 
 
 @dataclass
 class Arguments:
-    """Corpora to divide, and where the results go."""
+    """Options of the benchmark."""
 
     source: list[str] = option(MISSING, "Source side of each corpus.")
     target: list[str] = option(MISSING, "Target side of each corpus, in the same order.")
@@ -91,7 +91,7 @@ class Machine:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second through the slowest link of a ring over all GPUs."""
+        """Bytes per second through the slowest link of a ring over all GPUs."""
         return LINK_SHARE * (self.link if self.gpus <= 8 else min(self.link, self.network))
 
 
@@ -105,12 +105,12 @@ def machines() -> list[Machine]:
 
 
 def all_reduce_seconds(machine: Machine, size: float) -> float:
-    """Time of a ring all-reduce: each rank sends the n-th part of all bytes 2 (n - 1) times."""
+    """Time of a ring all-reduce: each of n ranks sends 1/n of all bytes 2 (n - 1) times."""
     return 2 * (machine.gpus - 1) / machine.gpus * size / machine.bandwidth
 
 
 def compute_seconds(machine: Machine, variant: str, tokens: int) -> float:
-    """Time of the forward and backward passes of a rank's share of so many source and as many target tokens."""
+    """Time of forward and backward pass on a rank's share of a batch, with equal source and target tokens."""
     config = VaswaniConfig.from_variant(variant, vocab_size=VOCABULARY)
     flops = training_flops(config, tokens // SENTENCE, SENTENCE, SENTENCE)
     return flops / machine.gpus / (UTILISATION * machine.peak)
@@ -137,7 +137,7 @@ def corpus_lengths(corpus: Dataset, vocab_size: int) -> np.ndarray:
 
 
 def balance(corpus: str, lengths: np.ndarray, tokens: int, ranks: int) -> Balance:
-    """What each of so many ranks reads in an epoch."""
+    """Balance of the ranks' batches over an epoch."""
     sampler = TokenBudgetBatchSampler(lengths[0], lengths[1], tokens, tokens, num_parts=ranks)
     parts = list(sampler)
     steps = [np.concatenate(parts[first : first + ranks]) for first in range(0, len(parts), ranks)]
@@ -162,7 +162,7 @@ def _padded(lengths: np.ndarray, parts: Sequence[Sequence[int] | np.ndarray]) ->
 
 
 def _excess(costs: np.ndarray) -> float:
-    """How much the costliest rank of each step has over the mean; `costs` is `[steps, ranks]`."""
+    """Excess of each step's costliest rank over the mean; `costs` is `[steps, ranks]`."""
     return float(costs.max(1).sum() / costs.mean(1).sum() - 1)
 
 

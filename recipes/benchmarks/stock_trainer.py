@@ -1,4 +1,4 @@
-"""Train transformers' `MarianMTModel` in `Seq2SeqTrainer`, for comparison with `recipes/train_wmt.py` in equal time.
+"""Train `MarianMTModel` in `Seq2SeqTrainer`, to compare with `recipes/train_wmt.py` in equal time.
 
     python recipes/benchmarks/stock_trainer.py --like recipes/configs/canlaws_en_fr.yaml --ours runs/canlaws_en_fr \
         --output runs/canlaws_en_fr_marian
@@ -49,7 +49,7 @@ NUMBERS = ("max_steps", "warmup_steps", "max_minutes", "dataloader_num_workers",
 
 @dataclass
 class Arguments:
-    """What to train like, and how."""
+    """Options of the benchmark."""
 
     settings: str = option(MISSING, "Configuration that ours was trained with.", alias="--like")
     ours: str = option(MISSING, "Directory of our trained model, for its vocabulary and sizes.")
@@ -101,7 +101,7 @@ def corpus(settings: Configuration, split: Literal["train", "test"]) -> Dataset:
 
 
 def untrained(ours: VaswaniConfig, longest: int) -> MarianMTModel:
-    """Marian of the same sizes, tied in the same way, as transformers initialises it."""
+    """Marian with the same sizes and tied weights, initialised by transformers."""
     stacks = {
         f"{stack}_{name}": value
         for stack in ("encoder", "decoder")
@@ -116,7 +116,7 @@ def untrained(ours: VaswaniConfig, longest: int) -> MarianMTModel:
             dropout=ours.dropout,
             activation_function="relu",
             scale_embedding=True,
-            init_std=ours.d_model**-0.5,  # of embeddings as large as ours; its default is for other models
+            init_std=ours.d_model**-0.5,  # for embeddings of our scale; the default is for other models
             pad_token_id=ours.pad_token_id,
             eos_token_id=ours.eos_token_id,
             decoder_start_token_id=ours.decoder_start_token_id,

@@ -1,4 +1,4 @@
-"""Table 1 of the paper, measured: how the time of four kinds of layers grows with the length n and the width d.
+"""Table 1 of the paper, measured: growth of four layer types' time with length n and width d.
 
     python recipes/benchmarks/table1.py
     python recipes/benchmarks/table1.py --device cuda --dtype bfloat16 --max_length 16384
@@ -55,7 +55,7 @@ Layer = Callable[[], torch.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """The sizes of n, or of d, at a fixed size of the other."""
+    """Sizes of n, or of d, with the other fixed."""
 
     sizes: list[int]
     n: int | None = None
@@ -72,7 +72,7 @@ class Exponent:
 
 @dataclass(frozen=True)
 class Restricted:
-    """The restricted layer with r neighbours beside full attention under its mask; seconds and bytes by kind."""
+    """Seconds and bytes of the restricted layer with r neighbours, and of full attention under its mask."""
 
     n: int
     d: int
@@ -97,7 +97,7 @@ class Table1Record(Record):
 
 @dataclass
 class Arguments:
-    """Sizes, and where the results go."""
+    """Options of the benchmark."""
 
     device: Literal["cpu", "cuda"] = option("cpu", "Where to compute.")
     dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "Type to compute in.")
@@ -141,8 +141,7 @@ def layers(args: Arguments, n: int, d: int) -> dict[str, Layer]:
 
 
 def masked(args: Arguments, n: int, d: int) -> tuple[Layer, Layer, Layer]:
-    """Full attention under a mask of the neighbourhood, by equation 1 and fused; and the restricted layer; of the same
-    random states."""
+    """Calls of full attention under the neighbourhood's mask, plain and fused, and of the restricted layer."""
     place, dtype = args.device, getattr(torch, args.dtype)
     query, key, value = (torch.randn(1, HEADS, n, d // HEADS, device=place, dtype=dtype) for _ in range(3))
     places = torch.arange(n, device=args.device)
@@ -174,7 +173,7 @@ def synchronize(device: str) -> None:
 
 
 def peak_memory(layer: Layer, device: str) -> int:
-    """Bytes that a call needs beyond what there was before it."""
+    """Peak memory of a call in bytes, above the memory before it."""
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -188,7 +187,7 @@ def peak_memory(layer: Layer, device: str) -> int:
 
 
 def resident(name: str) -> int:
-    """A line of Linux's account of this process's memory, in bytes."""
+    """An entry of /proc/self/status in bytes."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
@@ -203,7 +202,7 @@ def exponent(sizes: list[int], times: list[float]) -> float:
 def measure(args: Arguments) -> Table1Record:
     lengths = [args.max_length // 2**power for power in range(4, -1, -1)]
     widths = [args.max_width // 2**power for power in range(3, -1, -1)]
-    n, d = lengths[2], widths[1]  # what is fixed while the other grows
+    n, d = lengths[2], widths[1]  # the fixed size while the other grows
     times: dict[str, dict[str, list[float]]] = {name: {"n": [], "d": []} for name in PREDICTED}
     for axis, sizes in (("n", [(length, d) for length in lengths]), ("d", [(n, width) for width in widths])):
         for size in track(sizes, description=f"growing {axis}"):

@@ -1,4 +1,4 @@
 """Conversion from other toolkits and to other engines, one module each.
 
-They are imported by their full names, since each needs other packages.
+Import each module by its full name, because each needs other packages.
 """

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 
 def batches_of_one_length(sources: Sequence[Sequence[int]], tokens_per_batch: int = 4096) -> Iterator[list[int]]:
-    """Indices of sources of the same length, so that one limit holds for all of a batch; the longest come first.
+    """Indices of sources of equal length, so that a batch has one length limit; longest first.
 
     Args:
         sources: Token ids of each source.
-        tokens_per_batch: Source tokens of a batch. A longer source is a batch of its own.
+        tokens_per_batch: Source tokens of a batch. A longer source forms its own batch.
     """
     batch: list[int] = []
     for index in sorted(range(len(sources)), key=lambda index: -len(sources[index])):

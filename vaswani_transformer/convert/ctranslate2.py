@@ -1,4 +1,4 @@
-"""Export to CTranslate2, and translation with the exported model by the search rules of section 6.1."""
+"""Export to CTranslate2, and translation with the exported model as in section 6.1."""
 
 import json
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ except ImportError as error:
 
 QUANTIZATIONS = model_spec.ACCEPTED_MODEL_TYPES
 
-# CTranslate2 computes sinusoids in the layout of the authors' code only, so a table of this length is exported.
+# Positions to export as a table, because CTranslate2 computes sinusoids in the layout of the authors' code only.
 _SINUSOIDS = 4096
 
 # Fields of generation_config that `CTranslate2Translator` implements, and ids, which the exported vocabulary replaces.
-_SETTINGS = {
+_SUPPORTED = {
     "num_beams",
     "length_penalty",
     "length_penalty_type",
@@ -54,12 +54,12 @@ def export_ctranslate2(
     quantization: str | None = None,
     force: bool = False,
 ) -> Path:
-    """Write a directory that CTranslate2 loads: weights, vocabulary, tokenizer and generation_config, atomically.
+    """Write a directory for CTranslate2 atomically: weights, vocabulary, tokenizer, generation_config.
 
     Args:
         model: The model; it is not changed.
         tokenizer: Its tokenizer.
-        output: The directory to make.
+        output: The directory to create.
         quantization: One of `QUANTIZATIONS`, such as "int8"; by default weights are float32.
         force: Replace an earlier export.
 
@@ -89,13 +89,13 @@ def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> N
     if config.d_k != config.d_v:
         raise ValueError(
             f"d_k: CTranslate2 has one width for the queries, keys and values of a head, "
-            f"but d_k = {config.d_k} and d_v = {config.d_v}; train a model with equal ones to export it"
+            f"but d_k = {config.d_k} and d_v = {config.d_v}; train a model with equal widths to export it"
         )
-    advice = "; for a model that was converted, give the original to CTranslate2's own converters"
+    advice = "; if the model was converted, give the original to CTranslate2's own converters"
     require_fields(config, _EXPRESSIBLE, "CTranslate2", advice)
     if isinstance(config.eos_token_id, list):
-        raise ValueError(f"eos_token_id: CTranslate2 has one end of sentence, not {config.eos_token_id}; set one")
-    if others := set(settings.to_diff_dict()) - _SETTINGS:
+        raise ValueError(f"eos_token_id: CTranslate2 supports one EOS, not {config.eos_token_id}; set one")
+    if others := set(settings.to_diff_dict()) - _SUPPORTED:
         raise ValueError(
             f"generation_config: {', '.join(sorted(others))} would be ignored by the exported model; "
             f"remove it from the model's generation_config.json to export it"
@@ -108,7 +108,7 @@ def _require_replaceable(output: Path, force: bool) -> None:
     if not force:
         raise FileExistsError(f"output: {output} exists already; name another directory, or replace it with --force")
     if not (output / "model.bin").is_file():
-        raise FileExistsError(f"output: {output} is no exported model, so it is not replaced; name another directory")
+        raise FileExistsError(f"output: {output} is not an exported model, so it is kept; name another directory")
 
 
 def _specification(
@@ -139,7 +139,7 @@ def _specification(
 
 
 def _vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
-    """A token for each row of the embedding matrix, unused rows included."""
+    """The token of each row of the embedding matrix, unused rows included."""
     if len(tokenizer) > size:
         raise ValueError(
             f"vocab_size: the model has {size} entries, but the tokenizer {len(tokenizer)}; give the model's own"
@@ -149,7 +149,7 @@ def _vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
 
 
 def _fill_stack(spec: Any, stack: Any) -> None:
-    """Fill in the positions and layers of the encoder or the decoder."""
+    """Copy positions and layers of the encoder or the decoder."""
     spec.position_encodings.encodings = _positions(stack)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         _fill_attention(layer_spec.self_attention, layer.self_attn, layer.self_attn_residual.norm)
@@ -169,7 +169,7 @@ def _positions(stack: Any) -> torch.Tensor:
 
 
 def _fill_attention(spec: Any, attention: Any, norm: nn.LayerNorm) -> None:
-    """Fuse the projections that share an input: Q, K, V in self-attention; K, V in encoder-decoder attention."""
+    """Copy attention, with fused projections: Q, K, V in self-attention; K, V in encoder-decoder attention."""
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
     fused = [projections[:1], projections[1:]] if attention.is_cross else [projections]
     for linear_spec, linears in zip(spec.linear, [*fused, [attention.out_proj]], strict=True):
@@ -196,13 +196,14 @@ class CTranslate2Translator:
     """Translates with an exported model by the search rules of section 6.1.
 
     CTranslate2 normalises scores by `|Y|^alpha` and stops a sentence once enough hypotheses are finished. Here it
-    finishes more of them, and the best by the length penalty of the model's generation_config is returned.
+    finishes more hypotheses than beams, and the best by the length penalty of the model's generation_config is
+    returned.
 
     Args:
         directory: The exported directory.
         patience: A sentence stops when `patience * num_beams` hypotheses are finished. On newstest2013, values above 2
-            found no better hypothesis. The remaining differences are EOS candidates outside the `num_beams` best of
-            their step, which CTranslate2 does not count.
+            found no better hypothesis; the other differences come from EOS candidates outside the `num_beams` best,
+            which CTranslate2 ignores.
         options: For `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads` and others.
 
     Raises:
@@ -221,7 +222,7 @@ class CTranslate2Translator:
         self.max_positions = engine_config["max_positions"]
 
     def translate(self, sentences: Sequence[str], tokens_per_batch: int = 4096) -> list[str]:
-        """Translations in the order of the sentences; blank sentences give empty ones.
+        """Translations in the order of the sentences; blank sentences have empty translations.
 
         Args:
             sentences: Source sentences, used as they are.
@@ -241,7 +242,7 @@ class CTranslate2Translator:
     def search(
         self, sources: Sequence[Sequence[int]], tokens_per_batch: int = 4096, by_own_rule: bool = False
     ) -> list[tuple[list[int], float]]:
-        """The best hypothesis of each source, given as token ids with EOS, and its normalised score.
+        """The best hypothesis of each source, as token ids with EOS, and its normalised score.
 
         Args:
             sources: Token ids of each source, with EOS.
@@ -284,7 +285,7 @@ class CTranslate2Translator:
 
     @property
     def _alpha(self) -> float:
-        """Exponent of CTranslate2's normalisation. With 0 it would stop at the first hypothesis that is best."""
+        """Exponent of CTranslate2's normalisation; with 0, the first finished hypothesis that is best would end it."""
         return self.settings.length_penalty or 1e-6
 
     def _limit(self, length: int) -> int:
@@ -293,7 +294,7 @@ class CTranslate2Translator:
         if settings.max_new_tokens is not None:
             limit = settings.max_new_tokens
         elif settings.max_length is not None:
-            limit = settings.max_length - 1  # the start counts there
+            limit = settings.max_length - 1  # max_length counts the start token
         else:
             limit = length + settings.max_new_tokens_over_source
         return min(limit, self.max_positions)
@@ -305,7 +306,7 @@ class CTranslate2Translator:
         for tokens, score in zip(hypotheses, scores, strict=True):
             ids = self.tokenizer.convert_tokens_to_ids(tokens)
             ends = [place for place, token in enumerate(ids, start=1) if token == settings.eos_token_id]
-            # Where all candidates end in one step, CTranslate2 continues some of them beyond EOS.
+            # If all candidates end in the same step, CTranslate2 continues some of them after EOS.
             if not ends or ends[0] == len(ids):
                 total = score * len(ids) ** self._alpha  # log-probability
                 penalty = length_penalty(len(ids), settings.length_penalty, settings.length_penalty_type)

@@ -1,4 +1,4 @@
-"""Checkpoints of fairseq's `transformer`, and their dictionaries and byte-pair codes, read without fairseq."""
+"""Conversion of fairseq's `transformer`: checkpoints, dictionaries and byte-pair codes, without fairseq."""
 
 import argparse
 import json
@@ -17,17 +17,17 @@ from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .weights import Weights, model_from_weights, one_number_of_heads
 
 
-_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, in no file
-_CODES = ("bpecodes", "code")  # what fairseq's scripts and models call the file
+_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, not in dictionary files
+_CODES = ("bpecodes", "code")  # names of the file in fairseq's scripts and models
 
-# Ids of fairseq's Dictionary, the same in all of them.
+# Special ids of every fairseq dictionary.
 _TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 
 _FIRST_POSITION = _TOKENS["pad_token_id"] + 1
 
 _ACTIVATIONS = {"gelu_accurate": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh", "relu_squared": "relu2"}
 
-# Options that cannot be read off the weights.
+# Options that cannot be expressed, and that the weights do not show.
 _INEXPRESSIBLE = {
     "encoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
     "decoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
@@ -40,8 +40,8 @@ _INEXPRESSIBLE = {
     "cross_self_attention": "the decoder attends to encoder and decoder at once",
 }
 
-# Objects in many checkpoints that a conversion does not need: numpy arrays of --eval-bleu, and, until 2019, meters.
-# They are read as objects of an empty class.
+# Objects in many checkpoints that a conversion does not need: numpy arrays of --eval-bleu and, until 2019, meters. They
+# are unpickled as an empty class.
 _IGNORED = (
     *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
     *("numpy.ndarray", "numpy.dtype"),
@@ -55,11 +55,11 @@ _NOT_WEIGHTS = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float
 
 @dataclass
 class FairseqCheckpoint:
-    """A checkpoint: options and weights.
+    """Options and weights of a checkpoint.
 
     Args:
         settings: Training options, under fairseq's names with underscores.
-        weights: Weights, under the names that fairseq has used since 2019.
+        weights: Weights, under the names of fairseq since 2019.
     """
 
     settings: dict[str, Any]
@@ -84,9 +84,9 @@ class FairseqCheckpoint:
 
 
 def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
-    """Read a checkpoint of fairseq, such as `checkpoint_best.pt`, without running code from it.
+    """Read a fairseq checkpoint, such as `checkpoint_best.pt`, without running code from it.
 
-    The options are an `argparse.Namespace`, from version 0.10 on nested dictionaries.
+    Its options are an `argparse.Namespace` or, since fairseq 0.10, nested dictionaries.
 
     Raises:
         OSError: There is no such file.
@@ -99,7 +99,7 @@ def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
         raise ValueError(f"{path}: is not a checkpoint of fairseq, which has its weights under 'model'")
     settings = _settings(saved)
     if not settings:
-        raise ValueError(f"{path}: has no options of training, neither under 'args' nor under 'cfg'")
+        raise ValueError(f"{path}: has no training options, neither under 'args' nor under 'cfg'")
     weights = _weights(state)
     for stack in ("encoder", "decoder"):
         if f"{stack}.embed_tokens.weight" not in weights:
@@ -120,15 +120,15 @@ def _load(path: Path) -> Any:
     for name in _IGNORED:
         module, _, name = name.rpartition(".")
         stand_ins.append(type(name, (_Ignored,), {"__module__": module}))
-    zipped = zipfile.is_zipfile(path)  # torch's format since 1.6, in which the optimizer state is not read
+    zipped = zipfile.is_zipfile(path)  # torch's format since 1.6; mmap then avoids reading the optimizer state
     try:
         with torch.serialization.safe_globals([argparse.Namespace, *stand_ins]):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         if refused := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
-                f"{path}: holds {refused[1]}, and reading that would run code, so it is refused; where you trust the "
-                f"file, load it with fairseq and save only its 'args', 'cfg' and 'model'"
+                f"{path}: has {refused[1]}, which can run code when read, so it is refused; if you trust the file, "
+                f"load it with fairseq and save only its 'args', 'cfg' and 'model'"
             ) from error
         raise ValueError(f"{path}: is not a file of torch.save, or is damaged") from error
 
@@ -155,7 +155,7 @@ def _options(part: Any) -> dict[str, Any]:
 
 
 def _weights(state: dict[str, torch.Tensor]) -> Weights:
-    """Weights under the names that fairseq has used since 2019, without entries that are not weights."""
+    """Weights under the names of fairseq since 2019, without other entries of the state."""
     weights: Weights = {}
     for name, weight in state.items():
         if _NOT_WEIGHTS.fullmatch(name):
@@ -176,10 +176,10 @@ def _weights(state: dict[str, torch.Tensor]) -> Weights:
 
 
 def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGeneration:
-    """The model that gives the same logits as fairseq's, in float32.
+    """Convert a checkpoint to a float32 model with the same logits.
 
     Its generation_config has the defaults of `fairseq-generate`: 5 beams, scores `log P / |Y|`, where |Y| counts EOS
-    (`length_penalty_type="transformers"`), at most 200 tokens before EOS, and a sentence stops when 5 hypotheses are
+    (`length_penalty_type="transformers"`), and at most 200 tokens before EOS. A sentence stops when 5 hypotheses are
     finished. fairseq also forbids padding and empty translations, which trained models do not choose.
 
     Raises:
@@ -224,13 +224,13 @@ def _num_heads(settings: dict[str, Any]) -> int:
 
 
 def _positions(weights: Weights) -> dict[str, Any]:
-    """Fields of the configuration for sinusoids, or for learned tables of one length."""
+    """Configuration fields for sinusoids, or for learned tables of one length."""
     tables = [weights.get(f"{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
     lengths = [None if table is None else len(table) for table in tables]
     if lengths[0] != lengths[1]:
         raise ValueError(
             f"embed_positions: the learned tables of encoder and decoder have {lengths[0]} and {lengths[1]} positions; "
-            f"only tables of one length can be expressed"
+            f"only tables of equal length can be expressed"
         )
     if lengths[0] is None:
         return {"position_encoding": "sinusoidal_halves", "position_offset": _FIRST_POSITION}
@@ -240,16 +240,16 @@ def _positions(weights: Weights) -> dict[str, Any]:
 def fairseq_tokenizer(
     directory: str | Path, languages: tuple[str, str], vocab_sizes: tuple[int, int], model_max_length: int = 1024
 ) -> FSMTTokenizer:
-    """The tokenizer of a fairseq model: Moses tokens, split by byte pairs of fastBPE or subword-nmt.
+    """The tokenizer of a fairseq model: Moses tokenization, then BPE of fastBPE or subword-nmt.
 
     Args:
-        directory: Where `dict.SRC.txt`, `dict.TGT.txt`, and `bpecodes` or `code` are.
+        directory: Directory with `dict.SRC.txt`, `dict.TGT.txt`, and `bpecodes` or `code`.
         languages: Codes of source and target, SRC and TGT, such as ("en", "de").
-        vocab_sizes: Entries that the model has for source and target.
+        vocab_sizes: Sizes of the model's source and target vocabulary.
         model_max_length: Tokens of the longest source.
 
     Raises:
-        ValueError: A file is missing or malformed, or a dictionary is not the model's.
+        ValueError: A file is missing or malformed, or a dictionary has another size.
     """
     directory = Path(directory)
     paths = [directory / f"dict.{language}.txt" for language in languages]
@@ -262,7 +262,7 @@ def fairseq_tokenizer(
         if len(vocabulary) != size:
             raise ValueError(
                 f"{path}: with special tokens there are {len(vocabulary)} entries, but the model has {size}; "
-                f"give the dictionaries that it was trained with"
+                f"give the dictionaries of its training"
             )
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder) / name for name in ("src_vocab_file", "tgt_vocab_file", "merges_file")}
@@ -279,9 +279,9 @@ def fairseq_tokenizer(
 
 
 def read_dictionary(path: Path) -> dict[str, int]:
-    """Ids of the tokens of a fairseq dictionary, whose lines are `token count`.
+    """Token ids of a fairseq dictionary, whose lines are `token count`.
 
-    fairseq marks a token that the next one continues by `@@`, FSMTTokenizer one that ends a word by `</w>`.
+    fairseq marks a token that does not end a word by `@@`, FSMTTokenizer a token that ends one by `</w>`.
 
     Raises:
         ValueError: A line has another form, or repeats a token.
@@ -300,9 +300,9 @@ def read_dictionary(path: Path) -> dict[str, int]:
 
 
 def read_codes(path: Path) -> list[str]:
-    """The merges of byte-pair encoding in their order, `left right` each.
+    """The merges of byte-pair encoding in order, each as `left right`.
 
-    Files of fastBPE have a count after each pair, files of subword-nmt the format's version in the first line.
+    fastBPE writes a count after each pair, subword-nmt the version of the format in the first line.
 
     Raises:
         ValueError: The file is neither, or has subword-nmt's format 0.1, which marks the end of a word differently.

@@ -1,4 +1,4 @@
-"""FSMT (WMT19) of transformers, as a model of this package."""
+"""Conversion of FSMT (WMT19) models of transformers."""
 
 from transformers import FSMTForConditionalGeneration
 
@@ -7,9 +7,9 @@ from .weights import model_from_transformers, weights_of
 
 
 def from_fsmt(model: FSMTForConditionalGeneration) -> VaswaniForConditionalGeneration:
-    """As `marian.from_marian`, for FSMT.
+    """Convert an FSMT model like `marian.from_marian`.
 
-    Its vocabularies are separate, and its positions count from the padding's id + 1.
+    Its source and target vocabularies are separate, and its positions count from `pad_token_id` + 1.
 
     Raises:
         ValueError: The architecture of this package cannot express the model.

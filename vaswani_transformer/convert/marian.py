@@ -1,4 +1,4 @@
-"""MarianMT (OPUS-MT) of transformers, as a model of this package, and the reverse."""
+"""Conversion from and to MarianMT (OPUS-MT) models of transformers."""
 
 import torch
 from torch import nn
@@ -10,10 +10,10 @@ from .weights import PLAIN, layers_renamed, model_from_transformers, require_fie
 
 
 def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
-    """The model with the same logits, and the same search in `generate`.
+    """Convert a MarianMT model to one with the same logits, and the same search in `generate`.
 
-    It is on the CPU, in the source's dtype; the source is not changed. Fields that the source's generation_config does
-    not set have the defaults of transformers, with its length penalty `|Y|^alpha`.
+    The result is on the CPU, in the source's dtype; the source is not changed. Fields that its generation_config does
+    not set get the defaults of transformers, with the length penalty `|Y|^alpha`.
 
     Raises:
         ValueError: The architecture of this package cannot express the model.
@@ -28,10 +28,10 @@ def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
 
 
 def to_marian(model: VaswaniForConditionalGeneration, positions: int = 1024) -> MarianMTModel:
-    """The MarianMT model with the same logits, except that of the padding, whose embedding is zero.
+    """Convert to a MarianMT model with the same logits, except the logit of padding.
 
-    It serves comparisons in memory. `save_pretrained` of MarianMT keeps neither its LayerNorm epsilon nor its layout of
-    positions, which are those of the source.
+    Use it in memory only: `save_pretrained` of MarianMT saves neither the LayerNorm epsilon nor the layout of
+    positions. The embedding of padding is zero.
 
     Args:
         model: The source; it is not changed.
@@ -66,7 +66,7 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = 1024) -> 
         )
     ).eval()
     weights = {layers_renamed(name): weight.clone() for name, weight in model.state_dict().items()}
-    weights["model.shared.weight"][config.pad_token_id] = 0.0  # MarianMT has no other way to start from zero
+    weights["model.shared.weight"][config.pad_token_id] = 0.0  # otherwise MarianMT cannot start from zero
     table = sinusoidal_positions(torch.arange(positions), config.d_model, config.position_encoding)
     for stack in ("encoder", "decoder"):
         weights[f"model.{stack}.embed_tokens.weight"] = weights["model.shared.weight"]

@@ -1,4 +1,4 @@
-"""Parity of an exported model with ours: the share of identical hypotheses, and the cause of each difference."""
+"""Parity of an exported model with ours: share of identical hypotheses, cause of each difference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from .batches import batches_of_one_length
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
 
-# Scores that differ by less are equal up to rounding.
+# Scores with a smaller difference are equal up to rounding.
 TIE = 1e-3
 
 
@@ -65,8 +65,8 @@ class ParityReport(Record):
         identical_share: Their share.
         tie_tolerance: Largest difference of two scores that counts as a tie.
         kinds: Number of differences of each kind.
-        differences: All of them, by line.
-        bleu: sacreBLEU of "ours" and "exported", where there are references.
+        differences: All differences, by line.
+        bleu: sacreBLEU of "ours" and "exported", if there are references.
     """
 
     lines: int
@@ -135,7 +135,7 @@ def parity_report(
 def _same_by_rule(
     model: VaswaniForConditionalGeneration, engine: Engine, sources: Sequence[Sequence[int]]
 ) -> list[bool]:
-    """For each source, whether both find the same hypothesis when both stop by the engine's rule."""
+    """For each source, whether both find the same hypothesis with the engine's stopping rule."""
     if not sources:
         return []
     ours, exported = search(model, sources, early_stopping=True), engine.search(sources, by_own_rule=True)

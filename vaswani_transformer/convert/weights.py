@@ -1,4 +1,4 @@
-"""Weights under fairseq's names, which MarianMT and FSMT of transformers use too."""
+"""Models from weights under fairseq's names, which MarianMT and FSMT of transformers share."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 
 Weights = dict[str, torch.Tensor]
 
-# Theirs and ours, in every layer; all other names are equal.
+# Names in fairseq and in this package; all other names are equal.
 _RENAMED = (
     (".self_attn_layer_norm.", ".self_attn_residual.norm."),
     (".encoder_attn_layer_norm.", ".encoder_attn_residual.norm."),
@@ -22,7 +22,7 @@ _RENAMED = (
     (".fc2.", ".feed_forward.fc2."),
     (".embed_positions.weight", ".embed_positions.table.weight"),
 )
-# What models of other toolkits have no other value of.
+# The only values of these fields that models of other toolkits can have.
 PLAIN: dict[str, object] = {
     "attention_neighborhood": None,
     "tie_word_embeddings": True,
@@ -38,15 +38,15 @@ _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
 
 
 def model_from_weights(weights: Weights, **fields: Any) -> VaswaniForConditionalGeneration:
-    """A model with copies of these weights, in float32 and evaluation mode.
+    """A model with copies of the weights, in float32 and evaluation mode.
 
-    Sizes, and which embeddings are tied to each other and to the softmax, are read off the weights.
+    The weights determine the sizes, and which embeddings are tied to each other and to the softmax.
 
     Args:
-        weights: fairseq's names; `decoder.output_projection.weight` `[vocabulary, d_model]` and, where the softmax has
-            one, `decoder.output_projection.bias` `[vocabulary]`; `embed_positions.weight` `[positions, d_model]` of
-            both stacks only where positions are learned.
-        fields: Fields of the configuration that cannot be read off the weights.
+        weights: By fairseq's names, with `decoder.output_projection.weight` `[vocabulary, d_model]`, optionally
+            `decoder.output_projection.bias` `[vocabulary]`, and `embed_positions.weight` `[positions, d_model]` of both
+            stacks only if positions are learned.
+        fields: Configuration fields that the weights do not determine.
 
     Raises:
         ValueError: A weight is missing, of another shape, or unknown; or the fields do not fit.
@@ -71,14 +71,14 @@ def _renamed(name: str) -> str:
 
 
 def layers_renamed(name: str) -> str:
-    """Our name of a weight, with the parts of a layer called as fairseq calls them."""
+    """Our name of a weight, with fairseq's names inside a layer."""
     for theirs, ours in _RENAMED:
         name = name.replace(ours, theirs)
     return name
 
 
 def _sizes(weights: Weights) -> dict[str, Any]:
-    """Fields of the configuration read off the weights."""
+    """Configuration fields that the weights determine."""
 
     def weight(name: str) -> torch.Tensor:
         if name not in weights:
@@ -103,7 +103,7 @@ def _sizes(weights: Weights) -> dict[str, Any]:
 
 
 def _require_fit(expected: Weights, state: Weights, names: dict[str, str]) -> None:
-    """Require exactly the weights of a model, in their shapes; `names` are the source's, for messages."""
+    """Require the model's weights in their shapes, and no others; `names` are the source's, for messages."""
     if unknown := [names[name] for name in state if name not in expected]:
         raise ValueError(f"weights: {_some(unknown)} cannot be expressed; only the paper's post-norm layers can")
     if missing := [name for name in expected if name not in state]:
@@ -119,7 +119,7 @@ def _some(names: list[str]) -> str:
 
 
 def weights_of(model: PreTrainedModel, layout: str, first: int) -> Weights:
-    """The weights by fairseq's names, without the tables of positions.
+    """The weights by fairseq's names, without position tables.
 
     Args:
         model: A MarianMT or FSMT model of transformers.
@@ -127,7 +127,7 @@ def weights_of(model: PreTrainedModel, layout: str, first: int) -> Weights:
         first: Row of the table for the first position.
 
     Raises:
-        ValueError: The tables are not those sinusoids.
+        ValueError: The tables do not have these sinusoids.
     """
     weights = {name.removeprefix("model."): weight for name, weight in model.state_dict().items()}
     for stack in ("encoder", "decoder"):
@@ -141,12 +141,12 @@ def weights_of(model: PreTrainedModel, layout: str, first: int) -> Weights:
 def model_from_transformers(
     model: PreTrainedModel, weights: Weights, **positions: Any
 ) -> VaswaniForConditionalGeneration:
-    """A model of this package with the weights, search and type of a MarianMT or FSMT model.
+    """A model of this package with the weights, search and dtype of a MarianMT or FSMT model.
 
     Args:
         model: The source; it is not changed.
         weights: Its weights by fairseq's names.
-        positions: Fields of the configuration that describe the positions.
+        positions: Configuration fields that describe the positions.
 
     Raises:
         ValueError: The architecture of this package cannot express the model.
@@ -176,8 +176,7 @@ def _tokens(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def _search(model: PreTrainedModel) -> GenerationConfig:
-    """The source's generation_config, built anew: from one derived from a model's, transformers does not load all
-    fields."""
+    """A new generation_config with the source's fields; transformers does not load all fields of a derived one."""
     settings = model.generation_config.to_diff_dict()
     for name in ("_from_model_config", "transformers_version"):
         settings.pop(name, None)
@@ -195,7 +194,7 @@ def one_number_of_heads(encoder: int, decoder: int) -> int:
 
 
 def require_fields(config: VaswaniConfig, values: dict[str, object], target: str, advice: str = "") -> None:
-    """Raise a ValueError if a field of a configuration has another value than the only one that `target` knows."""
+    """Raise a ValueError if a field has another value than the only one that `target` supports."""
     for field, value in values.items():
         if getattr(config, field) != value:
             raise ValueError(f"{field}: must be {value!r} for {target}, is {getattr(config, field)!r}{advice}")

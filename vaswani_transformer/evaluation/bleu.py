@@ -1,6 +1,7 @@
-"""BLEU by sacreBLEU as an `evaluate.Metric` that needs no network: `Bleu()`, or `evaluate.load` with this file's path.
+"""sacreBLEU as an `evaluate.Metric` that needs no network.
 
-The file imports nothing else of the package, so that a folder or Space of the Hub named `bleu` can hold it alone.
+Use it as `Bleu()`, or through `evaluate.load` with this file's path. The file imports no other module of the package,
+so that it can be a Hub Space named `bleu` by itself.
 """
 
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ Returns:
 def metric_info(
     description: str, citation: str, inputs: str, code: Sequence[str], papers: Sequence[str]
 ) -> evaluate.MetricInfo:
-    """What `evaluate` is told of a corpus BLEU, which takes for each prediction one reference or several."""
+    """Description of a corpus BLEU for `evaluate`; each prediction has one reference or several."""
     text = datasets.Value("string")
     return evaluate.MetricInfo(
         description=description,
@@ -67,7 +68,7 @@ def metric_info(
 
 
 def as_result(bleu: BLEUScore, signature: str) -> dict[str, object]:
-    """What `compute` returns of a score."""
+    """A score as the result of `compute`."""
     return {
         "score": bleu.score,
         "precisions": bleu.precisions,

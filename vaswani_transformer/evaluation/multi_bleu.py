@@ -1,7 +1,7 @@
-"""The paper's BLEU (6.1): Moses tokens, German compounds split, counted by the rules of multi-bleu.perl.
+"""The paper's BLEU (6.1): Moses tokenization, German compounds split, counts as in multi-bleu.perl.
 
 `MultiBleu()`, or `evaluate.load` with this file's path, is an `evaluate.Metric` that needs no network. The file imports
-only bleu.py of the package, so that a folder or Space of the Hub named `multi_bleu` needs these two files.
+only bleu.py of the package, so that a Hub Space named `multi_bleu` needs just these two files.
 """
 
 import itertools
@@ -40,8 +40,8 @@ _CITATION = """\
 
 _DESCRIPTION = """\
 Corpus BLEU as multi-bleu.perl of Moses computes it, cased and unsmoothed. It scores lines of tokens; or, given a
-language, plain text, tokenized as for Table 2 of "Attention Is All You Need". Its values compare with those of papers
-of that time, which state no signature. Papers of today report sacreBLEU."""
+language, plain text, tokenized as for Table 2 of "Attention Is All You Need". Its values are comparable with papers of
+2017, which state no signature. Papers today report sacreBLEU."""
 
 _INPUTS = """\
 Args:
@@ -53,8 +53,8 @@ Args:
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> float:
     """Corpus BLEU of lines of tokens, as multi-bleu.perl computes it.
 
-    Single spaces separate tokens, so that an empty line is one empty token. tensorflow/nmt counted in this way for the
-    values that it published. The script itself splits at any white space, as `paper_bleu` does.
+    Tokens are separated by single spaces, so that an empty line is one empty token, as in the published values of
+    tensorflow/nmt. The script itself splits at any white space, as `paper_bleu` does.
 
     Args:
         hypotheses: Lines of tokens.
@@ -70,7 +70,7 @@ def multi_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[S
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str) -> float:
-    """The BLEU of Table 2, of plain text: tokenized by `paper_tokenizer`, counted like multi-bleu.perl.
+    """The BLEU of Table 2 for plain text: `paper_tokenizer`, then counts as in multi-bleu.perl.
 
     Args:
         hypotheses: Translations, not tokenized.
@@ -87,16 +87,16 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[S
 
 
 def split_at_spaces(line: str) -> list[str]:
-    """The tokens of a line that is tokenized already."""
+    """The tokens of a tokenized line."""
     return line.split(" ")
 
 
 def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
-    """A function that tokenizes plain text like the authors' script: Moses' tokenizer.perl, then `split_compounds`.
+    """A function that tokenizes text like the authors' script: Moses' tokenizer.perl, then `split_compounds`.
 
-    Moses escapes `&`, quotes and brackets. The script is for German. In every other language only Moses' tokenizer
-    runs, since the authors published no script for French. (fairseq's French BLEU is higher: its corpus was tokenized
-    with every hyphen split.) Where Moses has no abbreviations of a language, it uses the English ones.
+    Moses escapes `&`, quotes and brackets. The authors published a script for German only. In all other languages,
+    Moses' tokenizer runs alone. (fairseq's French BLEU is higher, because its corpus was tokenized with every hyphen
+    split.) For languages without an abbreviation list, Moses uses the English one.
 
     Raises:
         ValueError: The language is not a code such as "de".
@@ -128,28 +128,28 @@ def corpus_bleu(
 ) -> BLEUScore:
     """BLEU by the rules of multi-bleu.perl, which are sacreBLEU's without its tokenizer and smoothing.
 
-    Matches are clipped by the maximum reference count. Of several references the one closest in length counts for the
-    brevity penalty, of two as close the shorter. If no n-gram of some order matches, the score is 0.
+    Matches are clipped by the maximum reference count. The brevity penalty uses the reference closest in length, or the
+    shorter of two equally close ones. If no n-gram of some order matches, the score is 0.
 
     Raises:
         ValueError: There is nothing to score, or a hypothesis has no reference.
     """
     numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
 
-    def spell(line: str) -> str:
+    def as_numbers(line: str) -> str:
         """Tokens as numbers, since sacreBLEU splits at any white space, and a token may contain some or be empty."""
         return " ".join(str(numbers[token]) for token in tokenize(line))
 
-    spelled = [[spell(text) for text in texts] for texts in _alternatives(hypotheses, references)]
-    streams = list(itertools.zip_longest(*spelled))  # None where a hypothesis has fewer references than another
+    numbered = [[as_numbers(text) for text in texts] for texts in _alternatives(hypotheses, references)]
+    streams = list(itertools.zip_longest(*numbered))  # None if a hypothesis has fewer references than another
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    return metric.corpus_score([spell(line) for line in hypotheses], streams)
+    return metric.corpus_score([as_numbers(line) for line in hypotheses], streams)
 
 
 def _alternatives(
     hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]
 ) -> list[Sequence[str]]:
-    """The references of each hypothesis, as a list for each."""
+    """The list of references of each hypothesis."""
     if len(hypotheses) != len(references):
         raise ValueError(f"references: there are {len(references)} for {len(hypotheses)} hypotheses")
     if not hypotheses:
@@ -173,10 +173,10 @@ class MultiBleu(evaluate.Metric):
         result = corpus_bleu(predictions, references, tokenize)
         counts = {len(alternatives) for alternatives in _alternatives(predictions, references)}
         number = counts.pop() if len(counts) == 1 else "var"
-        return as_result(result, f"nrefs:{number}|case:mixed|{_steps(language)}|smooth:none")
+        return as_result(result, f"nrefs:{number}|case:mixed|{_tokenization(language)}|smooth:none")
 
 
-def _steps(language: str | None) -> str:
+def _tokenization(language: str | None) -> str:
     if language is None:
         return "tok:spaces"
     compounds = "split" if language == "de" else "whole"

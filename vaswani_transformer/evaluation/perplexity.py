@@ -27,9 +27,9 @@ class Perplexity:
 def perplexity(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, encoded: Dataset, tokens_per_batch: int = 8192
 ) -> Perplexity:
-    """Compute the perplexity of the targets given the sources; EOS is predicted like any sub-word.
+    """Compute the perplexity of the targets given the sources; EOS counts as a sub-word.
 
-    Collective: the processes share the work, each pair counts once, and all get the same result.
+    Collective: every pair is scored by one process, and all processes return the same result.
 
     Args:
         model: The model, on the device to use.

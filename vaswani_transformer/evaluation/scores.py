@@ -13,7 +13,7 @@ from .multi_bleu import MultiBleu
 
 @dataclass(frozen=True)
 class Score:
-    """A corpus score from 0 to 100, and the signature that says how it was computed."""
+    """A corpus score from 0 to 100, and its sacreBLEU signature."""
 
     score: float
     signature: str
@@ -29,7 +29,7 @@ class BleuScore:
         brevity_penalty: From 0 to 1.
         hypothesis_length: Tokens of the hypotheses.
         reference_length: Tokens of the references.
-        signature: How it was computed.
+        signature: Tokenization, case, smoothing and version.
     """
 
     score: float
@@ -41,7 +41,7 @@ class BleuScore:
 
     @property
     def relative_length(self) -> float:
-        """Length of the hypotheses divided by that of the references."""
+        """Length of the hypotheses divided by the length of the references."""
         return self.hypothesis_length / self.reference_length
 
 
@@ -56,7 +56,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class LengthGroup:
-    """sacreBLEU of the sentences whose sources have `shortest` to `longest` words; None is no limit."""
+    """sacreBLEU of sentences with `shortest` to `longest` source words; None means no limit."""
 
     shortest: int
     longest: int | None
@@ -66,7 +66,7 @@ class LengthGroup:
 
 @dataclass(frozen=True)
 class ResampledScore:
-    """A score of the test set; over its bootstrap samples the mean, and half the 95 % confidence interval."""
+    """A score of the test set, its mean over bootstrap samples, and half their 95 % confidence interval."""
 
     score: float
     mean: float
@@ -75,7 +75,7 @@ class ResampledScore:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A metric of two systems; `p_value` is how likely chance alone makes so great a difference, 1 if there is none."""
+    """A metric of two systems, with the p-value of their difference; it is 1 for equal scores."""
 
     p_value: float
     signature: str
@@ -112,35 +112,35 @@ def bleu_by_source_length(
     width: int = 10,
     longest: int = 60,
 ) -> list[LengthGroup]:
-    """sacreBLEU of sentences grouped by the number of words in their sources, white space between words.
+    """sacreBLEU of sentences grouped by the number of white-space separated words of their sources.
 
     Args:
         sources: Source sentences.
         hypotheses: Their translations.
         references: One or several for each hypothesis, the same number for all.
-        width: Lengths in a group.
-        longest: Longer sources than this are one group.
+        width: Number of lengths in a group.
+        longest: Longer sources form one group.
 
     Returns:
         The groups that are not empty, the shortest first.
     """
     groups: dict[int, list[int]] = {}
-    for place, source in enumerate(sources):
+    for index, source in enumerate(sources):
         length = max(1, len(source.split()))
-        groups.setdefault(min(length - 1, longest) // width, []).append(place)
+        groups.setdefault(min(length - 1, longest) // width, []).append(index)
     found = []
-    for group, places in sorted(groups.items()):
-        group_references = _streams([references[place] for place in places])
-        bleu = BLEU().corpus_score([hypotheses[place] for place in places], group_references)
+    for group, indices in sorted(groups.items()):
+        group_references = _streams([references[index] for index in indices])
+        bleu = BLEU().corpus_score([hypotheses[index] for index in indices], group_references)
         end = (group + 1) * width
-        found.append(LengthGroup(group * width + 1, end if end <= longest else None, len(places), bleu.score))
+        found.append(LengthGroup(group * width + 1, end if end <= longest else None, len(indices), bleu.score))
     return found
 
 
 def paired_bootstrap(
     baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]], samples: int = 1000
 ) -> dict[str, PairedComparison]:
-    """Test whether two systems differ by more than chance: sacreBLEU's paired bootstrap (Koehn, 2004).
+    """Test whether two systems differ significantly: sacreBLEU's paired bootstrap (Koehn, 2004).
 
     Args:
         baseline: Translations of the baseline.
@@ -149,7 +149,7 @@ def paired_bootstrap(
         samples: Number of bootstrap samples of the test set.
 
     Returns:
-        A comparison by "BLEU" and one by "chrF2".
+        The comparisons by "BLEU" and by "chrF2".
     """
     named = [("baseline", baseline), ("system", system)]
     metrics = {"BLEU": BLEU(), "chrF": CHRF()}
@@ -158,7 +158,7 @@ def paired_bootstrap(
     found = {}
     for name, signature in signatures.items():
         first, second = cast(list[Result], scores[name])
-        # Of equal systems no sample differs by more than the test set, so that sacreBLEU's p-value would be near 0.
+        # If systems are equal, no sample differs by more than the test set, so that sacreBLEU's p-value is near 0.
         p_value = second.p_value if first.score != second.score else 1.0
         found[name] = PairedComparison(p_value, signature.format(), _resampled(first), _resampled(second))
     return found
@@ -169,5 +169,5 @@ def _resampled(result: Result) -> ResampledScore:
 
 
 def _streams(references: Sequence[Sequence[str]]) -> list[list[str]]:
-    """References in sacreBLEU's order: the first ones of all sentences, then the second ones, and so on."""
+    """References in sacreBLEU's order: the first of every sentence, then the second of every sentence, and so on."""
     return [list(stream) for stream in zip(*references, strict=True)]

@@ -1,7 +1,7 @@
-"""Translation of a file in shards, so that a restart repeats only unfinished ones, on any number of processes.
+"""Translation of a file in shards: a restart, on any number of processes, repeats only unfinished ones.
 
-OUTPUT.shards/manifest.json       what the shards are a translation of; `{}` when there is nothing to keep
-OUTPUT.shards/shard-000000.txt    a finished shard; shard-000000.json beside it: its number of lines and its digest
+OUTPUT.shards/manifest.json       input, model and options of the translation; `{}` while no shard is to be kept
+OUTPUT.shards/shard-000000.txt    a finished shard; shard-000000.json holds its number of lines and its digest
 OUTPUT.shards/input               a copy of standard input
 """
 
@@ -34,24 +34,24 @@ def translate_lines(
     bar: tqdm,
     **generate_kwargs: Any,
 ) -> list[bytes]:
-    """Translate lines, stripped of white space as in training, each into one line that ends in a line feed."""
+    """Translate lines, stripped of white space as in training, into one line each, line feed included."""
     translations = [b""] * len(lines)
     sentences = [line.strip() for line in lines]
     for indices, hypotheses in translate_in_batches(model, tokenizer, sentences, tokens_per_batch, **generate_kwargs):
         for index, texts in zip(indices, hypotheses, strict=True):
-            # One line to every tool, also to those that take U+2028 and the like for a line end.
+            # One line for every tool, because some take U+2028 and similar characters for line ends.
             translations[index] = " ".join(texts[0].splitlines()).encode() + b"\n"
         bar.update(len(indices))
     return translations
 
 
 def model_digest(directory: Path) -> str:
-    """Digest of the files that a model's translations depend on, whatever the directory's name."""
+    """Digest of the files that a model's translations depend on; the directory's name does not matter."""
     return f"sha256 {matching_files_digest(directory, _MODEL_FILES)}"
 
 
 def require_input(name: str) -> Path:
-    """The path of a file that can be read repeatedly; raises a ValueError or OSError if there is none of this name."""
+    """The path of a file that can be read repeatedly; raises a ValueError or OSError if it is not one."""
     path = Path(name)
     if path.is_dir():
         raise IsADirectoryError(f"input: {path} is a directory; name a file in it")
@@ -63,7 +63,7 @@ def require_input(name: str) -> Path:
 
 
 def require_output(path: Path, source: Path | None) -> None:
-    """Raise a ValueError or OSError unless a file can be written at `path` that is not `source`."""
+    """Raise a ValueError or OSError unless a file other than `source` can be written at `path`."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"output: there is no directory {path.parent}; make it")
     if path.exists() and not path.is_file():
@@ -73,14 +73,14 @@ def require_output(path: Path, source: Path | None) -> None:
 
 
 def split_lines(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Lines, `size` at a time; no more of them are in memory."""
+    """Lists of `size` lines; only one list is in memory."""
     while shard := list(islice(lines, size)):
         yield shard
 
 
 @dataclass(frozen=True)
 class SourceText:
-    """A file to translate, read once ahead.
+    """A file to translate, whose lines were checked and counted in a first pass.
 
     Attributes:
         path: The file; it may be compressed.
@@ -118,7 +118,7 @@ class SourceText:
         return min(self.lines_per_shard, self.lines - number * self.lines_per_shard)
 
     def shards(self) -> Iterator[list[str]]:
-        """Read the file again, without lines that were appended meanwhile.
+        """Read the file again, without lines appended since the first pass.
 
         Raises:
             ValueError: The file has changed.
@@ -144,10 +144,10 @@ def _digest(lines: list[str]) -> str:
 
 
 class TranslatedShards:
-    """The folder `<output>.shards`, which holds finished shards until the output can be written.
+    """The folder `<output>.shards`, which holds finished shards until the output is written.
 
     Args:
-        output: The file to write. If it is a link, the file that it points to is written.
+        output: The file to write; a link is followed.
 
     Raises:
         ValueError: `output` is a directory, or a link to itself.
@@ -172,7 +172,7 @@ class TranslatedShards:
     def held(self) -> Iterator[None]:
         """Create and lock the folder, so that no other command writes the same output.
 
-        After an error before the first shard is finished, the folder is removed.
+        On an error before the first finished shard, the folder is removed.
 
         Raises:
             ValueError: Another command holds the lock.
@@ -193,10 +193,10 @@ class TranslatedShards:
         return self.folder / "input"
 
     def begin(self, manifest: Mapping[str, Json]) -> None:
-        """Record what is translated, or compare it with what was recorded when the shards were begun.
+        """Write the manifest or, if there are shards, compare it with theirs.
 
         Raises:
-            ValueError: The shards are part of another translation.
+            ValueError: The shards belong to another translation.
             FileExistsError: The folder has files of another program.
         """
         self._claim()
@@ -214,7 +214,7 @@ class TranslatedShards:
         if self._manifest.exists():
             return
         if any(path.suffix != ".tmp" for path in self.folder.iterdir()):
-            raise FileExistsError(f"output: {self.folder}, needed for what is unfinished, has other files in it")
+            raise FileExistsError(f"output: {self.folder}, needed for unfinished shards, has other files in it")
         atomic_write(self._manifest, "{}")
 
     def path(self, number: int) -> Path:
@@ -223,7 +223,7 @@ class TranslatedShards:
     def save(self, number: int, translations: list[bytes]) -> None:
         """Write a shard after its record, so that every shard has one."""
         record = {"lines": len(translations), "sha256": sha256(b"".join(translations)).hexdigest()}
-        # Need not be atomic: with half a record the shard counts as damaged, and is translated again.
+        # Need not be atomic: with half a record, the shard counts as damaged and is translated again.
         self.path(number).with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
         atomic_write(self.path(number), translations)
 
@@ -236,7 +236,7 @@ class TranslatedShards:
         return content if found == read_json(self.path(number).with_suffix(".json")) else None
 
     def missing(self, count: int) -> list[int]:
-        """Numbers of the shards to translate; damaged ones are named on standard error."""
+        """Numbers of the shards to translate; standard error lists damaged ones."""
         numbers = [number for number in range(count) if self.read(number) is None]
         for path in filter(Path.exists, map(self.path, numbers)):
             print(f"{path} is damaged; it is translated again", file=sys.stderr)
@@ -264,9 +264,9 @@ class TranslatedShards:
     def _clear(self) -> None:
         """Remove the folder if its manifest shows that this program made it, or if it is empty."""
         if self._manifest.exists():
-            atomic_write(self._manifest, "{}")  # after a kill, the rest of the shards must not be used
+            atomic_write(self._manifest, "{}")  # if this is killed, the remaining shards must not be used
             for pattern in ("shard-*.txt", "shard-*.json", "input", "*.tmp", self._manifest.name):
                 for path in self.folder.glob(pattern):
                     path.unlink(missing_ok=True)
-        with suppress(OSError):  # something else lies in it
+        with suppress(OSError):  # it has other files
             self.folder.rmdir()

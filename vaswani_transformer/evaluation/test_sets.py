@@ -1,4 +1,4 @@
-"""Test sets: files, or WMT's sets by sacreBLEU's names, read and checked; the variants of newstest2014."""
+"""Test sets from files or, by name, from sacreBLEU; the variants of newstest2014."""
 
 import difflib
 import re
@@ -16,7 +16,7 @@ from ..data.corpora import read_lines
 
 _VARIANTS = {3003: "full", 2737: "filtered"}
 
-# Digests of English sentences that both variants contain, in every pair of languages.
+# Digests of English sentences that are in both variants for every language pair.
 _DIGESTS = {"68fc434da998ebde", "ea0eb6db2d703810", "9b4732563cb28881"}
 
 
@@ -26,10 +26,10 @@ class TestSet:
 
     Attributes:
         name: sacreBLEU's name and the languages, or the names of the files.
-        languages: Codes of the languages to translate from and into.
-        source_file: The file of the source sentences, if they are given.
-        reference_files: The files of their translations.
-        sources: The source sentences, if they are given.
+        languages: Codes of the source and target language.
+        source_file: File of the source sentences, if given.
+        reference_files: Files of the references.
+        sources: Source sentences, if given.
         references: One or several for each sentence, the same number for all.
     """
 
@@ -42,18 +42,18 @@ class TestSet:
 
     @cached_property
     def newstest2014(self) -> str | None:
-        """Which newstest2014 it is, as from `newstest2014_variant`."""
+        """The result of `newstest2014_variant`."""
         return newstest2014_variant(self.name, self.sources or [], [texts[0] for texts in self.references])
 
     def __str__(self) -> str:
         lines = f"{len(self.references):,} lines"
         if self.newstest2014 is None:
             return f"{self.name}: {lines}"
-        others = "neither the full 3,003 nor the filtered 2,737: its BLEU compares with no published one"
+        others = "neither the full 3,003 nor the filtered 2,737: its BLEU is not comparable with published values"
         return f"newstest2014: {lines} ({others if self.newstest2014 == 'altered' else self.newstest2014})"
 
     def read_hypotheses(self, path: Path) -> list[str]:
-        """Read translations of the test set; raises a ValueError if there are more or fewer of them."""
+        """Read translations of the test set; raises a ValueError if their number differs."""
         return _read_as_many("hypotheses", path, self.reference_files[0], len(self.references))
 
 
@@ -62,7 +62,7 @@ def read_test_set(
 ) -> TestSet:
     """Read a test set from its files.
 
-    Its name is by default that of the files. Several references are several translations of each sentence.
+    The default name is made of the file names. Each file of references has one translation of every sentence.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -100,10 +100,10 @@ def _read_as_many(option: str, path: Path, reference: Path, count: int) -> list[
 
 
 def sacrebleu_test_set(name: str, languages: tuple[str, str]) -> TestSet:
-    """Read a test set of sacreBLEU's, downloaded unless sacreBLEU's cache holds it.
+    """Read a test set of sacreBLEU, downloading it unless it is in sacreBLEU's cache.
 
     Raises:
-        ValueError: There is no such test set, or not in these languages.
+        ValueError: There is no such test set, or not for these languages.
         ConnectionError: It cannot be downloaded.
     """
     pair = "-".join(languages)
@@ -129,14 +129,14 @@ def sacrebleu_test_set(name: str, languages: tuple[str, str]) -> TestSet:
 
 
 def newstest2014_variant(name: str, *sides: Sequence[str]) -> str | None:
-    """The variant of newstest2014 that a test set is; the BLEUs of different variants do not compare.
+    """The variant of newstest2014, if a test set is one; BLEU is not comparable across variants.
 
     Args:
-        name: Name of the set or of its file. If it contains "newstest2014", the set is taken for that.
-        sides: The lines of its source and of its reference; English lines identify the set under any name.
+        name: Name of the set or of its file. A name that contains "newstest2014" identifies the set.
+        sides: The lines of its source and of its reference. English lines identify the set under any name.
 
     Returns:
-        "full" (3,003 lines), "filtered" (2,737), "altered" (any other number); None if it is another set.
+        "full" (3,003 lines), "filtered" (2,737), "altered" (any other number); None for another set.
     """
     named = "newstest2014" in name
     if not (named or any({_digest(line) for line in side} >= _DIGESTS for side in sides)):
@@ -145,5 +145,5 @@ def newstest2014_variant(name: str, *sides: Sequence[str]) -> str | None:
 
 
 def _digest(line: str) -> str:
-    """A digest of the letters and digits alone, the same for other quotes, spaces and tokenization."""
+    """Digest of letters and digits only, so that quotes, spaces and tokenization do not matter."""
     return sha256("".join(re.findall(r"\w", line.lower())).encode()).hexdigest()[:16]

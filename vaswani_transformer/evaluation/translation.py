@@ -18,9 +18,9 @@ def translate_corpus(
     tokens_per_batch: int = 4096,
     **generate_kwargs: Any,
 ) -> list[str]:
-    """Translate sentences; the result is in their order.
+    """Translate sentences; translations are in the order of the sentences.
 
-    Collective: the processes share the sentences, and all get the same result. White space around a sentence is
+    Collective: the processes share the sentences, and all return the same result. White space around a sentence is
     removed. The translation of an empty sentence is empty.
 
     Args:
@@ -33,13 +33,13 @@ def translate_corpus(
     model.eval()
     state = PartialState()
     stripped = [sentence.strip() for sentence in sentences]
-    # In turn by length, so that all processes have about as much to do.
+    # Dealt out by length, so that all processes have about the same work.
     by_length = sorted(range(len(stripped)), key=lambda index: -len(stripped[index]))
     mine = by_length[state.process_index :: state.num_processes]
     share = [stripped[index] for index in mine]
     translated: list[tuple[int, str]] = []
     with tqdm(total=len(mine), desc="Translating", unit="sentences", disable=not state.is_main_process) as bar:
-        for places, hypotheses in translate_in_batches(model, tokenizer, share, tokens_per_batch, **generate_kwargs):
-            translated += [(mine[place], texts[0]) for place, texts in zip(places, hypotheses, strict=True)]
-            bar.update(len(places))
+        for indices, hypotheses in translate_in_batches(model, tokenizer, share, tokens_per_batch, **generate_kwargs):
+            translated += [(mine[index], texts[0]) for index, texts in zip(indices, hypotheses, strict=True)]
+            bar.update(len(indices))
     return [text for _, text in sorted(gather_object(translated))]

@@ -1,4 +1,4 @@
-"""Table 3 (6.2): how the rows of a sweep compare with each other and with the paper's."""
+"""Comparison of a sweep's rows with each other and with the paper's Table 3 (6.2)."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ from .paper import PAPER_SCORES
 from .records import Provenance, RunRecord, SplitScores
 
 
-_SETTINGS = (
+_VARIED = (
     "encoder_layers",
     "decoder_layers",
     "d_model",
@@ -27,12 +27,12 @@ _SETTINGS = (
     "label_smoothing",
     "position_encoding",
 )
-_DRAWS = 10_000  # random orders with which the order of the rows is compared
+_DRAWS = 10_000  # random orders for the significance of a rank correlation
 
 
 @dataclass(frozen=True)
 class PaperScore:
-    """A score of the paper, and its difference from the reference row's."""
+    """A score in the paper, and its difference from the reference row's."""
 
     mean: float
     difference: float
@@ -43,10 +43,10 @@ class SweepScore:
     """A score of a row over its seeds.
 
     Attributes:
-        mean: Over the seeds.
-        standard_deviation: Of the sample; None with one seed.
-        values: One for each seed.
-        difference: From the mean of the reference row.
+        mean: Mean over the seeds.
+        standard_deviation: Sample standard deviation; None with one seed.
+        values: The score of each seed.
+        difference: Difference from the mean of the reference row.
     """
 
     mean: float
@@ -65,19 +65,19 @@ class PaperRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of Table 3 as the sweep trained it.
+    """A row of Table 3, trained by the sweep.
 
     Attributes:
-        settings: Those that Table 3 varies.
-        parameters: Number of them.
-        steps: Mean over the seeds.
-        seeds: In ascending order.
-        perplexity: On the validation set.
+        settings: Hyper-parameters that Table 3 varies.
+        parameters: Number of parameters.
+        steps: Mean number of steps over the seeds.
+        seeds: Seeds in ascending order.
+        perplexity: Perplexity on the validation set.
         bleu: sacreBLEU on the validation set.
-        length: Length of the translations divided by that of the references, mean over the seeds.
+        length: Length of the translations divided by the references', mean over the seeds.
         paper: The paper's scores.
-        cost: Mean over the seeds.
-        differs: The settings that differ from the reference row's.
+        cost: Mean cost over the seeds.
+        differs: The `settings` that differ from the reference row's.
     """
 
     settings: dict[str, object]
@@ -94,16 +94,16 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreAgreement:
-    """How far one score orders the rows as the paper does.
+    """Agreement of the order of the rows with the paper's, by one score.
 
     Attributes:
         rank_correlation: Spearman's; None with fewer than three rows, or if all rows are equal.
-        random_orders_as_good: Share of random orders of the rows with at least that correlation; None with it.
+        random_orders_as_good: Share of random orders with at least this correlation; None if that is None.
         standard_deviation: Over seeds, pooled over the rows; None, like the counts below, if no row has two seeds.
         separated: Pairs of rows whose means differ by more than twice the standard error of their difference.
         as_in_paper: Separated pairs in the paper's order.
         against_paper: Separated pairs in the opposite order.
-        tied_in_paper: Separated pairs that are equal in the paper.
+        tied_in_paper: Separated pairs with equal scores in the paper.
     """
 
     rank_correlation: float | None
@@ -117,11 +117,11 @@ class ScoreAgreement:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How far a sweep orders the rows as the paper does.
+    """Agreement of the order of a sweep's rows with the paper's.
 
     Attributes:
         pairs: Number of pairs of rows.
-        degrees_of_freedom: Of the pooled standard deviation.
+        degrees_of_freedom: Degrees of freedom of the pooled standard deviation.
         bleu: Agreement by BLEU.
         perplexity: Agreement by perplexity.
     """
@@ -134,7 +134,7 @@ class Agreement:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedFacts:
-    """What is the same for every run of a sweep."""
+    """Properties that all runs of a sweep share."""
 
     pairs: int
     source_tokens: int
@@ -145,7 +145,7 @@ class SharedFacts:
 
 @dataclass(frozen=True)
 class Scale:
-    """Widths and numbers of layers, divided by the paper's."""
+    """Widths and numbers of layers, relative to the paper's."""
 
     width: float
     depth: float
@@ -153,18 +153,18 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord(Record):
-    """What a sweep over Table 3 found: `table3.json`.
+    """Results of a sweep over Table 3: `table3.json`.
 
     Attributes:
         run: Command, commit, machine and versions of the report.
-        scale: Sizes of the models, divided by the paper's.
+        scale: Sizes of the models, relative to the paper's.
         paper_costs: Cost of the paper's trainings, by name.
-        reference: The row that the others are compared with: base, or else the first.
-        rows: The rows by name, in the order of Table 3.
-        agreement: With the paper's order.
-        commits: Of the trainings.
-        hardware: Of the trainings.
-        shared: What is the same for every training.
+        reference: Row to compare the others with: base, or else the first.
+        rows: Rows by name, in the order of Table 3.
+        agreement: Agreement with the paper's order.
+        commits: Commits of the trainings.
+        hardware: Hardware of the trainings.
+        shared: Properties that all trainings share.
     """
 
     run: Provenance
@@ -186,7 +186,7 @@ def compare_with_paper(
     Args:
         runs: The records of a sweep, by row of Table 3 and seed.
         run: Provenance of the report.
-        scale: Sizes of the models, divided by the paper's.
+        scale: Sizes of the models, relative to the paper's.
         paper_costs: `paper_cost` of each of the paper's trainings.
     """
     names = [name for name in PAPER_SCORES if runs.get(name)]
@@ -215,7 +215,7 @@ def compare_with_paper(
 
 def _summarize(name: str, runs: Mapping[str, Mapping[int, RunRecord]], reference: str) -> Row:
     records, base = ([runs[row][seed] for seed in sorted(runs[row])] for row in (name, reference))
-    settings, base_settings = ({each: getattr(run[0].model, each) for each in _SETTINGS} for run in (records, base))
+    settings, base_settings = ({each: getattr(run[0].model, each) for each in _VARIED} for run in (records, base))
     (perplexity, bleu), (base_perplexity, base_bleu) = PAPER_SCORES[name], PAPER_SCORES[reference]
     return Row(
         settings=settings,
@@ -298,20 +298,20 @@ def _score_agreement(scores: Sequence[SweepScore], paper: Sequence[float]) -> Sc
 
 
 def _signs_of_separated_pairs(scores: Sequence[SweepScore], paper: Sequence[float], deviation: float) -> list[int]:
-    """For each separated pair of rows: 1 if the paper has it in the same order, -1 in the opposite one, 0 in none."""
+    """For each separated pair of rows: 1 if in the paper's order, -1 if in the opposite, 0 if tied in the paper."""
     signs = []
-    for (ours, papers), (other, others) in itertools.combinations(zip(scores, paper, strict=True), 2):
-        error = deviation * math.sqrt(1 / len(ours.values) + 1 / len(other.values))
-        if abs(ours.mean - other.mean) > 2 * error:
-            signs.append(int(np.sign((ours.mean - other.mean) * (papers - others))))
+    for (first, first_paper), (second, second_paper) in itertools.combinations(zip(scores, paper, strict=True), 2):
+        error = deviation * math.sqrt(1 / len(first.values) + 1 / len(second.values))
+        if abs(first.mean - second.mean) > 2 * error:
+            signs.append(int(np.sign((first.mean - second.mean) * (first_paper - second_paper))))
     return signs
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
-    """Spearman's rank correlation, and the share of random orders of `second` with at least as much of it.
+    """Spearman's rank correlation, and the share of random orders of `second` that reach it.
 
     Returns:
-        Both; or None and None with fewer than three values, or if all values of a side are equal.
+        Both; or None and None with fewer than three values, or if all values of one argument are equal.
     """
     ranks = pandas.DataFrame({"first": first, "second": second}).rank()
     standardized = (ranks - ranks.mean()) / ranks.std(ddof=0)

@@ -1,4 +1,4 @@
-"""The cost of a training in floating point operations, as Table 2 estimates it, beside the operations counted."""
+"""Training cost in floating point operations: estimated as in Table 2, and counted."""
 
 import math
 import time
@@ -11,20 +11,20 @@ from ..training.flops import training_flops
 from .paper import PAPER_BATCH_TOKENS, PAPER_DEVICES, PAPER_RATE, PAPER_TRAININGS
 
 
-TOKENS_PER_SENTENCE = 25  # of the paper's corpus, our guess; with 50 the count changes by less than one percent
+TOKENS_PER_SENTENCE = 25  # our guess for the paper's corpus; with 50 the count changes by less than one percent
 MEASURED_SECONDS = 0.5  # of matrix products, for `sustained_rate`
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCost:
-    """What a training cost.
+    """Cost of a training in floating point operations.
 
     Attributes:
         by_the_papers_accounting: Operations by Table 2: time x devices x rate.
         counted: Operations counted from the shapes of the matrix products.
-        rate: Operations a second that one device sustains.
+        rate: Operations per second that one device sustains.
         utilisation: `counted` divided by `by_the_papers_accounting`.
-        dtype: Type in which `rate` was measured.
+        dtype: Dtype in which `rate` was measured.
     """
 
     by_the_papers_accounting: float
@@ -35,14 +35,14 @@ class TrainingCost:
 
 
 def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float32) -> float:
-    """Measure the operations a second of large square matrix products, as footnote 5 of the paper estimates them.
+    """Measure the operations per second of large square matrix products (footnote 5 of the paper).
 
-    The fastest product in `MEASURED_SECONDS` counts, since other work on the machine slows some of them. float32 is
-    computed with TF32 where PyTorch is set so.
+    The fastest product in `MEASURED_SECONDS` counts, because other work on the machine slows some of them. For float32,
+    TF32 is used if PyTorch is configured to.
 
     Args:
         device: Where to compute.
-        dtype: Type of the matrices, the one in which the training multiplies.
+        dtype: Dtype of the training's matrix products.
     """
     device = torch.device(device)
     rows = 1024 if device.type == "cpu" else 8192
@@ -69,14 +69,14 @@ def _wait_for(device: torch.device) -> None:
 
 
 def training_cost(seconds: float, devices: int, rate: float, counted: float, dtype: str | None = None) -> TrainingCost:
-    """The cost of a training by the accounting of Table 2 (6.1), beside the operations counted.
+    """The cost of a training by the accounting of Table 2 (6.1).
 
     Args:
         seconds: Duration of the training.
-        devices: Number of devices that trained.
-        rate: Operations a second that one device sustains, such as `sustained_rate` measures.
+        devices: Number of devices.
+        rate: Operations per second that one device sustains, from `sustained_rate`.
         counted: Operations of the training on all devices, such as a trainer's `state.total_flos`.
-        dtype: Type in which `rate` was measured.
+        dtype: Dtype in which `rate` was measured.
     """
     accounted = seconds * devices * rate
     return TrainingCost(
@@ -86,14 +86,14 @@ def training_cost(seconds: float, devices: int, rate: float, counted: float, dty
 
 @dataclass(frozen=True, kw_only=True)
 class RowCost(TrainingCost):
-    """The cost of a row of a table, with the seconds and the number of devices that it took."""
+    """The cost of a row of a table, with its seconds and number of devices."""
 
     seconds: float
     devices: int
 
 
 def paper_cost(name: str, config: PreTrainedConfig) -> RowCost:
-    """The cost of the paper's "base" or "big" training; the count takes every batch as full."""
+    """The cost of the paper's "base" or "big" training; the count assumes full batches."""
     steps, hours = PAPER_TRAININGS[name]
     length = TOKENS_PER_SENTENCE
     counted = steps * training_flops(config, PAPER_BATCH_TOKENS // length, length, length)

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints: scores (Table 3), trainings (Table 2, section 5.2) and settings (section 5)."""
+"""Numbers of the paper: scores (Table 3), trainings (Table 2, 5.2) and hyper-parameters (5)."""
 
 # Perplexity per word-piece and BLEU on newstest2013 (Table 3), by the names of `PAPER_VARIANTS`.
 PAPER_SCORES = {
@@ -30,7 +30,7 @@ PAPER_DEVICES = 8
 PAPER_RATE = 9.5e12
 PAPER_BATCH_TOKENS = 25_000  # source tokens, and as many target tokens (5.1)
 
-# Settings as a model card prints them (Table 3; sections 5.1, 5.3, 5.4 and 6.1).
+# Hyper-parameters as a model card prints them (Table 3; sections 5.1, 5.3, 5.4 and 6.1).
 PAPER_SETTINGS = {
     "encoder_layers": "6",
     "decoder_layers": "6",

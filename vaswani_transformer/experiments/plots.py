@@ -1,4 +1,4 @@
-"""Plots, as PNG files: learning curves, BLEU by source length, sweeps of the search, and the rows of Table 3."""
+"""Plots as PNG files: learning curves, BLEU by source length, search sweeps, the rows of Table 3."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from .records import SearchScores
 
 
 def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: str | Path) -> None:
-    """Draw the losses and the learning rate by step from a trainer's `state.log_history`."""
+    """Plot losses and learning rate by step, from a trainer's `state.log_history`."""
     figure = Figure(figsize=(8, 6), layout="constrained")
     losses, rates = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     for name, label in (("loss", "training, smoothed labels"), ("eval_loss", "validation, mean of batches")):
@@ -35,7 +35,7 @@ def _series(log_history: Sequence[Mapping[str, float]], name: str) -> tuple[list
 
 
 def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path: str | Path) -> None:
-    """Draw the results of `bleu_by_source_length` on one test set for each system."""
+    """Plot `bleu_by_source_length` of each system on one test set."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(groups)
@@ -58,7 +58,7 @@ def _group_label(group: LengthGroup) -> str:
 
 
 def plot_sweep(rows: Sequence[SearchScores], path: str | Path) -> None:
-    """Draw both BLEUs by number of beams and alpha (6.1), every combination of which has a row."""
+    """Plot both BLEUs by number of beams and alpha (6.1); `rows` has every combination."""
     beams, alphas = sorted({row.num_beams for row in rows}), sorted({row.length_penalty for row in rows})
     figure = Figure(figsize=(2 * (2 + 0.8 * len(alphas)), 2 + 0.5 * len(beams)), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -83,7 +83,7 @@ def _draw_grid(axes: Axes, grid: Sequence[Sequence[float]]) -> None:
 
 
 def plot_rows(sweep: SweepRecord, path: str | Path) -> None:
-    """Draw both scores of Table 3 relative to the reference row, with the spread over seeds, beside the paper's."""
+    """Plot both scores of Table 3 relative to the reference row, beside the paper's."""
     rows = list(sweep.rows.values())
     figure = Figure(figsize=(2 + 0.9 * max(len(rows), 4), 7), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True)

@@ -1,6 +1,6 @@
-"""What a run measured: `RunRecord` is `all_results.json` of a training, `ScoreRecord` is `results.json` of a scoring.
+"""Results of a run: `RunRecord` is a training's `all_results.json`, `ScoreRecord` a scoring's `results.json`.
 
-The dataclasses mirror the files, field for field.
+The dataclasses have the fields of the files.
 """
 
 from dataclasses import dataclass, field, fields
@@ -14,15 +14,15 @@ from .costs import TrainingCost
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where the numbers of a run come from.
+    """Origin of the numbers of a run.
 
     Attributes:
-        command: What was typed, without secrets and without paths outside the working directory.
-        commit: Of the package; it ends in "-dirty" where files differ from it.
-        date: As 2030-12-31.
+        command: The command, without secrets and without paths outside the working directory.
+        commit: Commit of the package, with "-dirty" if files differ from it.
+        date: Such as 2030-12-31.
         hardware: Processor and threads, or GPUs.
-        versions: Of Python and the libraries that compute.
-        repository: Name on the Hub of what the run pushes.
+        versions: Versions of Python and of the libraries that compute.
+        repository: Repository on the Hub that the run pushes to.
     """
 
     command: str
@@ -38,16 +38,16 @@ class RunData:
     """The corpora of a training (5.1).
 
     Attributes:
-        source_language: Code of the language to translate from.
-        target_language: Code of the language to translate into.
+        source_language: Code of the source language.
+        target_language: Code of the target language.
         train: Files, or the name of a dataset.
         cleaning: Number of sentence pairs "kept", and dropped by reason.
-        test: As `train`.
-        dataset_config: Configuration of the datasets of the Hub.
+        test: Files, or the name of a dataset.
+        dataset_config: Configuration of the datasets on the Hub.
         max_length: Sub-words of the longest sentence kept.
         license: License of the model.
-        datasets: Datasets of the Hub that the corpora come from.
-        others: All other options on data.
+        datasets: Datasets on the Hub that the corpora come from.
+        others: All other data options.
     """
 
     source_language: str
@@ -69,7 +69,7 @@ class RunData:
 
 @dataclass(frozen=True, kw_only=True)
 class RunModel:
-    """The number of parameters and the configuration of a model; `others` are the fields that no report reads."""
+    """Size and configuration of a model; `others` are the fields that no report reads."""
 
     parameters: int
     encoder_layers: int
@@ -88,7 +88,7 @@ class RunModel:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Options of a training that its report repeats."""
+    """Training options that reports show."""
 
     source_tokens: int
     target_tokens: int
@@ -103,17 +103,17 @@ class RunSettings:
 
     @classmethod
     def of(cls, args: object) -> "RunSettings":
-        """The settings among all options of a training."""
+        """Select the fields from all options of a training."""
         return cls(**{each.name: getattr(args, each.name) for each in fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTraining:
-    """How a training went.
+    """Duration, cost and progress of a training.
 
     Attributes:
         seconds: Duration, scoring excluded.
-        cost: Its cost by Table 2; None in files older than that.
+        cost: Cost by Table 2; None in older files.
         steps: Optimizer steps.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
@@ -136,10 +136,7 @@ class RunTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitScores:
-    """The scores of a trained model on one corpus, for `all_results.json` and the card.
-
-    `by_source_length` is None in files that are older than it.
-    """
+    """The scores of a trained model on one corpus; `by_source_length` is None in older files."""
 
     sentences: int
     perplexity: Perplexity
@@ -157,13 +154,13 @@ class Example:
 
 
 class TrainingResults(Record):
-    """What a recipe that trains writes as `all_results.json`: a dataclass with this field, its scores and others."""
+    """Base class of the `all_results.json` of recipes that train."""
 
     training: RunTraining
 
     @classmethod
     def of_training(cls, directory: Path) -> Self | None:
-        """The results in the output directory of a training; None until it is finished.
+        """The results in a training's output directory; None until it is finished.
 
         Raises:
             ValueError: The file is damaged; the message says what to do.
@@ -177,7 +174,7 @@ class TrainingResults(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord(TrainingResults):
-    """What `recipes/train_wmt.py` writes as `all_results.json`.
+    """The `all_results.json` of `recipes/train_wmt.py`.
 
     Attributes:
         run: Command, commit, machine, versions.
@@ -187,7 +184,7 @@ class RunRecord(TrainingResults):
         training: Steps, time and cost.
         validation: Scores of the final model on the validation set.
         test: Scores of the final model on the test set.
-        test_last_checkpoint: Scores of the last checkpoint on the test set, where the final model is an average.
+        test_last_checkpoint: Scores of the last checkpoint on the test set, if the final model is an average.
         examples: Some sentences of the test set.
     """
 
@@ -203,14 +200,14 @@ class RunRecord(TrainingResults):
 
     @property
     def scores(self) -> dict[str, SplitScores]:
-        """The scores that there are, by what was scored: "validation", "test", "test_last_checkpoint"."""
+        """The scores that are not None, by field: "validation", "test", "test_last_checkpoint"."""
         names = ("validation", "test", "test_last_checkpoint")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TestSetFacts:
-    """A test set, and the variant of newstest2014 that it is (`newstest2014_variant`)."""
+    """Description of a test set, with its `newstest2014_variant`."""
 
     name: str
     lines: int
@@ -222,7 +219,7 @@ class TestSetFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchScores(Scores):
-    """The scores of translations, and the search that found them: all None if they were read from a file."""
+    """The scores of translations, and their search options: None if they were read from a file."""
 
     num_beams: int | None = None
     length_penalty: float | None = None
@@ -231,7 +228,7 @@ class SearchScores(Scores):
 
 @dataclass(frozen=True, kw_only=True)
 class SystemScores(SearchScores):
-    """A system at its best search; `perplexity` is None for a file, `by_source_length` without sources."""
+    """A system with its best search options; `perplexity` is None for a file, `by_source_length` without sources."""
 
     name: str
     perplexity: Perplexity | None
@@ -240,13 +237,13 @@ class SystemScores(SearchScores):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRecord(Record):
-    """What the scoring recipe writes as `results.json`.
+    """The `results.json` of `recipes/score.py`.
 
     Attributes:
         run: Command, commit, machine, versions.
-        test_set: What was translated.
+        test_set: The test set.
         systems: One or two systems.
-        sweep: Every search of the model, if there were several.
+        sweep: Scores by search options, if there were several.
         paired_bootstrap: Comparison of two systems, by metric.
     """
 

@@ -1,4 +1,4 @@
-"""The report of a sweep over Table 3: tables, a verdict in sentences, Markdown, JSON and a plot."""
+"""Report of a sweep over Table 3: tables, a verdict in sentences, Markdown, JSON and a plot."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +11,13 @@ from .costs import TOKENS_PER_SENTENCE
 from .plots import plot_rows
 
 
-_SHORT = 0.95  # of the references' length; below it BLEU's brevity penalty takes more than five percent
+_SHORT = 0.95  # of the references' length; below it the brevity penalty lowers BLEU by more than five percent
 
 Table = Sequence[Sequence[str]]
 
 
 def score_table(sweep: SweepRecord) -> Table:
-    """Table 3 as text: the headings, and a line for each row."""
+    """Table 3 as text: the headings, then the rows."""
     scores = ["PPL", "BLEU", f"BLEU - {sweep.reference}"]
     lines = [["row", f"differs from {sweep.reference}", "parameters", "steps", "seeds", *scores, "length"]]
     lines[0] += [f"paper: {score}" for score in scores]
@@ -51,7 +51,7 @@ def _with_deviation(score: SweepScore) -> str:
 
 
 def cost_table(sweep: SweepRecord) -> Table:
-    """The accounting of Table 2 as text: the headings, and a line for each row and each of the paper's models."""
+    """The accounting of Table 2 as text: headings, the sweep's rows, the paper's models."""
     costs = {name: row.cost for name, row in sweep.rows.items()}
     costs |= {f"paper: {name}": cost for name, cost in sweep.paper_costs.items()}
     lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
@@ -63,7 +63,7 @@ def cost_table(sweep: SweepRecord) -> Table:
 
 
 def verdict(sweep: SweepRecord) -> str:
-    """What the comparison shows and what it does not, in sentences."""
+    """The result of the comparison, and its limits, in sentences."""
     return " ".join([*_rank_sentences(sweep), *_pair_sentences(sweep), *_length_sentences(sweep)])
 
 
@@ -109,15 +109,15 @@ def as_markdown(sweep: SweepRecord) -> str:
             "\n".join(f"- {fact}" for fact in _facts(sweep)),
             "## Scores (Table 3)",
             markdown_table(score_table(sweep)),
-            "±: standard deviation over seeds. Length: of the translations, divided by that of the references. Data, "
-            "scores and sizes are not the paper's: compare differences between rows, not values. All that follows "
-            "holds for this corpus, these sizes and this budget; the paper's order may still hold at its own.",
+            "±: standard deviation over seeds. Length: of the translations, divided by the references'. Data, scores "
+            "and sizes are not the paper's: compare differences between rows, not values. All conclusions below hold "
+            "for this corpus, these sizes and this budget; the paper's order may still hold for its own.",
             verdict(sweep),
             "![Both scores beside the paper's](table3.png)",
             "## Cost of a training (Table 2)",
             markdown_table(cost_table(sweep)),
-            "A multiply-add is two operations. The rate is that of large matrix products on one device, measured after "
-            "each training (the paper: 9.5 TFLOPS). Utilisation is the operations counted, divided by time x devices x "
+            "A multiply-add is two operations. The rate is measured after each training, from large matrix products on "
+            "one device (the paper: 9.5 TFLOPS). Utilisation is the operations counted, divided by time x devices x "
             "rate. For the paper's models the count assumes full batches of sentences of "
             f"{TOKENS_PER_SENTENCE} sub-words.\n",
         ]
@@ -136,7 +136,7 @@ def _facts(sweep: SweepRecord) -> list[str]:
         f"Batches: at most {shared.source_tokens:,} source and {shared.target_tokens:,} target tokens (the paper: "
         "about 25,000 of each); steps are in the table (the paper: 100,000, big 300,000)",
         f"Scores: of the last step, on the validation set of {shared.sentences:,} sentences (the paper: newstest2013)",
-        f"sacreBLEU signature: `{shared.signature}` (the paper's BLEU is another)",
+        f"sacreBLEU signature: `{shared.signature}` (not the paper's BLEU)",
         f"Versions: {', '.join(f'{name} {version}' for name, version in run.versions.items())}",
     ]
 

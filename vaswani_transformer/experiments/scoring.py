@@ -1,4 +1,4 @@
-"""What `recipes/score.py` measures: translations of a test set by one search or several, and their scores."""
+"""Scoring for `recipes/score.py`: translations of a test set by one or several searches."""
 
 import itertools
 import time
@@ -25,7 +25,7 @@ from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSe
 
 @dataclass(frozen=True)
 class Translations:
-    """Translations of the test set, without line ends, and the search that found them; None for those of a file."""
+    """Translations of the test set, without line ends, and their search options; None for a file."""
 
     lines: list[str]
     num_beams: int | None = None
@@ -44,7 +44,7 @@ class System:
 
     Attributes:
         name: Its model, or its file of translations.
-        searches: The translations of each search.
+        searches: The translations by each search.
         perplexity: Perplexity of the first references; None for a file.
     """
 
@@ -64,7 +64,7 @@ def translate_test_set(
 ) -> System:
     """Translate a test set with every number of beams and every alpha (6.1). Collective.
 
-    Without numbers or alphas, the model's own setting is taken.
+    None means the value in the model's generation_config.
     """
     own, searches = model.generation_config, []
     beams = num_beams or [own.num_beams or 1]
@@ -89,17 +89,17 @@ def score_systems(
     """Score one or two systems.
 
     Returns:
-        The record, and each system's translations by its best search, that with the highest BLEU of the paper's kind.
+        The record, and each system's translations by its best search, by the paper's BLEU.
     """
     found, best, sweep = [], {}, None
     for system in systems:
         rows = [search.score(test_set) for search in system.searches]
-        chosen = max(range(len(rows)), key=lambda place: rows[place].paper_bleu.score)
-        best[system.name] = lines = system.searches[chosen].lines
+        highest = max(range(len(rows)), key=lambda index: rows[index].paper_bleu.score)
+        best[system.name] = lines = system.searches[highest].lines
         sources = test_set.sources
         groups = None if sources is None else bleu_by_source_length(sources, lines, test_set.references)
-        facts = {**vars(rows[chosen]), "by_source_length": groups}
-        found.append(SystemScores(name=system.name, perplexity=system.perplexity, **facts))
+        fields = {**vars(rows[highest]), "by_source_length": groups}
+        found.append(SystemScores(name=system.name, perplexity=system.perplexity, **fields))
         if len(rows) > 1:
             sweep = rows
     first, *others = best.values()
@@ -121,7 +121,7 @@ def score_systems(
 
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
-    """Write `results.json`, pictures of it, and the translations of models."""
+    """Write `results.json`, its plots, and the translations of models."""
     for system, name in zip(record.systems, ("translations.txt", "translations.compare.txt"), strict=False):
         if system.perplexity is not None:
             text = "".join(line + "\n" for line in translations[system.name])

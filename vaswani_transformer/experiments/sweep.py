@@ -1,4 +1,4 @@
-"""A sweep over rows of Table 3 (6.2): each row and seed is trained by a process, several at once."""
+"""Sweep over rows of Table 3 (6.2): one process trains each row and seed, several at once."""
 
 import os
 import re
@@ -29,7 +29,7 @@ _DEPTHS = ("encoder_layers", "decoder_layers")
 
 @dataclass(frozen=True)
 class Job:
-    """One training: a row with a seed."""
+    """The training of one row with one seed."""
 
     row: str
     seed: int
@@ -56,16 +56,16 @@ class Job:
 def finished(directory: Path, row: str) -> dict[int, RunRecord]:
     """The records of a row's finished trainings, by seed."""
     names = [re.fullmatch("seed-([0-9]+)", path.name) for path in (directory / row).glob("seed-*")]
-    seeds = [int(name[1]) for name in names if name is not None]  # others, such as "seed-1.bak", are not of the sweep
+    seeds = [int(name[1]) for name in names if name is not None]  # ignores others, such as "seed-1.bak"
     found = {seed: Job(row, seed, directory).results for seed in seeds}
     return {seed: results for seed, results in found.items() if results is not None}
 
 
 def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
-    """The sizes of a row of Table 3, scaled, for `VaswaniConfig.from_variant`; the number of heads stays.
+    """Scaled sizes of a row of Table 3 for `VaswaniConfig.from_variant`; the number of heads is kept.
 
     Raises:
-        ValueError: There is no such row, or a size is no whole number.
+        ValueError: There is no such row, or a scaled size is not a whole number.
     """
     config = VaswaniConfig.from_variant(row)
     sizes = {}
@@ -79,23 +79,23 @@ def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
 
 
 def require_same_sweep(directory: Path, manifest: Mapping[str, Json]) -> None:
-    """Raise a ValueError if a directory holds another sweep, or something else."""
+    """Raise a ValueError if a directory holds another sweep or other files."""
     before = read_json(directory / "sweep.json")
     if before is None:
         if any(path.name not in ("data", "training.yaml") and path.suffix != ".tmp" for path in directory.iterdir()):
-            raise ValueError(f"output_dir: {directory} has something else in it than a sweep; choose another")
+            raise ValueError(f"output_dir: {directory} has files that are not of a sweep; choose another")
         return
     defaults = dict.fromkeys({**before, **manifest}, "the default")
     require_same_manifest(
         {**defaults, **before},
         {**defaults, **manifest},
         f"output_dir: {directory} holds a sweep that differs in",
-        "repeat the command that began it to go on with that one, or choose another directory",
+        "repeat the command that began it to continue it, or choose another directory",
     )
 
 
 def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:
-    """For each of the trainings at once, the environment that gives it its share of the machine."""
+    """Environment variables that give each concurrent training its share of the machine."""
     count = 0 if use_cpu else torch.cuda.device_count()
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = given.split(",")[:count] if given else [str(number) for number in range(count)]
@@ -108,14 +108,14 @@ def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:
 def start(
     program: Path, options: Mapping[str, object], log: Path, variables: Mapping[str, str], lock: int
 ) -> subprocess.Popen:
-    """Start a training in a session of its own, so that Ctrl-C reaches the sweep alone.
+    """Start a training in its own session, so that Ctrl-C reaches the sweep only.
 
     Args:
         program: `train_wmt.py`.
         options: Its options.
         log: File to which its output is appended.
         variables: Added to the environment.
-        lock: Descriptor of the sweep's lock, which the training holds, too.
+        lock: File descriptor of the sweep's lock, which the training inherits.
     """
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -136,11 +136,11 @@ def train_all(
     environments: Iterable[dict[str, str]],
     start_job: Callable[[Job, dict[str, str]], subprocess.Popen],
 ) -> list[Job]:
-    """Train the jobs that are not finished, and return those that failed. After an error, all trainings are ended.
+    """Train the jobs that are not finished; return the jobs that failed. An error ends all trainings.
 
     Args:
-        jobs: Trained in this order.
-        environments: One for each of the trainings at once.
+        jobs: Jobs, in the order of training.
+        environments: Environment variables of each concurrent training.
         start_job: Starts the training of a job in an environment.
     """
     free, running = SimpleQueue[dict[str, str]](), dict[Job, subprocess.Popen]()
@@ -181,7 +181,7 @@ def train_all(
 
 
 def _outcome(job: Job, status: int) -> str:
-    """A line on how a training ended."""
+    """One line about how a training ended."""
     if job.results is None:
         lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
@@ -205,5 +205,5 @@ def stop(processes: Sequence[subprocess.Popen]) -> None:
 
 
 def _signal(process: subprocess.Popen, number: int) -> None:
-    with suppress(ProcessLookupError):  # it has just ended
+    with suppress(ProcessLookupError):  # the process has just ended
         os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""What recipes that train have in common, from the checks before the work to the models that are scored."""
+"""A training run as recipes share it: checks, trainer, training, models to score."""
 
 import math
 from collections.abc import Container, Iterator
@@ -44,14 +44,14 @@ _UNLISTED_TRACKERS = ("azure_ml", "flyte")
 def training_run(
     program: str, args: RecipeTrainingArguments, results: type[TrainingResults]
 ) -> Iterator["TrainingRun"]:
-    """Watch over a training: faults, lost processes and signals end all processes with one line.
+    """Supervise a training: faults, lost processes and signals end all processes with one line.
 
-    At the end, the process group is left: the trainer must be a local variable of a function called inside the context.
+    The process group is destroyed at the end: the trainer must be a local variable of a function called in the context.
 
     Args:
-        program: Name of the recipe, which begins the line.
+        program: Name of the recipe, the start of the line.
         args: Options of the training.
-        results: What the recipe writes when it has scored the training.
+        results: Class of the results that the recipe writes after scoring.
     """
     with (
         Watchdog(program, args.ddp_timeout) as watchdog,
@@ -69,12 +69,12 @@ class TrainingRun:
 
     Attributes:
         args: Options of the training.
-        results: What the recipe writes when it has scored the training.
+        results: Class of the results that the recipe writes after scoring.
         watchdog: Ends all processes after an error, or when steps cease.
         interruption: Ends the training with a checkpoint after a signal.
         until_the_end: Holds the lock of the output directory.
-        averaging: What averages the last checkpoints (6.1).
-        checkpoint: The checkpoint that the training resumes from; None if it starts from the beginning.
+        averaging: Callback that averages the last checkpoints (6.1).
+        checkpoint: Checkpoint to resume from; None to start from the beginning.
     """
 
     args: RecipeTrainingArguments
@@ -89,7 +89,7 @@ class TrainingRun:
 
     @contextmanager
     def errors_in_one_line(self) -> Iterator[None]:
-        """End all processes with one line for an error of the options, the data or the Hub."""
+        """End all processes with one line on an error of the options, the data or the Hub."""
         try:
             yield
         except (ValueError, OSError, StrictDataclassError) as error:
@@ -111,11 +111,11 @@ class TrainingRun:
         self.checkpoint = self.until_the_end.enter_context(open_run(directory, describe, self.args.resume))
 
     def make_trainer(self, config: VaswaniConfig, data: TrainingData) -> VaswaniTrainer:
-        """A trainer of a new model, whose vocabulary is that of the data; its batches are planned. Collective.
+        """A trainer of a new model with the vocabulary of the data and planned batches. Collective.
 
         Raises:
             ValueError: The training was begun with other data or has ended already, a sentence is too long for the
-                model, or the token budget cannot work.
+                model, or no batch fits the token budget.
         """
         args = self.args
         check_data(Path(args.output_dir), data)
@@ -139,7 +139,7 @@ class TrainingRun:
         return trainer
 
     def train(self, trainer: VaswaniTrainer) -> RunTraining:
-        """Train, save the model with the averaged weights, and return how the training went. Collective."""
+        """Train, and save the model with the averaged weights. Collective."""
         if self.args.use_cpu:
             keep_freed_memory()
         trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
@@ -154,13 +154,13 @@ class TrainingRun:
             averaged=[directory.name for directory in self.averaging.averaged],
             resumed_from=self.checkpoint.name if self.checkpoint else None,
         )
-        trainer.model.config.use_cache = True  # the trainer has switched it off, but the saved model needs it
-        trainer.save_model(_internal_call=True)  # otherwise the trainer pushes it, before it is scored
+        trainer.model.config.use_cache = True  # the trainer has disabled it, but the saved model needs it
+        trainer.save_model(_internal_call=True)  # otherwise the trainer would push the model before it is scored
         PartialState().wait_for_everyone()
         return training
 
     def models_to_score(self, splits: Container[str]) -> dict[str, tuple[str, Path]]:
-        """The split and the directory of each saved model to score, by the name of its scores in the record."""
+        """Split and directory of each saved model to score, by field of the record."""
         final = Path(self.args.output_dir)
         models = {"validation": ("validation", final), "test": ("test", final)}
         if self.averaging.averaged:
@@ -168,7 +168,7 @@ class TrainingRun:
         return {name: model for name, model in models.items() if model[0] in splits}
 
     def _require_more_steps(self, trainer: VaswaniTrainer) -> None:
-        """Raise a ValueError if the checkpoint has more steps than asked for, or as many that are scored already."""
+        """Raise a ValueError if the checkpoint has more steps than requested, or as many and is scored."""
         if self.checkpoint is None:
             return
         args, steps = self.args, int(self.checkpoint.name.rpartition("-")[2])
@@ -202,26 +202,23 @@ def _steps_an_epoch(trainer: VaswaniTrainer) -> int:
 
 
 def _cost(trainer: VaswaniTrainer) -> TrainingCost:
-    """Cost of a training by the accounting of Table 2, and counted. Collective.
-
-    All processes measure at once, since they share the machine.
-    """
+    """Cost of a training (Table 2). Collective: all processes measure at once, as they trained."""
     dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
     rate = sustained_rate(trainer.args.device, dtype)
-    # Device-seconds of one device, since a resumed training may have had another number of devices before.
+    # Device-seconds on one device, because the number of devices may change when a training resumes.
     counted = trainer.state.total_flos - trainer.totals.operations_before
     return training_cost(trainer.totals.device_seconds, 1, rate, counted, str(dtype).removeprefix("torch."))
 
 
 def configure_model(args: ModelArguments, source_language: str, target_language: str) -> VaswaniConfig:
-    """The row of Table 3 with the changes to it; the size of the vocabulary follows later, from the tokenizer."""
+    """The chosen row of Table 3 with changed fields; the vocabulary size is set later, by `fit_to_data`."""
     changes = {name: value for name, value in vars(args).items() if value is not None}
     languages = {"source_language": source_language, "target_language": target_language}
     return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
 
 
 def model_settings(config: VaswaniConfig) -> dict[str, int | float | str]:
-    """The hyper-parameters that `ModelArguments` can change, for the record of what a training depends on."""
+    """The hyper-parameters that `ModelArguments` can change, for the manifest of a training."""
     return {each.name: getattr(config, each.name) for each in fields(ModelArguments) if each.name != "variant"}
 
 
@@ -234,7 +231,7 @@ def describe_model(model: VaswaniForConditionalGeneration) -> RunModel:
 
 
 def fit_to_data(config: VaswaniConfig, data: TrainingData) -> None:
-    """Take the vocabulary from the tokenizer, and refuse sentences that a learned position table cannot hold."""
+    """Set the vocabulary from the tokenizer; refuse sentences longer than a learned position table."""
     tokenizer = data.tokenizer
     for token in ("pad_token_id", "eos_token_id"):
         if getattr(tokenizer, token) is None:
@@ -255,7 +252,7 @@ def fit_to_data(config: VaswaniConfig, data: TrainingData) -> None:
 
 
 def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
-    """Print the size of the corpus, of the model and of an epoch."""
+    """Print the sizes of corpus, model and epoch."""
     if not trainer.is_world_process_zero():
         return
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")

@@ -1,4 +1,4 @@
-"""What goes to the Hub with a model."""
+"""Model card, provenance and upload of a model for the Hub."""
 
 from .model_card import write_model_card
 from .provenance import describe_run, published

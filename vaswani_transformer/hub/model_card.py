@@ -1,4 +1,4 @@
-"""A model card from the record of a training: the metadata here, the text in `model_card.md.jinja`."""
+"""Model card of a training: the metadata here, the text in `model_card.md.jinja`."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 
 
 def write_model_card(path: str | Path, record: RunRecord, picture: str | None = "learning_curve.png") -> None:
-    """Write the card of a run as Markdown with the metadata that the Hub reads.
+    """Write the card of a run as Markdown with the Hub's metadata.
 
     Args:
         path: The file to write, README.md in the model's directory.
-        record: What the run measured. The card omits what it lacks.
-        picture: Name of the learning curve beside the card.
+        record: Results of the run. The card omits what they lack.
+        picture: File name of the learning curve, in the card's directory.
     """
     metadata = _metadata(record)
     card = ModelCard.from_template(
@@ -80,14 +80,14 @@ def _corpus(files: list[str]) -> str:
 
 
 def _scores(record: RunRecord) -> list[tuple[str, object]]:
-    """The name and the scores of each corpus and model."""
+    """A title for each corpus and model, with its scores."""
     model = "averaged model" if record.training.averaged else "last step"
     names = {"validation": f"validation, {model}", "test": f"test, {model}"}
     return [(names.get(name, "test, last checkpoint"), scores) for name, scores in record.scores.items()]
 
 
 def _settings(record: RunRecord) -> list[tuple[str, str, str]]:
-    """The name of each setting that the paper states, its value in the run, and the paper's."""
+    """Each hyper-parameter that the paper states: name, value in the run, value in the paper."""
     values = {**vars(record.model), **vars(record.settings), "steps": record.training.steps}
     return [(name, _grouped(values[name]), paper) for name, paper in PAPER_SETTINGS.items()]
 

@@ -1,4 +1,4 @@
-"""Provenance of a number: command, commit, machine, versions."""
+"""Provenance of results: command, commit, machine, versions."""
 
 import importlib.metadata
 import os
@@ -17,14 +17,14 @@ from ..experiments.records import Provenance
 
 
 def describe_run(repository: str | None = None) -> Provenance:
-    """Describe this process: its command, the package's commit, the machine, and the versions of what computes.
+    """Describe this process: its command, the package's commit, the machine, library versions.
 
     Args:
-        repository: Name on the Hub of what the run pushes.
+        repository: Repository on the Hub that the run pushes to.
     """
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     return Provenance(
-        command=shlex.join(_without_paths(_without_secrets(_command()))),
+        command=shlex.join(_with_short_paths(_without_secrets(_command()))),
         commit=_commit(),
         date=date.today().isoformat(),
         hardware=_hardware(),
@@ -34,9 +34,9 @@ def describe_run(repository: str | None = None) -> Provenance:
 
 
 def published(value: object) -> object:
-    """The value of an option, fit for publication: paths are shortened, in lists too.
+    """The value of an option for publication, with paths shortened, also in lists.
 
-    Paths outside the working directory are reduced to their last part, since the rest names a user and a machine.
+    Paths outside the working directory are reduced to their last part, because the rest reveals user and machine.
     """
     if isinstance(value, list):
         return [published(item) for item in value]
@@ -51,7 +51,7 @@ def _published_path(name: str) -> str:
     return str(full.relative_to(here)) if full.is_relative_to(here) else full.name
 
 
-def _without_paths(command: list[str]) -> list[str]:
+def _with_short_paths(command: list[str]) -> list[str]:
     shown = []
     for word in command:
         option, equals, value = word.partition("=")

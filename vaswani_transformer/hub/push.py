@@ -8,16 +8,16 @@ from huggingface_hub import HfApi
 from transformers import TrainingArguments
 
 
-# Checkpoints, and files with facts about the user's machine: pickled arguments, logs, locks and unfinished files.
+# Checkpoints, and files that reveal the user's machine: pickled arguments, logs, locks and unfinished files.
 NOT_PUSHED = ("checkpoint-*", "training_args.bin", "runs/*", "_*", ".*", "*.tmp", "*.lock", "*.log")
 
 
 def prepare_repository(repo_id: str, private: bool | None = None) -> str:
-    """Create a model repository unless it exists, and check that it can be written, before anything expensive.
+    """Create a model repository unless it exists, and check that it can be written.
 
     Args:
         repo_id: "user/name"; or only the name, for the user who is logged in.
-        private: Whether a new repository is private; by default as the user's account is set.
+        private: Whether a new repository is private; the default is the account's.
 
     Returns:
         The full name of the repository.
@@ -31,14 +31,14 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
         api.auth_check(name, write=True)
     except Exception as error:  # includes those of huggingface_hub's HTTP library, which changes
         raise ValueError(
-            f"hub_model_id: cannot write to {repo_id} on the Hub ({_in_short(error)}); "
+            f"hub_model_id: cannot write to {repo_id} on the Hub ({_summary(error)}); "
             f"log in with `hf auth login` and a token that can, or name another repository"
         ) from error
     return name
 
 
 def repository_of_training(args: TrainingArguments) -> str | None:
-    """Prepare the repository that a training pushes to; returns its full name, or None if nothing is pushed."""
+    """Prepare the repository that a training pushes to; returns its full name, None without a push."""
     if not args.push_to_hub:
         return None
     name = args.hub_model_id or Path(args.output_dir).resolve().name
@@ -46,11 +46,11 @@ def repository_of_training(args: TrainingArguments) -> str | None:
 
 
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
-    """Upload a finished run, except for its checkpoints and files with facts about the machine.
+    """Upload the output directory of a finished run, except for `NOT_PUSHED`.
 
     Args:
         repo_id: Full name of the repository.
-        directory: The output directory of the run.
+        directory: The output directory.
         revision: Branch to push to; by default the main one.
 
     Raises:
@@ -66,7 +66,7 @@ def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
         )
     except Exception as error:  # the run may have taken days: say where its model is
         raise OSError(
-            f"{directory} is complete, but was not pushed to {repo_id} ({_in_short(error)}); push it with "
+            f"{directory} is complete, but was not pushed to {repo_id} ({_summary(error)}); push it with "
             f"`{shlex.join(_command_to_push(repo_id, directory, revision))}`"
         ) from error
 
@@ -76,7 +76,7 @@ def _command_to_push(repo_id: str, directory: str, revision: str | None) -> list
     return ["hf", "upload", repo_id, directory, ".", *(["--revision", revision] if revision else []), *exclude]
 
 
-def _in_short(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     """The type of an error and the last line of its message, where the Hub's servers say what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
