@@ -39,7 +39,7 @@ SETTINGS = {
     "eval_strategy": "no",
     "report_to": "none",
     "disable_tqdm": True,
-    "ddp_timeout": 3,
+    "ddp_timeout": 1000,
     "train": ("train.en", "train.de"),
 }
 
@@ -147,7 +147,7 @@ def test_a_rank_that_dies(training: Training, victim: int) -> None:
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_stops(training: Training, victim: int) -> None:
-    training.start(2)
+    training.start(2, ddp_timeout=3)
     training.wait_for_checkpoints()
     training.ranks[victim].send_signal(signal.SIGSTOP)
     other = training.ranks[1 - victim]
@@ -162,7 +162,7 @@ def test_a_rank_that_stops(training: Training, victim: int) -> None:
 
 
 def test_a_rank_that_survives_the_others_keeps_the_directory(training: Training) -> None:
-    training.start(2, ddp_timeout=1000)
+    training.start(2)
     training.wait_for_checkpoints()
     first, survivor = training.ranks
     survivor.send_signal(signal.SIGSTOP)
@@ -208,7 +208,7 @@ def test_a_signal_while_two_ranks_evaluate(training: Training) -> None:
 
 
 def test_a_second_signal_does_not_wait_for_the_step(training: Training) -> None:
-    training.start(2, ddp_timeout=1000)
+    training.start(2)
     training.wait_for_checkpoints(2)
     training.ranks[1].send_signal(signal.SIGSTOP)  # so that the step of rank 0 does not end
     training.ranks[0].send_signal(signal.SIGTERM)

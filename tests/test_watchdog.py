@@ -10,7 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from helpers import start_python
+from helpers import run_python, start_python
+
+from vaswani_transformer.training.watchdog import LAUNCHER as LAUNCHER_ID
 
 
 RANK = Path(__file__).parent / "watched_rank.py"
@@ -120,3 +122,25 @@ def test_a_rank_ends_with_its_launcher_but_not_with_its_shell(tmp_path: Path, la
     until = time.monotonic() + BOUND
     while Path(f"/proc/{rank}").exists() and time.monotonic() < until:  # an orphan, not ours to wait for
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        "join_process_group(True, timedelta(days=30))",
+        "joined_processes('test', 60, 'repeat').__enter__()",
+    ],
+)
+def test_a_rank_that_waits_for_the_others_ends_with_its_launcher(join: str, tmp_path: Path) -> None:
+    script = tmp_path / "join.py"
+    script.write_text(
+        "from datetime import timedelta\n"
+        "from vaswani_transformer.training.faults import joined_processes\n"
+        "from vaswani_transformer.training.processes import join_process_group\n"
+        f"{join}\n",
+        encoding="utf-8",
+    )
+    group = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    gone = {LAUNCHER_ID: str(2**22 + 1), "ACCELERATE_USE_CPU": "true"}  # no process has an id above 2**22
+    result = run_python([script], environment={**os.environ, **group, **gone}, timeout=BOUND)
+    assert result.returncode == 128 + signal.SIGTERM

@@ -18,7 +18,7 @@ from ..console import one_line
 from .divergence import DivergenceError
 from .interruption import Interrupted
 from .processes import leave_process_group
-from .watchdog import Watchdog
+from .watchdog import Watchdog, ends_with_launcher
 
 
 _CUT_SHORT = "a file of the data was cut short, cannot be read, or shared memory is full"
@@ -77,7 +77,8 @@ def joined_processes(program: str, timeout_minutes: float, advice: str) -> Itera
     # Without `cpu`, processes that have no GPU form no group, and each would do all the work.
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     # The first process to finish waits for the last without a limit; the watchdog sees whether the last is alive.
-    state = PartialState(cpu=cpu, timeout=timedelta(days=30))
+    with ends_with_launcher():
+        state = PartialState(cpu=cpu, timeout=timedelta(days=30))
     watchdog = Watchdog(program, 60 * timeout_minutes, advice)
     try:
         with watchdog:

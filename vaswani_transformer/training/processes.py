@@ -12,6 +12,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 
 from ..files import file_errors_as_os_error
+from .watchdog import ends_with_launcher
 
 
 if torch.distributed.is_available():
@@ -42,7 +43,8 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
         )
     if not torch.distributed.is_available() or torch.distributed.is_initialized():
         return
-    PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
+    with ends_with_launcher():
+        PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
 
 
 def leave_process_group() -> None:

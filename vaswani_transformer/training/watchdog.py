@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -139,6 +139,26 @@ class Watchdog(TrainerCallback):
         if late:
             return f"no step has ended for {self.timeout:g} seconds; if steps may take longer, raise the timeout"
         return None
+
+
+@contextmanager
+def ends_with_launcher() -> Iterator[None]:
+    """Context for joining the process group: this process ends at once if its launcher dies meanwhile.
+
+    It would wait for the other ranks for ever, or join those of the next launch at the same address.
+    """
+    launcher, joined = _launcher(), threading.Event()
+
+    def watch() -> None:
+        while not joined.wait(_TICK):
+            if launcher not in (None, os.getppid()):
+                os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=watch, name="joining", daemon=True).start()
+    try:
+        yield
+    finally:
+        joined.set()
 
 
 def _launcher() -> int | None:
