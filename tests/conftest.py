@@ -1,4 +1,7 @@
-"""Shared fixtures. No test needs the network, and none leaves anything outside pytest's temporary folder."""
+"""The environment and the order of the tests; what they share stands in fixtures.py.
+
+No test needs the network, and none leaves anything outside pytest's temporary folder.
+"""
 
 import os
 import signal
@@ -21,120 +24,23 @@ os.environ.update(
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import shutil  # noqa: E402 - behind the environment
-from collections.abc import Iterator  # noqa: E402
-from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
-import torch  # noqa: E402
-from helpers import REPOSITORY  # noqa: E402
-from hub_server import HubServer  # noqa: E402
-from models import talkative  # noqa: E402
-from transformers import AutoModelForSeq2SeqLM  # noqa: E402
-from zygote import hasten  # noqa: E402
-
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer  # noqa: E402
-from vaswani_transformer.data.phrasebook import phrasebook  # noqa: E402
 
 
 # They wait, or have long tests; begun first, they do not keep one worker busy when the others have ended.
 LONG = ("test_reproduce_table3", "test_train_wmt", "test_faults", "test_translate", "test_watchdog")
-SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The process that hands out tests runs none, and would import libraries for seconds before the others start.
+    if not getattr(config.option, "numprocesses", None) or hasattr(config, "workerinput"):
+        config.pluginmanager.import_plugin("fixtures")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _remove_cache() -> Iterator[None]:
-    yield
+def pytest_unconfigure() -> None:
     shutil.rmtree(_CACHE, ignore_errors=True)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _hasten() -> None:
-    hasten()  # when the test files have imported what it changes
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _environment() -> Iterator[None]:
-    """Undo what a test changed of the environment: with other variables, programs are not forked (zygote.py)."""
-    before = dict(os.environ)
-    yield
-    for name in os.environ.keys() - before.keys() - {"KMP_INIT_AT_FORK", "PYTEST_CURRENT_TEST"}:
-        del os.environ[name]
-    os.environ.update({name: value for name, value in before.items() if name != "PYTEST_CURRENT_TEST"})
-
-
-@pytest.fixture
-def shared_data() -> Path:
-    """The folder of real corpora beside the repository; a test that asks for it skips where it is absent."""
-    if not SHARED_DATA.is_dir():
-        pytest.skip(f"the real corpora are not at {SHARED_DATA}")
-    return SHARED_DATA
-
-
-@pytest.fixture
-def config() -> VaswaniConfig:
-    """A small model whose every dimension differs from the others, so that no mix-up goes unseen."""
-    return VaswaniConfig(
-        vocab_size=37, d_model=24, d_ff=40, num_heads=4, d_k=5, d_v=7, encoder_layers=2, decoder_layers=3
-    )
-
-
-@pytest.fixture
-def model(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
-    return VaswaniForConditionalGeneration(config).eval()
-
-
-@pytest.fixture
-def talkative_model() -> VaswaniForConditionalGeneration:
-    """A model whose sentences end at different lengths, as a trained one's do."""
-    return talkative()
-
-
-@pytest.fixture(scope="session")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
-    """A Hub to push to, and programs that know transformers and no package but that."""
-    with HubServer(tmp_path_factory.mktemp("hub") / "home") as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def tokenizer() -> VaswaniTokenizer:
-    """A byte-pair vocabulary of the embedded corpus."""
-    pairs = phrasebook("validation")
-    corpus = (sentence for pair in pairs for sentence in pair)
-    return VaswaniTokenizer.train(corpus, vocab_size=400, show_progress=False)
-
-
-@pytest.fixture(scope="session")
-def saved_model(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with an untrained model and its tokenizer, as training leaves it."""
-    torch.manual_seed(0)
-    config = VaswaniConfig(
-        vocab_size=len(tokenizer), d_model=16, d_ff=32, num_heads=2, encoder_layers=1, decoder_layers=1
-    )
-    directory = tmp_path_factory.mktemp("model")
-    VaswaniForConditionalGeneration(config).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
-
-
-@pytest.fixture(scope="session")
-def lively_model(saved_model: Path, tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with an untrained model whose larger weights make it say something else of nearly every sentence, so
-    that translations that are mixed up are seen to be."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(saved_model)
-    for weight in model.parameters():
-        if weight.dim() == 2:
-            weight.data *= 3
-    directory = tmp_path_factory.mktemp("lively")
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory

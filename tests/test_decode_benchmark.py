@@ -24,8 +24,3 @@ def test_every_sentence_is_in_one_batch_and_sorted_ones_are_of_similar_length(de
 def test_output_ends_before_its_end(decode):
     assert decode.until_end([5, 6, 1, 0], 1) == [5, 6]
     assert decode.until_end([5, 6], 1) == [5, 6]
-
-
-def test_lines_are_taken_from_all_over_the_text(decode):
-    assert decode.spread([str(number) for number in range(100)], 4) == ["0", "25", "50", "75"]
-    assert decode.spread(["a", "b"], 4) == ["a", "b"]

@@ -1,0 +1,108 @@
+"""Fixtures of all tests."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import REPOSITORY
+from hub_server import HubServer
+from models import talkative
+from transformers import AutoModelForSeq2SeqLM
+from zygote import hasten
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hasten() -> None:
+    hasten()  # when the test files have imported what it changes
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _environment() -> Iterator[None]:
+    """Undo what a test changed of the environment: with other variables, programs are not forked (zygote.py)."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys() - {"KMP_INIT_AT_FORK", "PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if name != "PYTEST_CURRENT_TEST"})
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real corpora beside the repository; a test that asks for it skips where it is absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"the real corpora are not at {SHARED_DATA}")
+    return SHARED_DATA
+
+
+@pytest.fixture
+def config() -> VaswaniConfig:
+    """A small model whose every dimension differs from the others, so that no mix-up goes unseen."""
+    return VaswaniConfig(
+        vocab_size=37, d_model=24, d_ff=40, num_heads=4, d_k=5, d_v=7, encoder_layers=2, decoder_layers=3
+    )
+
+
+@pytest.fixture
+def model(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
+    return VaswaniForConditionalGeneration(config).eval()
+
+
+@pytest.fixture
+def talkative_model() -> VaswaniForConditionalGeneration:
+    """A model whose sentences end at different lengths, as a trained one's do."""
+    return talkative()
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    """A Hub to push to, and programs that know transformers and no package but that."""
+    with HubServer(tmp_path_factory.mktemp("hub") / "home") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> VaswaniTokenizer:
+    """A byte-pair vocabulary of the embedded corpus."""
+    pairs = phrasebook("validation")
+    corpus = (sentence for pair in pairs for sentence in pair)
+    return VaswaniTokenizer.train(corpus, vocab_size=400, show_progress=False)
+
+
+@pytest.fixture(scope="session")
+def saved_model(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an untrained model and its tokenizer, as training leaves it."""
+    torch.manual_seed(0)
+    config = VaswaniConfig(
+        vocab_size=len(tokenizer), d_model=16, d_ff=32, num_heads=2, encoder_layers=1, decoder_layers=1
+    )
+    directory = tmp_path_factory.mktemp("model")
+    VaswaniForConditionalGeneration(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def lively_model(saved_model: Path, tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an untrained model whose larger weights make it say something else of nearly every sentence, so
+    that translations that are mixed up are seen to be."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved_model)
+    for weight in model.parameters():
+        if weight.dim() == 2:
+            weight.data *= 3
+    directory = tmp_path_factory.mktemp("lively")
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
