@@ -1,4 +1,4 @@
-"""The environment and the order of the tests; what they share stands in fixtures.py.
+"""The environment and the order of the tests; what they share stands in shared_fixtures.py.
 
 No test needs the network, and none leaves anything outside pytest's temporary folder.
 """
@@ -35,7 +35,7 @@ LONG = ("test_reproduce_table3", "test_train_wmt", "test_faults", "test_translat
 def pytest_configure(config: pytest.Config) -> None:
     # The process that hands out tests runs none, and would import libraries for seconds before the others start.
     if not getattr(config.option, "numprocesses", None) or hasattr(config, "workerinput"):
-        config.pluginmanager.import_plugin("fixtures")
+        config.pluginmanager.import_plugin("shared_fixtures")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
