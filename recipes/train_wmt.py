@@ -1,20 +1,21 @@
 """Train the model of "Attention Is All You Need" on parallel text, score it, and write its model card.
 
-On one device, on a machine's 8 GPUs, and with options of the configuration file changed on the command line:
+On one device; on the 8 GPUs of a machine; with options that override those of the configuration file:
 
     python recipes/train_wmt.py --config recipes/configs/demo.yaml
     accelerate launch --config_file recipes/accelerate/8gpu.yaml recipes/train_wmt.py \
         --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
 
-The output directory then has the averaged model, its tokenizer, its model card, `all_results.json`,
+After the run, the output directory has the averaged model, its tokenizer, its model card, `all_results.json`,
 `translations.test.txt`, and plots of the learning curve and of BLEU by source length. With `--push_to_hub
---hub_model_id user/name` it is also pushed to the Hub. With `--prepared DIRECTORY` the corpora are encoded once for all
-runs, ahead of time if you like: see prepare_data.py.
+--hub_model_id user/name` it is also pushed to the Hub. `--prepared DIRECTORY` keeps the encoded corpora for other runs;
+prepare_data.py can make it beforehand.
 
 SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number. A
-second signal, three seconds later, ends it at once. All processes end if one dies or sends no heartbeat for
-`--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the command with `--resume`.
+second signal, more than three seconds after the first, ends it at once. All processes end if one dies or sends no
+heartbeat for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the command with
+`--resume`.
 """
 
 from contextlib import suppress
@@ -82,7 +83,7 @@ def train_and_score(
             **scores,
         )
         write_results(Path(args.output_dir), record, translations, trainer.state.log_history)
-        with suppress(OSError):  # standard output may be full or closed; all results are in files
+        with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
             show_results(record)
     if args.push_to_hub and trainer.is_world_process_zero():
         with run.errors_in_one_line():
@@ -103,7 +104,7 @@ def describe_data(data_args: DataArguments, cleaning: dict[str, int]) -> RunData
 def score(
     directory: str | Path, data: TrainingData, split: str, data_args: DataArguments
 ) -> tuple[SplitScores | None, list[str]]:
-    """Load a saved model, translate a corpus with it, and score it. Collective; only the main process has scores."""
+    """Load a saved model, translate a corpus, and score it. Collective; scores are None except on the main process."""
     model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
     model.to(PartialState().device)
     corpus, tokenizer = data.text[split], data.tokenizer
@@ -136,7 +137,9 @@ def write_results(
     directory: Path, record: RunRecord, translations: dict[str, list[str]], log_history: list[dict[str, float]]
 ) -> None:
     for split, lines in translations.items():
-        text = "".join(line.replace("\n", " ") + "\n" for line in lines)  # a line for each sentence, whatever it holds
+        text = "".join(
+            line.replace("\n", " ") + "\n" for line in lines
+        )  # one line a sentence, also if it has line breaks
         (directory / f"translations.{split}.txt").write_text(text, encoding="utf-8")
     plot_learning_curve(log_history, directory / "learning_curve.png")
     tested = {"averaged": record.test, "last checkpoint": record.test_last_checkpoint}
@@ -149,7 +152,7 @@ def write_results(
 
 def show_results(record: RunRecord) -> None:
     console = PlainConsole()
-    table = Table("set, model", "sentences", "sacreBLEU", "perplexity", title="Scores")
+    table = Table("split, model", "sentences", "sacreBLEU", "perplexity", title="Scores")
     models = {"test_last_checkpoint": "test, last checkpoint"}
     for split, scores in record.scores.items():
         bleu, ppl = f"{scores.bleu.score:.2f}", f"{scores.perplexity.perplexity:.3f}"

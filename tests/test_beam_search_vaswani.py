@@ -139,7 +139,7 @@ def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, 
 
 @pytest.mark.parametrize("alpha", [float("nan"), float("inf"), 1e300, -101.0])
 def test_a_penalty_that_overflows_is_refused(model, alpha):
-    with pytest.raises(ValueError, match="length_penalty: must be a number of at most 100"):
+    with pytest.raises(ValueError, match="length_penalty: must be a number from -100 to 100"):
         model.generate(torch.tensor([[5, 1]]), length_penalty=alpha)
 
 

@@ -323,7 +323,7 @@ def test_a_corpus_that_changes_in_between_is_noticed(sweep, calls, corpus, tmp_p
     assert sweep(train=train, rows=["base"]) is None
     calls()
     files[1].write_text(files[1].read_text(encoding="utf-8").upper(), encoding="utf-8")
-    assert "prepared otherwise" in sweep(train=train)
+    assert "prepared with other inputs or settings" in sweep(train=train)
     assert calls() == []
 
 

@@ -175,7 +175,9 @@ def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_pat
     directory = Path(settings["output_dir"])
     state, *_ = directory.glob("checkpoint-*/trainer_state.json")
     steps = json.loads(state.read_text(encoding="utf-8"))["max_steps"]
-    ends = f"num_train_epochs: {directory} has {steps} steps already, and 0.3 epochs have {steps}; give more to train"
+    ends = (
+        f"num_train_epochs: {directory} has {steps} steps already, and 0.3 epochs have {steps}; raise num_train_epochs"
+    )
     assert ends in error("--resume")
     with pytest.raises(pytest.fail.Exception, match="training began"):
         error("--resume", "--num_train_epochs", "0.6")
@@ -368,7 +370,9 @@ def test_sentence_beyond_a_learned_table(error, monkeypatch, tmp_path):
         (tmp_path / f"long.{language}").write_text("Hund " * 2000 + "\n", encoding="utf-8")
     long = [str(tmp_path / "long.en"), str(tmp_path / "long.de")]
     message = error(position_encoding="learned", test=long)
-    assert re.search(r"position_encoding: test has a sentence of \d{4} tokens, a learned table 1024", message)
+    assert re.search(
+        r"position_encoding: test has a sentence of \d{4} tokens, but the learned table has 1024 positions", message
+    )
 
 
 @pytest.mark.parametrize("option", ["output_dir", "prepared"])

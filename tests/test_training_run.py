@@ -11,9 +11,9 @@ from vaswani_transformer.data import TrainingData
 from vaswani_transformer.experiments import RunRecord
 from vaswani_transformer.experiments.training_run import (
     TrainingRun,
+    complete_config,
     configure_model,
     describe_model,
-    fit_to_data,
     model_settings,
 )
 from vaswani_transformer.training import Interruption, Watchdog
@@ -40,11 +40,14 @@ def test_long_training_sentence_beyond_a_learned_table(tokenizer):
     lengths = Dataset.from_dict({"source_length": [3, 8], "target_length": [9, 4]})
     config = VaswaniConfig(position_encoding="learned", max_position_embeddings=8)
     data = TrainingData(tokenizer, train=lengths, cleaning={}, text={}, encoded={})
-    message = "position_encoding: train has a sentence of 9 tokens, a learned table 8; lower max_length to 8"
+    message = (
+        "position_encoding: train has a sentence of 9 tokens, but the learned table has 8 positions; "
+        "lower max_length to 8"
+    )
     with pytest.raises(ValueError, match=message):
-        fit_to_data(config, data)
+        complete_config(config, data)
     config.max_position_embeddings = 9
-    fit_to_data(config, data)
+    complete_config(config, data)
     assert (config.vocab_size, config.eos_token_id) == (len(tokenizer), tokenizer.eos_token_id)
 
 

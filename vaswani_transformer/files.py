@@ -217,13 +217,13 @@ def find_damage(directory: str | Path, pattern: str = "*") -> str | None:
     directory = Path(directory)
     try:
         files = Manifest.load(directory).files
-        seals = {directory / name: seal for name, seal in files.items() if Path(name).match(pattern)}
-        for path, seal in seals.items():
+        entries = {directory / name: entry for name, entry in files.items() if Path(name).match(pattern)}
+        for path, entry in entries.items():
             if not path.is_file():
                 return f"{path.name} is missing"
-            if (size := path.stat().st_size) != seal["size"]:
-                return f"{path.name} has {size} bytes instead of {seal['size']}"
-        changed = (path.name for path, seal in seals.items() if file_digest(path) != seal["sha256"])
+            if (size := path.stat().st_size) != entry["size"]:
+                return f"{path.name} has {size} bytes instead of {entry['size']}"
+        changed = (path.name for path, entry in entries.items() if file_digest(path) != entry["sha256"])
         return next((f"{name} has changed since it was written" for name in changed), None)
     except FileNotFoundError:
         return f"{MANIFEST_NAME} is missing" if directory.is_dir() else "is missing"

@@ -1,8 +1,8 @@
 """What importing the package does to transformers, all of it.
 
 A user who has imported the package finds its model through transformers' own entry points, `AutoConfig`,
-`AutoModelForSeq2SeqLM`, `AutoTokenizer` and `pipeline("translation")`; and what this user saves or pushes brings its
-code along, for those who have transformers only.
+`AutoModelForSeq2SeqLM`, `AutoTokenizer` and `pipeline("translation")`. Models saved or pushed then include their code,
+for users who have transformers only.
 """
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
@@ -21,7 +21,7 @@ def register() -> None:
     AutoTokenizer.register(VaswaniConfig, fast_tokenizer_class=VaswaniTokenizer, exist_ok=True)
     install_translation_task()
     # From here on `save_pretrained` copies the files with these classes, and what they import, beside the weights; not
-    # the tokenizer's, since what is saved of it works as transformers' plain fast tokenizer, which asks nobody's trust.
+    # the tokenizer's: it is saved as transformers' plain fast tokenizer, which loads without trust_remote_code.
     VaswaniConfig.register_for_auto_class("AutoConfig")
     VaswaniModel.register_for_auto_class("AutoModel")
     VaswaniForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")

@@ -333,7 +333,7 @@ def _mistakes(generation: GenerationConfig, config: PreTrainedConfig) -> Iterato
         yield f"has the length_penalty_type {kind!r}; there are 'gnmt' and 'transformers'"
     alpha = generation.length_penalty
     if alpha is not None and not (type(alpha) in (int, float) and abs(alpha) <= 100):
-        yield f"has {alpha!r} as length_penalty, which must be a number of at most 100"
+        yield f"has {alpha!r} as length_penalty, which must be a number from -100 to 100"
     if config.model_type == "vaswani":
         for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
             if values[name] != getattr(config, name):

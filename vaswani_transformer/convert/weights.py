@@ -45,7 +45,9 @@ def model_from_weights(weights: Weights, **fields: Any) -> VaswaniForConditional
     Args:
         weights: By fairseq's names, with `decoder.output_projection.weight` `[vocabulary, d_model]`, optionally
             `decoder.output_projection.bias` `[vocabulary]`, and `embed_positions.weight` `[positions, d_model]` of both
-            stacks only if positions are learned.
+            stacks only if positions are learned. An encoder layer has `self_attn.{q,k,v,out}_proj`, `fc1`, `fc2`,
+            `self_attn_layer_norm` and `final_layer_norm`; a decoder layer also has `encoder_attn.{q,k,v,out}_proj` and
+            `encoder_attn_layer_norm`; each with `.weight` and `.bias`.
         fields: Configuration fields that the weights do not determine.
 
     Raises:
@@ -71,7 +73,7 @@ def _renamed(name: str) -> str:
 
 
 def layers_renamed(name: str) -> str:
-    """Our name of a weight, with fairseq's names inside a layer."""
+    """A weight's name with the parts inside a layer renamed to fairseq's."""
     for theirs, ours in _RENAMED:
         name = name.replace(ours, theirs)
     return name

@@ -13,8 +13,8 @@ from .division import divide_batches
 class BatchPlan:
     """Sentence pairs in windows of similar size, and the number of pairs in each global batch.
 
-    The size of a pair is that of its longer side, each relative to its budget. The batches of a window have as many
-    pairs as fit with its largest pair, so any division of the window's pairs among them fits.
+    A pair's size is the larger of source length / source budget and target length / target budget. The batches of a
+    window have as many pairs as fit with its largest pair, so any division of the window's pairs among them fits.
 
     Attributes:
         order: `[pairs]` indices of the pairs, the largest first.
@@ -46,8 +46,8 @@ def plan_batches(
         target_lengths: Tokens of each target sentence.
         source_tokens: Budget of source tokens of a batch.
         target_tokens: Budget of target tokens of a batch.
-        window: Number of batches whose pairs are exchanged. The last window, of the shortest sentences, may have more
-            batches, or fewer.
+        window: Number of batches among which pairs are exchanged. The last window, of the shortest sentences, may have
+            more batches, or fewer.
 
     Raises:
         ValueError: There are no sentences, one alone exceeds the budget, or the window is below 1.
@@ -68,7 +68,7 @@ def plan_batches(
                 f"{name}: a budget of {budget} tokens cannot hold the longest sentence, of {lengths.max()} tokens; "
                 f"raise it, or lower max_length"
             )
-    # n pairs of these sizes, or smaller, fit if n * size <= source_tokens * target_tokens.
+    # Cross-multiplied, to stay integers: n pairs of a size fit if n * size <= source_tokens * target_tokens.
     sizes = np.maximum(np.maximum(source * target_tokens, target * source_tokens), 1)
     order = np.lexsort((-source, -target, -sizes))  # the last key is the first to sort by
     windows, starts = [0], [0]
@@ -91,9 +91,8 @@ class TokenBudgetBatchSampler:
     steps a batch is spread changes nothing but its division. `accelerate` deals the micro-batches out in turn, so
     that every process makes the same number of steps; the parts of a batch cost about the same time, so that none waits
     long for another (see `divide_batches`). Every epoch has as many batches as the others, of the same numbers of
-    pairs, but exchanges the pairs within windows of similar length, so that two pairs of a batch are together again in
-    about one of `window` epochs. The costliest batch opens the first epoch: if memory does not suffice, it fails at
-    once.
+    pairs, but exchanges the pairs within windows of similar length, so that two pairs of a batch meet again in about 1
+    of every `window` epochs. The costliest batch opens the first epoch: if memory does not suffice, it fails at once.
 
     Args:
         source_lengths: Tokens of each source sentence.

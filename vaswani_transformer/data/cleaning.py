@@ -46,7 +46,7 @@ def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0
     Args:
         encoded: The result of `encode_corpus`.
         max_length: Longest sentence kept on either side, in sub-words with EOS.
-        max_ratio: Longest side over shortest side, in sub-words with EOS, beyond which a pair is no translation.
+        max_ratio: Longest side over shortest side, in sub-words with EOS; pairs above this ratio are dropped.
 
     Returns:
         The kept pairs, and how many were dropped as "empty", "too_long" and "ratio", and how many "kept".
@@ -54,12 +54,12 @@ def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0
     Raises:
         ValueError: Nothing is left.
     """
-    kept, totals = drop_useless(encoded, max_length, max_ratio)
+    kept, totals = filter_pairs(encoded, max_length, max_ratio)
     require_kept(totals)
     return kept, totals
 
 
-def drop_useless(encoded: Dataset, max_length: int, max_ratio: float) -> tuple[Dataset, dict[str, int]]:
+def filter_pairs(encoded: Dataset, max_length: int, max_ratio: float) -> tuple[Dataset, dict[str, int]]:
     """Clean a part of a corpus, which may leave nothing. Each rule is one mask with a name in `counts`."""
     # A slice: reading a column of a dataset row by row is slow.
     source, target = (np.asarray(encoded[column][:]) for column in ("source_length", "target_length"))

@@ -7,8 +7,8 @@
     cache/                          the text as `datasets` reads it, until all of it is encoded
 
 The tokenizer and each shard appear atomically, with a manifest of digests: after an interruption, the same call
-continues with what is missing. Memory does not grow with the corpus. Without a directory of the user's own, it lies in
-the cache of `datasets`, under a digest of its inputs and settings.
+continues with what is missing. Memory does not grow with the corpus. If the user names no directory, it is one in the
+cache of `datasets`, named by a digest of its inputs and settings.
 """
 
 import json
@@ -227,7 +227,7 @@ class _Preparation:
         self._file = directory / "preparation.json"
         self._load()
         if args is not None:
-            self._take_up(args)
+            self._compare_and_extend(args)
 
     def _load(self) -> None:
         if not self._file.exists():
@@ -257,13 +257,13 @@ class _Preparation:
             if split == "train" or (self.directory / split).exists()  # a held-out split may be deleted and replaced
         }
 
-    def _take_up(self, args: PreparationArguments) -> None:
+    def _compare_and_extend(self, args: PreparationArguments) -> None:
         """Compare with the record, and add what is new."""
         self.args = args
         settings = _settings(args, self.settings.get("tokenizer"))
         inputs = _inputs(args, self.splits)
         before = {split: entry.inputs for split, entry in self.splits.items()}
-        what = f"prepared: {self.directory} was prepared otherwise; it differs in"
+        what = f"prepared: {self.directory} was prepared with other inputs or settings; it differs in"
         parts: dict[Path, dict[str, Json]] = {self.directory / split: {split: files} for split, files in inputs.items()}
         parts[self.directory] = {**settings, **parts.pop(self.directory / "train")}
         for deleted, now in reversed(parts.items()):

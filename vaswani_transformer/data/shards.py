@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..files import MANIFEST_NAME, Manifest, atomic_directory, file_errors_as_os_error
 from ..saved_model import load_tokenizer
-from .cleaning import drop_useless, encode_corpus
+from .cleaning import encode_corpus, filter_pairs
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def write_shard(corpus: Dataset, folder: Path, form: ShardFormat) -> int:
     if form.limits is None:
         rows, counts = concatenate_datasets([rows, corpus], axis=1), {"kept": len(rows)}
     else:
-        rows, counts = drop_useless(rows, *form.limits)
+        rows, counts = filter_pairs(rows, *form.limits)
     with file_errors_as_os_error(f"prepared: cannot write {folder}"), atomic_directory(folder, "prepared") as staging:
         rows.save_to_disk(staging)
         Manifest.of(staging, **counts).save(staging)

@@ -1,5 +1,8 @@
 """The paper's BLEU (6.1): Moses tokenization, German compounds split, counts as in multi-bleu.perl.
 
+sacremoses tokenizes. Splitting compounds, and lines into tokens, is done here. sacreBLEU counts and clips n-grams, and
+applies the brevity penalty.
+
 `MultiBleu()`, or `evaluate.load` with this file's path, is an `evaluate.Metric` that needs no network. The file imports
 only bleu.py of the package, so that a Hub Space named `multi_bleu` needs just these two files.
 """

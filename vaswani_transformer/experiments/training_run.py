@@ -1,4 +1,4 @@
-"""A training run as recipes share it: checks, trainer, training, models to score."""
+"""The steps that training recipes share: checks, trainer, training, choice of the models to score."""
 
 import math
 from collections.abc import Container, Iterator
@@ -44,14 +44,15 @@ _UNLISTED_TRACKERS = ("azure_ml", "flyte")
 def training_run(
     program: str, args: RecipeTrainingArguments, results: type[TrainingResults]
 ) -> Iterator["TrainingRun"]:
-    """Supervise a training: faults, lost processes and signals end all processes with one line.
+    """Supervise a training: a fault, a lost process or a signal ends all processes with a message of one line.
 
-    The process group is destroyed at the end: the trainer must be a local variable of a function called in the context.
+    At the end, the process group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer
+    does: the trainer must be a local variable of a function called in the context.
 
     Args:
         program: Name of the recipe, the start of the line.
         args: Options of the training.
-        results: Class of the results that the recipe writes after scoring.
+        results: As in `TrainingRun`.
     """
     with (
         Watchdog(program, args.ddp_timeout) as watchdog,
@@ -69,10 +70,10 @@ class TrainingRun:
 
     Attributes:
         args: Options of the training.
-        results: Class of the results that the recipe writes after scoring.
+        results: Class of `all_results.json`, which the recipe writes after scoring.
         watchdog: Ends all processes after an error, or when steps cease.
         interruption: Ends the training with a checkpoint after a signal.
-        until_the_end: Holds the lock of the output directory.
+        until_the_end: `ExitStack` that releases the output directory's lock at the end.
         averaging: Callback that averages the last checkpoints (6.1).
         checkpoint: Checkpoint to resume from; None to start from the beginning.
     """
@@ -111,15 +112,15 @@ class TrainingRun:
         self.checkpoint = self.until_the_end.enter_context(open_run(directory, describe, self.args.resume))
 
     def make_trainer(self, config: VaswaniConfig, data: TrainingData) -> VaswaniTrainer:
-        """A trainer of a new model with the vocabulary of the data and planned batches. Collective.
+        """Create a model with the vocabulary of the data, and a trainer with planned batches. Collective.
 
         Raises:
-            ValueError: The training was begun with other data or has ended already, a sentence is too long for the
-                model, or no batch fits the token budget.
+            ValueError: The training was begun with other data, or has all requested steps already; a sentence is too
+                long for the model or the token budget; or a batch has fewer sentences than parts.
         """
         args = self.args
         check_data(Path(args.output_dir), data)
-        fit_to_data(config, data)
+        complete_config(config, data)
         schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
         limits = [] if args.max_minutes is None else [TimeLimit(args.max_minutes)]
         set_seed(args.seed)
@@ -155,12 +156,12 @@ class TrainingRun:
             resumed_from=self.checkpoint.name if self.checkpoint else None,
         )
         trainer.model.config.use_cache = True  # the trainer has disabled it, but the saved model needs it
-        trainer.save_model(_internal_call=True)  # otherwise the trainer would push the model before it is scored
+        trainer.save_model(_internal_call=True)  # a public call would push it before it is scored
         PartialState().wait_for_everyone()
         return training
 
     def models_to_score(self, splits: Container[str]) -> dict[str, tuple[str, Path]]:
-        """Split and directory of each saved model to score, by field of the record."""
+        """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
         final = Path(self.args.output_dir)
         models = {"validation": ("validation", final), "test": ("test", final)}
         if self.averaging.averaged:
@@ -168,7 +169,7 @@ class TrainingRun:
         return {name: model for name, model in models.items() if model[0] in splits}
 
     def _require_more_steps(self, trainer: VaswaniTrainer) -> None:
-        """Raise a ValueError if the checkpoint has more steps than requested, or as many and is scored."""
+        """Raise a ValueError if the checkpoint is beyond `max_steps`, or has all requested steps and is scored."""
         if self.checkpoint is None:
             return
         args, steps = self.args, int(self.checkpoint.name.rpartition("-")[2])
@@ -181,9 +182,9 @@ class TrainingRun:
         if scored is None or scored.training.steps < steps:
             return
         if args.max_steps > 0:
-            raise ValueError(f"max_steps: {where}; give more than those to train on")
+            raise ValueError(f"max_steps: {where}; raise max_steps above {steps}")
         raise ValueError(
-            f"num_train_epochs: {where}, and {args.num_train_epochs:g} epochs have {total}; give more to train on"
+            f"num_train_epochs: {where}, and {args.num_train_epochs:g} epochs have {total}; raise num_train_epochs"
         )
 
 
@@ -202,7 +203,7 @@ def _steps_an_epoch(trainer: VaswaniTrainer) -> int:
 
 
 def _cost(trainer: VaswaniTrainer) -> TrainingCost:
-    """Cost of a training (Table 2). Collective: all processes measure at once, as they trained."""
+    """Cost of a training (Table 2). Collective: all processes measure at the same time, as they trained."""
     dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
     rate = sustained_rate(trainer.args.device, dtype)
     # Device-seconds on one device, because the number of devices may change when a training resumes.
@@ -211,7 +212,7 @@ def _cost(trainer: VaswaniTrainer) -> TrainingCost:
 
 
 def configure_model(args: ModelArguments, source_language: str, target_language: str) -> VaswaniConfig:
-    """The chosen row of Table 3 with changed fields; the vocabulary size is set later, by `fit_to_data`."""
+    """The chosen row of Table 3 with changed fields; the vocabulary size is set later, by `complete_config`."""
     changes = {name: value for name, value in vars(args).items() if value is not None}
     languages = {"source_language": source_language, "target_language": target_language}
     return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
@@ -230,12 +231,16 @@ def describe_model(model: VaswaniForConditionalGeneration) -> RunModel:
     return from_json(RunModel, {"parameters": model.num_parameters(), **config})
 
 
-def fit_to_data(config: VaswaniConfig, data: TrainingData) -> None:
-    """Set the vocabulary from the tokenizer; refuse sentences longer than a learned position table."""
+def complete_config(config: VaswaniConfig, data: TrainingData) -> None:
+    """Set the vocabulary size and special ids from the tokenizer; require a learned position table to hold the data.
+
+    Raises:
+        ValueError: The tokenizer has no padding or EOS token, or a sentence is longer than the table.
+    """
     tokenizer = data.tokenizer
     for token in ("pad_token_id", "eos_token_id"):
         if getattr(tokenizer, token) is None:
-            raise ValueError(f"tokenizer: it has no {token}; give one that pads, and ends sentences")
+            raise ValueError(f"tokenizer: it has no {token}; choose one with tokens for padding and EOS")
     config.vocab_size = len(tokenizer)
     config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
     config.eos_token_id = tokenizer.eos_token_id
@@ -247,7 +252,8 @@ def fit_to_data(config: VaswaniConfig, data: TrainingData) -> None:
         if longest > table:
             advice = f"lower max_length to {table}" if split == "train" else "shorten it"
             raise ValueError(
-                f"position_encoding: {split} has a sentence of {longest} tokens, a learned table {table}; {advice}"
+                f"position_encoding: {split} has a sentence of {longest} tokens, but the learned table has "
+                f"{table} positions; {advice}"
             )
 
 

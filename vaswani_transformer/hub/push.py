@@ -48,6 +48,8 @@ def repository_of_training(args: TrainingArguments) -> str | None:
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
     """Upload the output directory of a finished run, except for `NOT_PUSHED`.
 
+    What is pushed: the model with its code and tokenizer, the model card, `all_results.json`, translations and plots.
+
     Args:
         repo_id: Full name of the repository.
         directory: The output directory.

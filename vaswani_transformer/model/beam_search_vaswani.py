@@ -24,7 +24,7 @@ from .step_decoder_vaswani import StepDecoder
 # With larger exponents the length penalty overflows.
 _LARGEST_ALPHA = 100
 
-# Processors of transformers that treat each hypothesis by itself. Others may depend on a sentence's index in the batch.
+# Processors of transformers that compute each row from this row alone. Others may depend on its index in the batch.
 _ROW_WISE = {
     "ForcedEOSTokenLogitsProcessor",
     "InfNanRemoveLogitsProcessor",
@@ -38,8 +38,8 @@ _ROW_WISE = {
 }
 
 NON_FINITE_LOGITS = (
-    "the model's logits are NaN or infinite: its weights are damaged, or overflow in this precision; give another "
-    "dtype, such as float32"
+    "the model's logits are NaN or infinite: its weights are damaged, or its activations overflow in this precision; "
+    "choose another dtype, such as float32"
 )
 
 
@@ -50,8 +50,8 @@ class Hypotheses:
     Args:
         scores: `[sentences, hypotheses]`, -inf for missing hypotheses.
         tokens: `[sentences, hypotheses, max_length]`, with the prefix, padded.
-        rows: `[sentences, hypotheses, max_length - prefix]`, for each generated token the hypothesis that it extended,
-            as a row of the whole batch of `sentences * num_beams`; -1 after the last token.
+        rows: `[sentences, hypotheses, max_length - prefix]`, for each generated token, the index of the beam that it
+            extended, in the batch of `sentences * num_beams` rows; -1 after the last token.
     """
 
     scores: torch.Tensor
@@ -60,7 +60,7 @@ class Hypotheses:
 
     @classmethod
     def empty(cls, prefixes: torch.Tensor, hypotheses: int, max_length: int, padding: int) -> "Hypotheses":
-        """Missing hypotheses, with the tokens of the `prefixes` `[sentences, prefix]` only."""
+        """Placeholders of score -inf, with the tokens of the `prefixes` `[sentences, prefix]` only."""
         sentences, prefix = prefixes.shape
         scores = torch.full((sentences, hypotheses), -math.inf, dtype=torch.float32, device=prefixes.device)
         tokens = prefixes.new_full((sentences, hypotheses, max_length), padding)
@@ -106,7 +106,7 @@ class BeamState:
         sentences: `[S]`, the index of each sentence in the batch.
         limits: `[S]`, tokens that each sentence may generate, EOS included.
         done: For each of the S sentences, whether its results are stored.
-        length: Tokens of a live hypothesis, its prefix included.
+        length: Number of tokens in each live hypothesis, prefix included.
     """
 
     live: Hypotheses
@@ -117,7 +117,7 @@ class BeamState:
     length: int
 
     def select(self, order: list[int]) -> "BeamState":
-        """The state of the sentences in `order` only, which must not be done."""
+        """The state of the sentences at the indices `order` only; all of them must still be in progress."""
         indices = torch.tensor(order, device=self.sentences.device)
         live, finished = self.live.select(indices), self.finished.select(indices)
         done = [False] * len(order)
@@ -125,28 +125,30 @@ class BeamState:
 
 
 class BeamSearch:
-    """Beam search over a batch of sentences, independently of each other.
+    """Beam search for each sentence of a batch, independently of the others.
 
-    A step extends the live hypotheses of a sentence by one token. The `2 * num_beams` most probable extensions are its
-    candidates: those that end are finished, and the best `num_beams` of the others are live in the next step. Finished
-    hypotheses are ranked by log-probability divided by `length_penalty`, and the best `num_beams` are kept. A sentence
-    is done at its length limit, or earlier, as `early_stopping` says:
+    A step extends the live hypotheses of a sentence by one token. The `max(2, 1 + number of EOS ids) * num_beams` most
+    probable extensions are its candidates: those that end are finished, and the best `num_beams` of the others are live
+    in the next step. Finished hypotheses are ranked by log-probability divided by `length_penalty()`, and the best
+    `num_beams` are kept. A sentence is done at its length limit, or earlier, as `early_stopping` says:
 
-    - "never", as in the authors' code: no live hypothesis can still become one of the `num_return_sequences` best.
-    - False: `num_beams` have finished, and the best live one would score lower than all of them if it ended here.
+    - "never", as in the authors' code, the default (`paper_generation_config`): no live hypothesis can still score
+      higher than the `num_return_sequences` best finished ones, unless a logits processor raises log-probabilities.
+    - False: `num_beams` have finished, and the best live one, if it ended here, would score no higher than the worst of
+      them.
     - True: `num_beams` have finished.
 
-    With False and True, as in transformers, only the best `num_beams` candidates may finish. If too few hypotheses have
-    finished, live ones are returned.
+    With False and True, as in transformers, only the best `num_beams` candidates can finish. If fewer hypotheses have
+    finished than are returned, the best live ones follow them.
 
     Args:
         prefixes: `[sentences, prefix]`, the tokens that hypotheses start with.
         processors: Logits processors.
-        criteria: Stopping criteria; a candidate that they stop is finished.
-        config: The generation configuration, as transformers has prepared it.
+        criteria: Stopping criteria; a candidate that one of them stops is finished.
+        config: The generation configuration, as `generate` has prepared it.
 
     Raises:
-        ValueError: `length_penalty_type` is unknown, or `length_penalty` is not a number or too large.
+        ValueError: `length_penalty_type` is unknown, or `length_penalty` is not a number in [-100, 100].
     """
 
     def __init__(
@@ -163,12 +165,12 @@ class BeamSearch:
         self.eos = torch.tensor(ends, dtype=torch.long, device=prefixes.device)
         self.padding = (*_token_ids(config.pad_token_id), *ends, 0)[0]
         self.num_candidates = max(2, 1 + len(ends)) * self.num_beams  # so that enough stay live if many end
-        self.criteria = StoppingCriteriaList([rule for rule in criteria if not self._applies_itself(rule)])
+        self.criteria = StoppingCriteriaList([rule for rule in criteria if not self._is_built_in(rule)])
         self.records_scores = config.return_dict_in_generate and config.output_scores
         self.records_logits = config.return_dict_in_generate and config.output_logits
         self.step_scores: tuple[torch.Tensor, ...] = ()
         self.step_logits: tuple[torch.Tensor, ...] = ()
-        # Other criteria, other processors and recorded scores need every sentence at its index in the batch.
+        # Other criteria, processors that are not row-wise, and recorded scores need every sentence at its index.
         sees_batch = self.criteria or not all(map(_is_row_wise, processors))
         self.may_drop = not (sees_batch or self.records_scores or self.records_logits)
         limits = self._limits(criteria)
@@ -176,7 +178,7 @@ class BeamSearch:
         self.results = self._no_hypotheses()
         indices, done = torch.arange(len(limits), device=limits.device), [False] * len(limits)
         self.state = BeamState(self._no_hypotheses(), self._no_hypotheses(), indices, limits, done, self.prefix_length)
-        self.state.live.scores[:, 0] = 0.0  # the prefix
+        self.state.live.scores[:, 0] = 0.0  # only the first beam is live: the prefix
 
     def advance(self, decoder: StepDecoder) -> None:
         """Extend every live hypothesis by one token."""
@@ -217,7 +219,7 @@ class BeamSearch:
             beam_indices=rows[:, :longest],
         )
 
-    def _applies_itself(self, rule: StoppingCriteria) -> bool:
+    def _is_built_in(self, rule: StoppingCriteria) -> bool:
         """Whether the search applies a criterion itself: a length limit, or the configuration's EOS."""
         if isinstance(rule, EosTokenCriteria):
             return set(rule.eos_token_id.tolist()) == set(self.eos.tolist())
@@ -238,7 +240,7 @@ class BeamSearch:
         return Hypotheses.empty(self.prefixes, self.num_beams, self.max_length, self.padding)
 
     def _last_tokens_and_parents(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The last token of each live hypothesis, and its parent in the previous step: `[S, num_beams]` each."""
+        """The last token of each live hypothesis, and the beam that it extended: `[S, num_beams]` each."""
         live, last = self.state.live, self.state.length - 1
         return live.tokens[:, :, last], live.rows[:, :, last - self.prefix_length] % self.num_beams
 
@@ -271,14 +273,14 @@ class BeamSearch:
         return best.values, best.indices // extensions, tokens.flatten(1).gather(1, best.indices)
 
     def _best_of_all_scores(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As `_best_of_logits`, from the scores of all tokens, for processors, recording and sampling."""
+        """Like `_best_of_logits`, from the scores of all tokens, which processors, recording and sampling need."""
         state, chunks = self.state, [chunk.float() for chunk in logits]
         sequences = state.live.tokens[:, :, : state.length].flatten(0, 1)
-        scores = self.processors(sequences, self._rows([chunk.log_softmax(-1) for chunk in chunks]))
+        scores = self.processors(sequences, self._one_row_per_beam([chunk.log_softmax(-1) for chunk in chunks]))
         if self.records_scores:
             self.step_scores += (scores.clone(),)
         if self.records_logits:
-            self.step_logits += (self._rows(chunks).clone(),)
+            self.step_logits += (self._one_row_per_beam(chunks).clone(),)
         totals = (scores + state.live.scores.flatten().unsqueeze(-1)).unflatten(0, (-1, self.num_beams)).flatten(1)
         keys = totals
         if self.config.do_sample:  # the top-k of log p + Gumbel noise is a sample without replacement
@@ -286,7 +288,7 @@ class BeamSearch:
         best = keys.topk(min(self.num_candidates, totals.shape[1])).indices
         return totals.gather(1, best), best // scores.shape[1], best % scores.shape[1]
 
-    def _rows(self, chunks: list[torch.Tensor]) -> torch.Tensor:
+    def _one_row_per_beam(self, chunks: list[torch.Tensor]) -> torch.Tensor:
         """Concatenate chunks to one row for each live hypothesis: `[S * num_beams, vocabulary]`."""
         joined = chunks[0] if len(chunks) == 1 else torch.cat(chunks)  # a single chunk is not copied
         return joined.unflatten(0, (len(self.state.sentences), -1)).expand(-1, self.num_beams, -1).flatten(0, 1)
@@ -315,7 +317,7 @@ class BeamSearch:
         indices = torch.tensor(done, device=state.sentences.device)
         live = state.live.select(indices)
         both = state.finished.select(indices).concat(replace(live, scores=self._penalized(live.scores)))
-        rank = both.scores.ne(-math.inf).long()  # 2 for finished, 1 for live, 0 for missing ones; NaN is not missing
+        rank = both.scores.ne(-math.inf).long()  # finished 2, live 1, missing 0; NaN counts as present
         rank[:, : self.num_beams] *= 2
         best = both.gather(rank.argsort(dim=1, descending=True, stable=True)[:, : self.num_beams])
         is_missing = best.scores.isneginf().unsqueeze(-1)  # fewer hypotheses exist than num_beams
@@ -328,7 +330,7 @@ class BeamSearch:
             self._drop_done(decoder)
 
     def _drop_done(self, decoder: StepDecoder) -> None:
-        """Drop the sentences that are done; the last of the others take their indices."""
+        """Drop the sentences that are done; the last remaining sentences move to their indices."""
         done = self.state.done
         remaining = done.count(False)
         last = (index for index in range(remaining, len(done)) if not done[index])
@@ -341,15 +343,15 @@ class BeamSearch:
                 processor.select(torch.tensor(order))
 
     def _is_sentence_done(self) -> torch.Tensor:
-        """Which sentences need no further step: `[S]`."""
+        """Which sentences are done by the rules of the class: `[S]`."""
         state, generated = self.state, self.state.length - self.prefix_length
         best_live, finished = state.live.scores[:, 0], state.finished.scores
         has_all = finished[:, -1] > -math.inf
         if self.config.early_stopping is True:
             is_done = has_all
         elif self.config.early_stopping == "never":
-            # More tokens only lower a log-probability, unless a logits processor raises it. Divided by the penalty, it
-            # is highest at the largest length or, with a negative alpha, at the smallest.
+            # More tokens only lower a log-probability, unless a logits processor raises it. The final score is at
+            # most this log-probability with the penalty of the largest length or, if alpha <= 0, of the smallest.
             length = state.limits if self.config.length_penalty > 0 else generated + 1
             is_done = finished[:, self.config.num_return_sequences - 1] >= self._penalized(best_live, length)
         else:
@@ -358,9 +360,10 @@ class BeamSearch:
 
 
 def length_penalty(length: torch.Tensor | int, alpha: float, penalty_type: str) -> torch.Tensor | float:
-    """Divisor of a hypothesis's log-probability, where `length` |Y| counts EOS.
+    """Divisor of a hypothesis's log-probability; `config.length_penalty` is its exponent `alpha`.
 
     It is `((5 + |Y|) / 6)^alpha` of Wu et al. (2016), equation 14, for "gnmt", and `|Y|^alpha` for "transformers".
+    The `length` |Y| counts EOS.
     """
     return ((5.0 + length) / 6.0) ** alpha if penalty_type == "gnmt" else (1.0 * length) ** alpha
 
@@ -374,7 +377,7 @@ def _require_penalty(config: GenerationConfig) -> None:
     if kind not in ("gnmt", "transformers"):
         raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {kind!r}')
     if not isinstance(alpha, (int, float)) or not abs(alpha) <= _LARGEST_ALPHA:  # also rejects NaN
-        raise ValueError(f"length_penalty: must be a number of at most {_LARGEST_ALPHA}, is {alpha!r}")
+        raise ValueError(f"length_penalty: must be a number from -{_LARGEST_ALPHA} to {_LARGEST_ALPHA}, is {alpha!r}")
 
 
 def _token_ids(ids: int | list[int] | torch.Tensor | None) -> list[int]:

@@ -46,11 +46,14 @@ def eager_attention_forward(
     """Scaled dot-product attention, equation 1 (3.2.1): `softmax(Q K^T / sqrt(d_k)) V`.
 
     Args:
+        module: Says whether it is in training, which enables dropout.
         query: `[batch, heads, target, d_k]`
         key: `[batch, heads, source, d_k]`
         value: `[batch, heads, source, d_v]`
         attention_mask: Added to the scores `[batch, heads, target, source]`: 0 where attention is allowed, the dtype's
             minimum elsewhere.
+        scaling: `1 / sqrt(d_k)`, the factor of the scores.
+        dropout: Probability of setting a weight to zero.
 
     Returns:
         The output `[batch, target, heads, d_v]` and the weights `[batch, heads, target, source]`.
@@ -68,8 +71,9 @@ def eager_attention_forward(
 
 
 class VaswaniAttention(nn.Module):
-    """Multi-head attention (3.2.2): `Concat(head_1, ..., head_h) W^O`, each head with its own d_k and d_v.
+    """Multi-head attention (3.2.2): `Concat(head_1, ..., head_h) W^O`.
 
+    Each head has its own projections; d_k and d_v need not be d_model / h.
     Used in all three places of 3.2.3: self-attention of the encoder, masked self-attention of the decoder
     (`is_causal`), and encoder-decoder attention (`is_cross`).
     """
@@ -137,7 +141,7 @@ class VaswaniAttention(nn.Module):
                 return layer.keys, layer.values
             cache = past_key_values.cross_attention_cache if self.is_cross else past_key_values.self_attention_cache
         elif self.is_cross:
-            cache = None  # a plain cache, as given to a decoder alone, belongs to self-attention
+            cache = None  # a cache that is no EncoderDecoderCache holds only self-attention keys and values
         states = encoder_hidden_states if self.is_cross else hidden_states
         key = self._split_heads(self.k_proj(states), self.d_k)
         value = self._split_heads(self.v_proj(states), self.d_v)
@@ -154,13 +158,13 @@ def source_mask(
     """The mask of encoder-decoder attention, and the attention implementation that takes it."""
     mask = create_bidirectional_mask(config, inputs_embeds, attention_mask, encoded)
     if isinstance(mask, torch.Tensor) and mask.dim() == 2:
-        # transformers makes a 2-D mask for flash attention, which would apply the source's padding to the target.
+        # transformers' mask for flash attention is 2-D, and would be applied to the queries (the target), too.
         return mask[:, None, None, :].bool(), "sdpa"
     return mask, config._attn_implementation
 
 
 class VaswaniFeedForward(nn.Module):
-    """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2` with "relu"."""
+    """Position-wise feed-forward network, equation 2 (3.3): `max(0, x W_1 + b_1) W_2 + b_2` if `activation="relu"`."""
 
     def __init__(self, config: VaswaniConfig, d_ff: int) -> None:
         super().__init__()
@@ -283,7 +287,8 @@ class VaswaniPreTrainedModel(PreTrainedModel):
     def _fan_out(self, linear: nn.Linear) -> int:
         """Fan-out of a linear layer for its initialization.
 
-        The authors' code has one matrix for Q, K and V, and in encoder-decoder attention one for K and V.
+        The authors' code initializes Q, K and V (in encoder-decoder attention K and V) as one joint matrix, so that
+        the fan-out is the joint one.
         """
         for module in self.modules():
             if isinstance(module, VaswaniAttention):
@@ -294,7 +299,7 @@ class VaswaniPreTrainedModel(PreTrainedModel):
 
 
 class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
-    """The encoder stack (3.1): embedding plus position, then N layers."""
+    """The encoder stack (3.1): embeddings plus positional encodings, then N layers."""
 
     _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}
 
@@ -327,9 +332,9 @@ class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
 
 
 class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
-    """The decoder stack (3.1): embedding plus position, then N layers that also attend to the encoder's output."""
+    """The decoder stack (3.1): embeddings plus positional encodings, then N layers that also attend to the encoder."""
 
-    input_prefix = "decoder_"
+    input_prefix = "decoder_"  # error messages then name the arguments of the whole model
     _can_record_outputs = {
         "hidden_states": VaswaniDecoderLayer,
         "attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="self_attn"),
@@ -460,7 +465,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
 
 
 class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedModel, VaswaniGenerationMixin):
-    """The whole model: encoder, decoder, and the softmax that shares the embedding matrix (3.4)."""
+    """The whole model: encoder, decoder, and the output projection, which shares the embedding matrix if tied (3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config)
@@ -480,7 +485,7 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
         return shifted.masked_fill(shifted.eq(-100), self.config.pad_token_id)
 
     def has_own_classes(self) -> bool:
-        """Whether every module and `forward` that `IncrementalDecoder` reimplements is the original one."""
+        """Whether no class or `forward` that `IncrementalDecoder` reimplements has been replaced, as by a subclass."""
         decoder = self.model.decoder
         layers: Any = decoder.layers
         modules = [self.model, decoder, *layers]
@@ -506,14 +511,14 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        """Logits `[batch, target, vocabulary]` and, with `labels`, their negative log-likelihood.
+        """Logits `[batch, target, vocabulary]` and, with `labels`, their mean negative log-likelihood.
 
         Args:
             input_ids: `[batch, source]`, ending in EOS, padded on either side.
             attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
             decoder_input_ids: `[batch, target]`; by default made from `labels`.
             decoder_attention_mask: `[batch, past + target]`; needed only if the target is padded on the left.
-            labels: `[batch, target]`, ending in EOS, -100 at positions without a loss.
+            labels: `[batch, target]`, ending in EOS, -100 at positions that the loss ignores.
             logits_to_keep: Number of last positions to compute logits for, 0 for all; or the indices of positions.
             num_items_in_batch: Divisor of the summed loss, such as the number of labels in the whole global batch;
                 by default the number of labels given here.

@@ -1,11 +1,11 @@
-"""Atomic checkpoints: staged, sealed with a manifest, published by one rename, and verified before they are read.
+"""Atomic checkpoints: staged, given a manifest, published by one rename, and verified before they are read.
 
 OUTPUT_DIR/_incomplete/checkpoint-N/    while it is written; the remains of an interrupted save are deleted
 OUTPUT_DIR/checkpoint-N/                complete: what `Seq2SeqTrainer` saves, and `manifest.json`
 
 `Seq2SeqTrainer` saves the model, its tokenizer, the optimizer, the scheduler, the random states of every rank, the
-arguments, and `trainer_state.json` with the step, the log and the states of callbacks. The manifest has the step, and
-the size and SHA-256 of every file.
+arguments, and `trainer_state.json` with the step, the log and the states of callbacks. The manifest has the step, the
+size and SHA-256 of every other file, and a digest of itself.
 """
 
 import platform
@@ -46,7 +46,8 @@ def _step_of(directory: Path) -> int | None:
 def checkpoint_damage(directory: Path, pattern: str = "*", stock: bool = False) -> str | None:
     """What is wrong with a checkpoint; None if each file that matches `pattern` is as its manifest says.
 
-    With `stock`, it needs no manifest if no other beside it has one: the stock trainer writes none.
+    With `stock`, a checkpoint without a manifest is accepted if no sibling checkpoint has a manifest either: the stock
+    trainer writes none.
     """
     beside = directory.parent.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{MANIFEST_NAME}")
     if stock and directory.is_dir() and not any(beside):
@@ -132,7 +133,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
     """
 
     _staging: Path | None = None  # the staging directory while a checkpoint is being written
-    _is_complete = False  # whether training has ended with the checkpoint to resume from
+    _has_ended_already = False  # whether training has ended with the checkpoint to resume from
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `Seq2SeqTrainer.train` does; if the checkpoint is of the last step, train no further.
@@ -144,7 +145,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
             ValueError: The checkpoint is incomplete or damaged, or there is none.
         """
         checkpoint = self._verified(resume_from_checkpoint) if resume_from_checkpoint else None
-        self._is_complete = checkpoint is not None and self._has_ended(checkpoint)
+        self._has_ended_already = checkpoint is not None and self._has_ended(checkpoint)
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
@@ -157,7 +158,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple:
         """As in the base class, but no epochs if training has ended: the loop would check only after a step."""
         epochs, *others = super().set_initial_training_values(*args, **kwargs)
-        return (0 if self._is_complete else epochs, *others)
+        return (0 if self._has_ended_already else epochs, *others)
 
     def _verified(self, checkpoint: str | Literal[True]) -> Path:
         if checkpoint is True:

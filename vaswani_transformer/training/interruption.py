@@ -17,9 +17,9 @@ from .watchdog import Watchdog
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STATE = "interruptions"  # name in `TrainerState.stateful_callbacks`
-# A launcher forwards a signal that the ranks may have received already: a second one within this time is the same.
+# A launcher forwards a signal to ranks that may have received it already: within this time, both count as one.
 _SAME_SIGNAL = 3.0  # seconds
-_UNWINDING = 5.0  # seconds that `Interrupted` has to reach the end of the program
+_UNWINDING = 5.0  # seconds allowed for the exception to propagate before the process is ended
 _MESSAGES = {  # by whether there is a checkpoint
     True: "interrupted; continue with --resume",
     False: "interrupted before the first checkpoint; repeat the command",
@@ -47,7 +47,8 @@ class Interruption(TrainerCallback):
 
     During training, a signal on any rank makes all ranks finish the same step and save a checkpoint, whatever
     `save_strategy` says; then `train()` raises. Before and after training, for example while data are prepared, the
-    signal raises at once. A second signal, more than three seconds later, ends the process immediately.
+    signal raises at once. A second signal, more than three seconds after the first, ends the process
+    immediately.
 
     A checkpoint that was saved only because of a signal is not averaged, so that the final weights equal those of an
     uninterrupted training. An evaluation is cut short, or skipped, and repeated when training is resumed.

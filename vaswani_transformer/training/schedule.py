@@ -1,6 +1,7 @@
 """Section 5.3 of the paper: the learning rate of each step.
 
 It rises linearly for `warmup_steps` steps, then falls with the inverse square root of the step number.
+The authors' code calls this schedule "noam".
 """
 
 from typing import Any
@@ -55,5 +56,5 @@ class NoamSchedule(TrainerCallback):
             group["lr"] = rate
         kwargs["lr_scheduler"]._last_lr = [rate] * len(groups)  # what the trainer logs
 
-    # The trainer's own scheduler has set another rate since. Between two steps, the rate of the next one is visible.
+    # After `on_step_begin`, the trainer's own scheduler has overwritten the rate. Set again, it is the next step's.
     on_step_end = on_step_begin

@@ -1,6 +1,6 @@
 """`VaswaniTrainer`: `Seq2SeqTrainer` on batches measured in tokens (5.1).
 
-All else that the paper's training needs is a callback or the loss.
+Everything else that the paper's training needs is in callbacks or in the loss.
 """
 
 import time
@@ -59,16 +59,18 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     adam_beta1: float = option(0.9, "Adam's beta1 (5.3).")
     adam_beta2: float = option(0.98, "Adam's beta2 (5.3).")
     adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).")
-    ddp_find_unused_parameters: bool | None = option(False, "Not needed: every step uses every parameter.")
-    max_grad_norm: float = option(0.0, "Gradient clipping; 0, none, in the paper.")
+    ddp_find_unused_parameters: bool | None = option(
+        False, "Look for parameters without a gradient; not needed, because every step uses every parameter."
+    )
+    max_grad_norm: float = option(0.0, "Maximum gradient norm; 0 disables clipping, as in the paper.")
     logging_nan_inf_filter: bool = option(
-        False, "Log 0 for a loss that is not finite; training ends at the first one anyway."
+        False, "Log another value for a loss that is not finite; training ends at the first one anyway."
     )
     virtual_ranks: int | None = option(
         None,
         "Elastic training: divide every global batch into this number of virtual ranks. The final weights are then the "
-        "same, bit for bit, on any number of processes up to this one, and after restarts with other numbers, given "
-        "the same versions, type of processor and virtual_rank_threads (on GPUs also full_determinism).",
+        "same, bit for bit, on any number of processes up to virtual_ranks, and after restarts with other numbers, "
+        "given the same versions, type of processor and virtual_rank_threads (on GPUs also full_determinism).",
         COUNT,
     )
     virtual_rank_threads: int = option(
@@ -84,8 +86,8 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         check_values(self)
         if self.gradient_accumulation_steps != 1:
             raise ValueError(
-                f"gradient_accumulation_steps: elastic training divides a batch by virtual_ranks alone; "
-                f"leave it at 1, it is {self.gradient_accumulation_steps}"
+                f"gradient_accumulation_steps: must be 1 in elastic training, is {self.gradient_accumulation_steps}; "
+                f"virtual_ranks alone divides a batch"
             )
         if self.fsdp or self.deepspeed:
             raise ValueError("virtual_ranks: elastic training needs the whole model on each process; leave out FSDP")
@@ -102,13 +104,13 @@ class VaswaniTrainer(CheckpointingTrainer):
         model: As in `Seq2SeqTrainer`, and so are all others.
         args: With `source_tokens` and `target_tokens`.
         train_dataset: A `datasets.Dataset` with columns `input_ids` and `labels`. Without columns `source_length` and
-            `target_length` every row is read once, to measure it.
+            `target_length` every row is read once, to compute the lengths.
 
     Raises:
         TypeError: `args` is not a `VaswaniTrainingArguments`.
-        ValueError: There is neither a tokenizer nor a collator; labels are smoothed twice; or one process is given
-            several GPUs. From `train()`: there is no dataset, the token budget cannot hold the longest sentence, or be
-            divided (see `TokenBudgetBatchSampler`).
+        ValueError: There is neither a tokenizer nor a collator; `label_smoothing_factor` is not 0; or one process is
+            given several GPUs. From `train()`: there is no dataset, the token budget cannot hold the longest sentence,
+            or be divided (see `TokenBudgetBatchSampler`).
         DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
             never written.
     """
@@ -171,7 +173,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         return self.accelerator.prepare(loader)
 
     def _plan_batches(self) -> TokenBudgetBatchSampler:
-        """Plan the global batches, unless nothing has changed: with millions of rows planning takes a while."""
+        """Plan the global batches again only if data or options have changed: millions of rows take a while."""
         settings = {
             "source_tokens": self.args.source_tokens,
             "target_tokens": self.args.target_tokens,
@@ -215,7 +217,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         if self.virtual_ranks is not None:
             num_items = self._count_labels(batches[0])
         if num_items is not None:
-            # A tensor, since counting must not wait for the device; int64, since a run has billions of tokens.
+            # A tensor, to avoid a host-device synchronization; int64, since a run has billions of tokens.
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
@@ -227,7 +229,7 @@ class VaswaniTrainer(CheckpointingTrainer):
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate as `Seq2SeqTrainer.evaluate` does, without any effect on later training steps."""
         device = self.args.device
-        # Even a loader that does not shuffle draws a seed from the generator that dropout uses.
+        # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
         with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
             return super().evaluate(*args, **kwargs)
 
@@ -236,7 +238,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         try:
             return super()._evaluate(trial, *args, **kwargs)
         except EvaluationInterrupted:
-            del self.state.log_history[logged:]  # the first of several datasets; all are evaluated again after resuming
+            del self.state.log_history[logged:]  # metrics before the signal; resuming evaluates all datasets again
             self._save_checkpoint(self.model, trial)
             self.callback_handler.on_save(self.args, self.state, self.control)
             raise
@@ -288,7 +290,7 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and self.batch_sampler is not None:
-            seconds = max(time.monotonic() - self._interval_began, 1e-9)  # coarse clocks may stand still
+            seconds = max(time.monotonic() - self._interval_began, 1e-9)  # two readings of a coarse clock may be equal
             logs["target_tokens_per_second"] = (self.total_target_tokens - self._tokens_before) / seconds
             logs["padding_share"] = self.batch_sampler.padding_share
             if self._losses:  # the trainer's mean over processes would round differently for each number of processes
@@ -306,7 +308,7 @@ class VaswaniTrainer(CheckpointingTrainer):
 class _EpochOfSampler(TrainerCallback):
     """Sets the epoch of the batch sampler when an epoch begins.
 
-    The loader's wrappers set it late, or, after resuming in the middle of an epoch on several processes, never.
+    accelerate's loaders set it late, or, after resuming in the middle of an epoch on several processes, never.
     """
 
     def __init__(self, trainer: VaswaniTrainer) -> None:
