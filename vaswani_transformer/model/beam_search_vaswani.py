@@ -17,7 +17,7 @@ from transformers.generation.stopping_criteria import (
 )
 
 from .acceleration_vaswani import best_tokens
-from .length_limits_vaswani import EndPerSentence, LengthPerSentence
+from .length_limits_vaswani import LengthPerSentence, SentenceProcessor
 from .step_decoder_vaswani import StepDecoder
 
 
@@ -339,7 +339,7 @@ class BeamSearch:
             return
         self.state = self.state.select(order)
         for processor in self.processors:
-            if isinstance(processor, EndPerSentence):
+            if isinstance(processor, SentenceProcessor):
                 processor.select(torch.tensor(order))
 
     def _is_sentence_done(self) -> torch.Tensor:
@@ -387,4 +387,4 @@ def _token_ids(ids: int | list[int] | torch.Tensor | None) -> list[int]:
 def _is_row_wise(processor: LogitsProcessor) -> bool:
     kind = type(processor)
     is_builtin = kind.__module__ == LogitsProcessor.__module__
-    return kind is EndPerSentence or (is_builtin and kind.__name__ in _ROW_WISE)
+    return isinstance(processor, SentenceProcessor) or (is_builtin and kind.__name__ in _ROW_WISE)

@@ -68,7 +68,15 @@ class LengthPerSentence(StoppingCriteria):
         return input_ids.shape[1] - self.prefix_length >= _repeat_to_rows(self.limits, input_ids)
 
 
-class EndPerSentence(LogitsProcessor):
+class SentenceProcessor(LogitsProcessor):
+    """A logits processor that treats each sentence on its own, so that a search can continue with some of them."""
+
+    def select(self, sentences: torch.Tensor) -> None:
+        """Continue with these sentences only, in this order; `[selected]`."""
+        raise NotImplementedError
+
+
+class EndPerSentence(SentenceProcessor):
     """Forces EOS as the last token that each sentence may generate.
 
     Args:
@@ -88,7 +96,6 @@ class EndPerSentence(LogitsProcessor):
         return torch.where(is_last, forced, scores)
 
     def select(self, sentences: torch.Tensor) -> None:
-        """Continue with these sentences only, in this order; `[selected]`."""
         self.limits = self.limits.to(sentences.device)[sentences]
 
 

@@ -5,10 +5,13 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Literal, TextIO
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
+
+from .parse_sequence_vaswani import MARK
 
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
@@ -38,6 +41,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
     """
 
     model_input_names = ["input_ids", "attention_mask"]
+    _tokenizer: Tokenizer
 
     @classmethod
     def train(
@@ -46,6 +50,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         vocab_size: int = 37000,
         model: Literal["bpe", "wordpiece"] = "bpe",
         show_progress: bool = True,
+        labels: Sequence[str] = (),
     ) -> "VaswaniTokenizer":
         """Learn a vocabulary from sentences of both languages.
 
@@ -55,6 +60,9 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
             model: "bpe" (the paper's English-German) or "wordpiece" (its English-French), which knows the 1,000 most
                 frequent characters of the corpus.
             show_progress: Whether to draw progress bars.
+            labels: Entries directly behind the special ones that only targets are encoded into, given as
+                `text_target`: the labels of parses (6.3), separated by white space. A model whose `target_vocab_size`
+                is their number and 3 knows no other target. With "bpe" only.
 
         Raises:
             ValueError: The corpus is empty, or has too little text or too many characters for `vocab_size`; or `model`
@@ -62,8 +70,13 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         """
         if model not in ("bpe", "wordpiece"):
             raise ValueError(f'model: must be "bpe" or "wordpiece", is {model!r}')
-        learn = _learn_byte_pairs if model == "bpe" else _learn_word_pieces
-        backend = learn(_not_empty(corpus_iterator), vocab_size, show_progress)
+        corpus = _not_empty(corpus_iterator)
+        if model == "bpe":
+            backend = _learn_byte_pairs(corpus, vocab_size, show_progress, labels)
+        elif labels:
+            raise ValueError('labels: only a "bpe" vocabulary can have them; leave out the model')
+        else:
+            backend = _learn_word_pieces(corpus, vocab_size, show_progress)
         learned = backend.get_vocab_size()
         if learned < vocab_size:
             raise ValueError(
@@ -79,6 +92,27 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
             single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, backend.token_to_id(EOS))]
         )
         return cls(tokenizer_object=backend, pad_token=PAD, eos_token=EOS, unk_token=UNK, split_special_tokens=True)
+
+    @cached_property
+    def _label_backend(self) -> Tokenizer | None:
+        """Encodes targets of labels; None if the vocabulary has none."""
+        labels = {entry[1:]: number for entry, number in self.get_vocab().items() if entry.startswith(MARK)}
+        if not labels or not isinstance(self.backend_tokenizer.model, models.BPE):
+            return None
+        backend = Tokenizer(models.WordLevel({UNK: self.unk_token_id, **labels}, unk_token=UNK))
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        backend.post_processor = self.backend_tokenizer.post_processor
+        return backend
+
+    def _switch_to_target_mode(self) -> None:
+        """Called by transformers before it encodes `text_target`."""
+        if self._label_backend is not None:
+            self._text_backend, self._tokenizer = self._tokenizer, self._label_backend
+
+    def _switch_to_input_mode(self) -> None:
+        """Called by transformers before it encodes text."""
+        if self._tokenizer is self._label_backend:
+            self._tokenizer = self._text_backend
 
     def add_tokens(
         self, new_tokens: str | AddedToken | Sequence[str | AddedToken], special_tokens: bool = False
@@ -170,19 +204,26 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" "), no_space])
 
 
-def _learn_byte_pairs(corpus: Iterable[str], vocab_size: int, show_progress: bool) -> Tokenizer:
+def _learn_byte_pairs(
+    corpus: Iterable[str], vocab_size: int, show_progress: bool, labels: Sequence[str] = ()
+) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.normalizer = _NORMALIZER
     backend.pre_tokenizer = _pre_tokenizer(backend.model)
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[PAD, EOS, UNK],
+        special_tokens=[PAD, EOS, UNK, *(MARK + label for label in labels)],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=show_progress,
     )
     backend.train_from_iterator(corpus, trainer)
-    return backend
+    if not labels:
+        return backend
+    # The trainer makes labels special tokens, which text could name; as plain entries, no merges lead to them.
+    state = json.loads(backend.to_str())
+    state["added_tokens"] = state["added_tokens"][:3]
+    return Tokenizer.from_str(json.dumps(state))
 
 
 def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bool) -> Tokenizer:

@@ -1,0 +1,187 @@
+"""Section 6.3 of the paper: a constituency parse as a sequence of labels, as its authors wrote it, and back.
+
+The sequence of `(S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .))` is `S NP NNP /NP VP VBZ /VP . /S`: a phrase opens with its
+label and closes with `/` and its label; a word is its part-of-speech tag. In a vocabulary, a label has a space before
+it, which no piece of text has in a byte-pair vocabulary.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from .length_limits_vaswani import SentenceProcessor
+
+
+ROOT = "TOP"
+UNKNOWN_TAG = "XX"  # of words that a sequence has no tag for; also what Vinyals et al. (2015) write for every tag
+CLOSING = "/"
+MARK = " "  # before the labels of a vocabulary
+
+_TAG, _OPENING, _CLOSING, _END = range(1, 5)  # kinds of tokens; 0 is any other
+
+
+@dataclass(frozen=True)
+class ParseLabels:
+    """The labels that sequences are made of.
+
+    Attributes:
+        tags: Part-of-speech tags, a word each.
+        phrases: Labels of phrases, each of which has its closing label.
+    """
+
+    tags: frozenset[str]
+    phrases: frozenset[str]
+
+    @classmethod
+    def from_sequences(cls, sequences: Iterable[Sequence[str]]) -> "ParseLabels":
+        """The labels of some sequences.
+
+        Raises:
+            ValueError: A label is both tag and phrase, so that its bare name would be ambiguous.
+        """
+        labels = {label for sequence in sequences for label in sequence}
+        return cls._from_names(labels)
+
+    @classmethod
+    def from_vocabulary(cls, vocabulary: Iterable[str]) -> "ParseLabels":
+        """The labels of a tokenizer's vocabulary; empty if it has none."""
+        return cls._from_names({entry[1:] for entry in vocabulary if entry.startswith(MARK)})
+
+    @classmethod
+    def _from_names(cls, names: set[str]) -> "ParseLabels":
+        phrases = frozenset(name[1:] for name in names if name.startswith(CLOSING))
+        return cls(frozenset(name for name in names - phrases if not name.startswith(CLOSING)), phrases)
+
+    @property
+    def names(self) -> list[str]:
+        """All labels, in an order that depends on nothing else: tags, then phrases, then their closing labels."""
+        phrases = sorted(self.phrases)
+        return [*sorted(self.tags), *phrases, *(CLOSING + phrase for phrase in phrases)]
+
+
+@dataclass(frozen=True)
+class Parse:
+    """A well-formed tree over the words of a sentence.
+
+    Attributes:
+        tree: In brackets, as `(TOP (S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .)))`.
+        repairs: Changes that made a tree of the sequence: labels left out, brackets closed, words given a tag.
+    """
+
+    tree: str
+    repairs: int
+
+
+@dataclass
+class _Node:
+    label: str
+    children: list[str] = field(default_factory=list)  # in brackets
+
+    def __str__(self) -> str:
+        return f"({self.label} {' '.join(self.children)})"
+
+
+def parse_of_sequence(sequence: Sequence[str], words: Sequence[str], labels: ParseLabels) -> Parse:
+    """Read any sequence as a tree over exactly these words.
+
+    Each of these is a repair: a tag beyond the last word, a closing label without its opening one and a label that is
+    none are left out; a phrase that is open where one around it closes, or at the end, is closed there; a phrase
+    without words is dropped; and a word without a tag gets "XX", in the last phrase that is open, else behind all.
+
+    Args:
+        sequence: Labels.
+        words: The words of the sentence, without white space; brackets become -LRB- and -RRB-.
+        labels: Which labels are tags, and which are phrases.
+    """
+    leaves = [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words]
+    stack, used, repairs = [_Node(ROOT)], 0, 0
+
+    def close() -> None:
+        nonlocal repairs
+        node = stack.pop()
+        if node.children:
+            stack[-1].children.append(str(node))
+        else:
+            repairs += 1
+
+    for label in sequence:
+        phrase = label.removeprefix(CLOSING)
+        if label in labels.phrases:
+            stack.append(_Node(label))
+        elif label in labels.tags and used < len(leaves):
+            stack[-1].children.append(f"({label} {leaves[used]})")
+            used += 1
+        elif label.startswith(CLOSING) and any(node.label == phrase for node in stack[1:]):
+            while stack[-1].label != phrase:
+                repairs += 1
+                close()
+            close()
+        else:
+            repairs += 1
+    untagged = [f"({UNKNOWN_TAG} {leaf})" for leaf in leaves[used:]]
+    stack[-1].children += untagged
+    repairs += len(untagged) + len(stack) - 1
+    while len(stack) > 1:
+        close()
+    return Parse(str(stack[0]), repairs)
+
+
+class LegalParse(SentenceProcessor):
+    """Lets a search choose only labels that continue a well-formed parse with one tag for each word.
+
+    A phrase has a word, and closes only with its own label; the end comes when every word has its tag and every phrase
+    is closed, and always within the limit of the sentence's tokens.
+
+    Args:
+        vocabulary: Ids by entry, the labels among them.
+        size: Rows of the softmax, to which all labels belong.
+        eos_token_id: Id of the end.
+        words: `[batch]`, number of words of each sentence.
+        limits: `[batch]`, tokens that each sentence may generate, EOS included; at least one more than words.
+    """
+
+    def __init__(
+        self, vocabulary: Mapping[str, int], size: int, eos_token_id: int, words: torch.Tensor, limits: torch.Tensor
+    ) -> None:
+        labels = ParseLabels.from_vocabulary(vocabulary)
+        self.kinds = torch.zeros(size, dtype=torch.long)  # [vocabulary]
+        self.closings = torch.full((size,), eos_token_id)  # [vocabulary], of an opening label its closing label
+        self.kinds[eos_token_id] = _END
+        for tag in labels.tags:
+            self.kinds[vocabulary[MARK + tag]] = _TAG
+        for phrase in labels.phrases:
+            opening, closing = vocabulary[MARK + phrase], vocabulary[MARK + CLOSING + phrase]
+            self.kinds[opening], self.kinds[closing] = _OPENING, _CLOSING
+            self.closings[opening] = closing
+        self.words, self.limits = words, limits
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Scores `[rows, vocabulary]`, minus infinity where a label is not legal after `input_ids` `[rows, length]`."""
+        device, rows = scores.device, len(scores)
+        each = rows // len(self.words)
+        words, limits = (counts.to(device).repeat_interleave(each) for counts in (self.words, self.limits))  # [rows]
+        self.kinds, self.closings = self.kinds.to(device), self.closings.to(device)
+        kinds = self.kinds[input_ids]  # [rows, length]; the start token is none of the kinds
+        depths = (kinds.eq(_OPENING).long() - kinds.eq(_CLOSING).long()).cumsum(-1)  # [rows, length]
+        depth = depths[:, -1]
+        untagged = words - kinds.eq(_TAG).sum(-1)
+        remaining = limits - (input_ids.shape[1] - 1)
+        # The phrase to close is the last one that opened to the present depth.
+        candidates = kinds.eq(_OPENING) & depths.eq(depth.unsqueeze(-1))
+        opened = (candidates.long() * torch.arange(1, input_ids.shape[1] + 1, device=device)).argmax(-1, keepdim=True)
+        closing = self.closings[input_ids.gather(1, opened).squeeze(-1)]  # [rows]
+
+        legal = torch.zeros(rows, 1 + _END, dtype=torch.bool, device=device)
+        legal[:, _TAG] = untagged > 0
+        # Behind it come all the other tags, the closing labels of this phrase and those around it, and the end.
+        legal[:, _OPENING] = (untagged > 0) & (remaining >= untagged + depth + 3)
+        legal[:, _END] = (untagged <= 0) & (depth <= 0)
+        is_legal = legal[:, self.kinds]  # [rows, vocabulary]
+        may_close = (depth > 0) & kinds[:, -1].ne(_OPENING)
+        is_legal.scatter_(1, closing.unsqueeze(-1), (may_close | legal[:, _END]).unsqueeze(-1))
+        return scores.masked_fill(~is_legal, -math.inf)
+
+    def select(self, sentences: torch.Tensor) -> None:
+        self.words, self.limits = (counts.to(sentences.device)[sentences] for counts in (self.words, self.limits))

@@ -1,0 +1,1 @@
+"""Section 6.3 of the paper: English constituency parsing."""

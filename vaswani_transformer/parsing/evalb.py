@@ -1,0 +1,359 @@
+"""F1 of constituency parses as the program EVALB computes it, and as an `evaluate` metric."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Literal
+
+import datasets
+import evaluate
+
+
+_CITATION = """\
+@inproceedings{black1991,
+    title = "A Procedure for Quantitatively Comparing the Syntactic Coverage of {E}nglish Grammars",
+    author = "Black, E. and others",
+    booktitle = "Speech and Natural Language: Proceedings of a Workshop",
+    year = "1991",
+    url = "https://aclanthology.org/H91-1060",
+}
+@misc{sekine1997,
+    title = "Evalb: a bracket scoring program",
+    author = "Sekine, Satoshi and Collins, Michael",
+    year = "1997",
+    url = "https://nlp.cs.nyu.edu/evalb/",
+}"""
+
+_DESCRIPTION = """\
+Recall, precision and F1 of labelled brackets, tagging accuracy and crossing brackets of constituency parses, as the
+program EVALB computes them with COLLINS.prm."""
+
+_INPUTS = """\
+Args:
+    predictions: Parses in brackets, one for each sentence, empty where there is none.
+    references: Gold trees in brackets.
+    parameters: A parameter file of EVALB; by default the rules of COLLINS.prm.
+    deletes_by_gold: Delete the words that the gold tags say, of parses, too: then a mistaken tag of a punctuation mark
+        makes no sentence an error, which EVALB leaves out.
+
+Returns:
+    The fields of `ParsingScore`, of all sentences, and "up_to_40_words" the same of the shorter ones."""
+
+# A word with its tag, an opening bracket with its label, or a closing bracket.
+_PIECE = re.compile(r"\s*(?:\(([^\s()]*)\s+([^\s()]+)\s*\)|\(([^\s()]*)|(\)))")
+
+
+@dataclass(frozen=True)
+class EvalbRules:
+    """EVALB's parameter file; the defaults are those of COLLINS.prm, by which parsers of the Penn Treebank are scored.
+
+    Attributes:
+        deleted: Labels that do not count: a word with such a tag goes, of a phrase only the bracket.
+        not_measured: Tags of words that do not count for the length of a sentence.
+        equal_labels: Pairs of labels that are the same.
+        equal_words: Pairs of words that are the same.
+        is_labeled: Whether labels of brackets must agree.
+        cut_off: Longest sentence of the second group of results.
+    """
+
+    deleted: frozenset[str] = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
+    not_measured: frozenset[str] = frozenset({"-NONE-"})
+    equal_labels: frozenset[frozenset[str]] = frozenset({frozenset({"ADVP", "PRT"})})
+    equal_words: frozenset[frozenset[str]] = frozenset()
+    is_labeled: bool = True
+    cut_off: int = 40
+
+    @classmethod
+    def load(cls, path: str | Path) -> "EvalbRules":
+        """Read a parameter file of EVALB.
+
+        Raises:
+            ValueError: A line has an unknown parameter, or another number of values than it needs.
+        """
+        values: dict[str, list[list[str]]] = {}
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+            name, *given = line.split() or ["#"]
+            if name.startswith("#"):
+                continue
+            if name not in _PARAMETERS or len(given) != _PARAMETERS[name]:
+                raise ValueError(f"{path}, line {number}: {line.strip()!r} is no parameter of EVALB with its values")
+            values.setdefault(name, []).append(given)
+
+        def labels(name: str) -> frozenset[str]:
+            return frozenset(given[0] for given in values.get(name, []))
+
+        def pairs(name: str) -> frozenset[frozenset[str]]:
+            return frozenset(frozenset(given) for given in values.get(name, []))
+
+        return cls(
+            deleted=labels("DELETE_LABEL"),
+            not_measured=labels("DELETE_LABEL_FOR_LENGTH"),
+            equal_labels=pairs("EQ_LABEL"),
+            equal_words=pairs("EQ_WORD"),
+            is_labeled=values.get("LABELED", [["1"]])[-1][0] != "0",
+            cut_off=int(values.get("CUTOFF_LEN", [["40"]])[-1][0]),
+        )
+
+
+# Parameters and the number of their values. DEBUG and MAX_ERROR, which stops the program early, are ignored.
+_PARAMETERS = {
+    "DEBUG": 1,
+    "MAX_ERROR": 1,
+    "CUTOFF_LEN": 1,
+    "LABELED": 1,
+    "DELETE_LABEL": 1,
+    "DELETE_LABEL_FOR_LENGTH": 1,
+    "EQ_LABEL": 2,
+    "EQ_WORD": 2,
+}
+
+
+@dataclass(frozen=True)
+class SentenceScore:
+    """A line of EVALB's report.
+
+    Attributes:
+        length: Words of the gold tree.
+        status: "valid"; "error", if words differ or a tree is malformed; or "skip", if there is no parse.
+        matched: Brackets of the parse that the gold tree has, too.
+        gold: Brackets of the gold tree.
+        parsed: Brackets of the parse.
+        crossing: Brackets of the parse that overlap one of the gold tree without one holding the other.
+        words: Words of the gold tree, the deleted ones aside.
+        correct_tags: Words with the right tag.
+    """
+
+    length: int
+    status: Literal["valid", "error", "skip"]
+    matched: int = 0
+    gold: int = 0
+    parsed: int = 0
+    crossing: int = 0
+    words: int = 0
+    correct_tags: int = 0
+
+    @property
+    def recall(self) -> float:
+        return percent(self.matched, self.gold)
+
+    @property
+    def precision(self) -> float:
+        return percent(self.matched, self.parsed)
+
+    @property
+    def tagging_accuracy(self) -> float:
+        return percent(self.correct_tags, self.words)
+
+
+@dataclass(frozen=True)
+class ParsingScore:
+    """EVALB's summary; percentages of the valid sentences.
+
+    Attributes:
+        sentences: All sentences.
+        errors: Sentences whose words differ, or with a malformed tree.
+        skipped: Sentences without a parse.
+        recall: Share of the gold brackets that were found.
+        precision: Share of the parse's brackets that are right.
+        f1: Harmonic mean of both.
+        complete_match: Share of sentences with all brackets right and no other.
+        average_crossing: Crossing brackets a sentence.
+        no_crossing: Share of sentences without crossing brackets.
+        two_or_less_crossing: Share of sentences with at most two.
+        tagging_accuracy: Share of words with the right tag.
+    """
+
+    sentences: int
+    errors: int
+    skipped: int
+    recall: float
+    precision: float
+    f1: float
+    complete_match: float
+    average_crossing: float
+    no_crossing: float
+    two_or_less_crossing: float
+    tagging_accuracy: float
+
+    @classmethod
+    def of_sentences(cls, scores: Sequence[SentenceScore]) -> "ParsingScore":
+        """Sum up: counts are added over sentences before they are divided."""
+        valid = [score for score in scores if score.status == "valid"]
+        matched = sum(score.matched for score in valid)
+        recall = percent(matched, sum(score.gold for score in valid))
+        precision = percent(matched, sum(score.parsed for score in valid))
+        return cls(
+            sentences=len(scores),
+            errors=sum(score.status == "error" for score in scores),
+            skipped=sum(score.status == "skip" for score in scores),
+            recall=recall,
+            precision=precision,
+            f1=2 * recall * precision / (recall + precision) if matched else 0.0,
+            complete_match=percent(sum(s.matched == s.gold == s.parsed for s in valid), len(valid)),
+            average_crossing=sum(score.crossing for score in valid) / max(1, len(valid)),
+            no_crossing=percent(sum(score.crossing == 0 for score in valid), len(valid)),
+            two_or_less_crossing=percent(sum(score.crossing <= 2 for score in valid), len(valid)),
+            tagging_accuracy=percent(sum(s.correct_tags for s in valid), sum(s.words for s in valid)),
+        )
+
+
+def percent(part: int, whole: int) -> float:
+    """`part` of `whole` in percent; 0 of nothing."""
+    return 100.0 * part / whole if whole else 0.0
+
+
+@dataclass
+class _Brackets:
+    """A tree as EVALB reads it: words, their tags, and phrases as label, first word and end."""
+
+    words: list[str]
+    tags: list[str]
+    phrases: list[tuple[str, int, int]]
+
+    def without(self, is_deleted: Sequence[bool]) -> "_Brackets":
+        """The tree without some of its words."""
+        before = [0, *accumulate(not deleted for deleted in is_deleted)]  # kept words before each word, and in all
+        kept = [place for place, deleted in enumerate(is_deleted) if not deleted]
+        phrases = [(label, before[first], before[end]) for label, first, end in self.phrases]
+        return _Brackets([self.words[place] for place in kept], [self.tags[place] for place in kept], phrases)
+
+    def counted(self, rules: EvalbRules) -> list[tuple[str, int, int]]:
+        """Phrases with words, without function tags and deleted labels; equal labels have one name."""
+        phrases = [(_plain(label), first, end) for label, first, end in self.phrases if first < end]
+        deleted = {_one_name(label, rules.equal_labels) for label in rules.deleted}
+        named = [(_one_name(label, rules.equal_labels), first, end) for label, first, end in phrases]
+        return [phrase for phrase in named if phrase[0] not in deleted]
+
+
+def _plain(label: str) -> str:
+    return re.split("[-=]", label)[0]
+
+
+def _one_name(name: str, equal: frozenset[frozenset[str]]) -> str:
+    """The first name, in the order of the alphabet, of what is the same."""
+    return min({name}.union(*(pair for pair in equal if name in pair)))
+
+
+def score_parse(
+    gold: str, parse: str, rules: EvalbRules = EvalbRules(), deletes_by_gold: bool = False
+) -> SentenceScore:
+    """Compare a parse with the gold tree, both in brackets.
+
+    Args:
+        gold: The gold tree.
+        parse: A parse of the same words; nothing, if there is none.
+        rules: What does not count, and what is the same.
+        deletes_by_gold: Delete the words that the gold tags say, of the parse, too. EVALB deletes by each tree's own
+            tags, so that a sentence with a mistaken tag of a punctuation mark is an error, and counts for nothing.
+    """
+    try:
+        theirs = _read_brackets(gold)
+    except ValueError:
+        return SentenceScore(0, "error")
+    length = sum(tag not in rules.not_measured for tag in theirs.tags)
+    deleted = [tag in rules.deleted for tag in theirs.tags]
+    theirs = theirs.without(deleted)
+    error = SentenceScore(length, "error", words=len(theirs.words))
+    try:
+        ours = _read_brackets(parse)
+    except ValueError:
+        return error
+    by_gold = deletes_by_gold and len(ours.words) == len(deleted)
+    ours = ours.without(deleted if by_gold else [tag in rules.deleted for tag in ours.tags])
+    if not ours.words:
+        return replace(error, status="skip")
+    words = [[_one_name(word, rules.equal_words) for word in tree.words] for tree in (theirs, ours)]
+    if words[0] != words[1]:
+        return error
+    tags = [[_one_name(tag, rules.equal_labels) for tag in tree.tags] for tree in (theirs, ours)]
+    expected, found = theirs.counted(rules), ours.counted(rules)
+    spans = [[phrase if rules.is_labeled else phrase[1:] for phrase in phrases] for phrases in (expected, found)]
+    return SentenceScore(
+        length=length,
+        status="valid",
+        matched=(Counter(spans[0]) & Counter(spans[1])).total(),
+        gold=len(expected),
+        parsed=len(found),
+        crossing=sum(any(_cross(mine[1:], other[1:]) for other in expected) for mine in found),
+        words=len(words[0]),
+        correct_tags=sum(a == b for a, b in zip(*tags, strict=True)),
+    )
+
+
+def _read_brackets(text: str) -> _Brackets:
+    """Read one tree, or several on a line.
+
+    Raises:
+        ValueError: Brackets do not match, or text stands where it cannot.
+    """
+    tree, stack, place, text = _Brackets([], [], []), list[int](), 0, text.rstrip()
+    while place < len(text):
+        match = _PIECE.match(text, place)
+        if match is None:
+            raise ValueError(f"no bracket at {text[place : place + 20]!r}")
+        tag, word, label, _ = match.groups()
+        if word is not None:
+            tree.words.append(word)
+            tree.tags.append(tag)
+        elif label is not None:
+            stack.append(len(tree.phrases))
+            tree.phrases.append((label, len(tree.words), -1))
+        elif stack:
+            opened = stack.pop()
+            tree.phrases[opened] = (*tree.phrases[opened][:2], len(tree.words))
+        else:
+            raise ValueError("a bracket closes that was not opened")
+        place = match.end()
+    if stack:
+        raise ValueError("a bracket is not closed")
+    return tree
+
+
+def _cross(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether two spans overlap without one holding the other."""
+    return one[0] < other[0] < one[1] < other[1] or other[0] < one[0] < other[1] < one[1]
+
+
+def score_parses(
+    gold: Sequence[str], parses: Sequence[str], rules: EvalbRules = EvalbRules(), deletes_by_gold: bool = False
+) -> list[SentenceScore]:
+    """`score_parse` of each sentence.
+
+    Raises:
+        ValueError: The numbers of trees differ.
+    """
+    if len(gold) != len(parses):
+        raise ValueError(f"there are {len(gold)} gold trees, but {len(parses)} parses; give one for each")
+    return [score_parse(tree, parse, rules, deletes_by_gold) for tree, parse in zip(gold, parses, strict=True)]
+
+
+def parsing_scores(
+    scores: Sequence[SentenceScore], cut_off: int = EvalbRules.cut_off
+) -> tuple[ParsingScore, ParsingScore]:
+    """EVALB's two summaries: of all sentences, and of those with at most `cut_off` words."""
+    short = [score for score in scores if score.length <= cut_off]
+    return ParsingScore.of_sentences(scores), ParsingScore.of_sentences(short)
+
+
+class Evalb(evaluate.Metric):
+    """Labelled F1 of constituency parses as EVALB computes it."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        text = datasets.Value("string")
+        return evaluate.MetricInfo(
+            description=_DESCRIPTION,
+            citation=_CITATION,
+            inputs_description=_INPUTS,
+            features=datasets.Features({"predictions": text, "references": text}),
+            homepage="https://nlp.cs.nyu.edu/evalb/",
+            reference_urls=["https://aclanthology.org/H91-1060"],
+        )
+
+    def _compute(self, predictions, references, parameters=None, deletes_by_gold=False):
+        rules = EvalbRules() if parameters is None else EvalbRules.load(parameters)
+        scores = score_parses(references, predictions, rules, deletes_by_gold)
+        whole, short = parsing_scores(scores, rules.cut_off)
+        return {**asdict(whole), f"up_to_{rules.cut_off}_words": asdict(short)}

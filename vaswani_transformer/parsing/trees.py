@@ -1,0 +1,123 @@
+"""Treebanks in the bracketed format of the Penn Treebank: reading, normalising, and the sequences of section 6.3."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nltk import Tree
+
+from ..data.corpora import read_lines
+from ..model.parse_sequence_vaswani import CLOSING, ROOT, UNKNOWN_TAG
+
+
+_TRACE = "-NONE-"
+_ROOTS = ("", ROOT, "ROOT", "S1")
+
+
+def read_trees(path: str | Path) -> Iterator[Tree]:
+    """The trees of a file (plain, .gz, .xz), each on one line or several; text between trees is an error.
+
+    Raises:
+        ValueError: A tree is malformed: its brackets do not match, a bracket is empty, or has both words and
+            phrases. The message names the file and the line where the tree begins.
+        OSError: There is no such file.
+    """
+    path, text, depth, first = Path(path), "", 0, 1
+    for number, line in enumerate(read_lines(path), start=1):
+        if not text.strip():
+            text, depth, first = "", 0, number
+        text += line + "\n"
+        depth += line.count("(") - line.count(")")
+        if depth < 0:
+            raise ValueError(f"{path}, line {number}: a bracket closes that was not opened; mend the tree")
+        if depth == 0 and text.strip():
+            yield parse_tree(text, f"{path}, line {first}")
+            text = ""
+    if text.strip():
+        raise ValueError(f"{path}, line {first}: {depth} brackets of the tree are not closed; mend the tree")
+
+
+def parse_tree(text: str, name: str = "tree") -> Tree:
+    """One tree in brackets; `name` is what messages call it.
+
+    Raises:
+        ValueError: It is malformed.
+    """
+    try:
+        tree = Tree.fromstring(text)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{name}: not one tree in brackets ({reason}); mend the tree") from None
+    for node in tree.subtrees():
+        words = sum(isinstance(child, str) for child in node)
+        if len(node) == 0:
+            raise ValueError(f"{name}: the bracket ({node.label()}) is empty; mend the tree")
+        if 0 < words < len(node):
+            raise ValueError(f"{name}: the bracket ({node.label()} ...) has both words and phrases; mend the tree")
+    return tree
+
+
+def normalize_tree(tree: Tree) -> Tree | None:
+    """The tree as parsers are trained and scored on it, by the conventions of the field since Collins (1997).
+
+    - Traces (`-NONE-`) go, and with them phrases that have nothing else: a parser is given words only.
+    - Function tags and indices go: `NP-SBJ-1` and `NP=2` become `NP`, as EVALB compares them.
+    - A phrase whose only child is a phrase of the same label is that child. Removed traces leave such pairs, of which
+      no parser could tell the number. Other unary chains, as `S VP`, stay: EVALB counts them.
+    - The outermost bracket, `TOP`, `ROOT`, `S1` or without a label, is `TOP`; one is added where there is none.
+    - Words under one tag, `(NN a b)`, get this tag each, since EVALB knows only brackets with one word.
+
+    Returns:
+        A new tree, or None if it has no words.
+    """
+    children = _normalized(tree)
+    if len(children) == 1 and children[0].label() in _ROOTS:
+        children = list(children[0])
+    return Tree(ROOT, children) if children else None
+
+
+def _normalized(tree: Tree) -> list[Tree]:
+    """What becomes of a node: nothing, one node, or one for each word of a tag."""
+    label = tree.label()
+    if label == _TRACE:
+        return []
+    if isinstance(tree[0], str):
+        return [Tree(label, [word]) for word in tree]
+    children = [node for child in tree for node in _normalized(child)]
+    if label[1:]:  # a label may begin with the sign, as -LRB-
+        label = label[0] + label[1:].split("-")[0].split("=")[0]
+    if len(children) == 1 and children[0].label() == label and isinstance(children[0][0], Tree):
+        return children
+    return [Tree(label, children)] if children else []
+
+
+def words_of_tree(tree: Tree) -> list[str]:
+    """The words, as the tree writes them."""
+    return tree.leaves()
+
+
+def sequence_of_tree(tree: Tree, keeps_tags: bool = True) -> list[str]:
+    """The sequence of section 6.3, of a normalised tree: no words, and the outermost bracket dropped.
+
+    Args:
+        tree: As from `normalize_tree`.
+        keeps_tags: Whether words are their tags, as in the paper, or all "XX", as in Vinyals et al. (2015).
+
+    Raises:
+        ValueError: A label begins with "/", which marks closing labels.
+    """
+    sequence: list[str] = []
+    pending: list[Tree | str] = [*reversed(tree)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, str):
+            sequence.append(node)
+            continue
+        label = node.label()
+        if label.startswith(CLOSING):
+            raise ValueError(f"the label {label!r} begins with {CLOSING!r}, which marks closing brackets; rename it")
+        if isinstance(node[0], str):
+            sequence.append(label if keeps_tags else UNKNOWN_TAG)
+        else:
+            sequence.append(label)
+            pending += [CLOSING + label, *reversed(node)]
+    return sequence
