@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoToken
 
 from .model.configuration_vaswani import VaswaniConfig
 from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
+from .model.parsing_pipeline_vaswani import install_parsing_task
 from .model.pipeline_vaswani import install_translation_task
 from .model.tokenization_vaswani import VaswaniTokenizer
 
@@ -20,6 +21,7 @@ def register() -> None:
     AutoModelForSeq2SeqLM.register(VaswaniConfig, VaswaniForConditionalGeneration, exist_ok=True)
     AutoTokenizer.register(VaswaniConfig, fast_tokenizer_class=VaswaniTokenizer, exist_ok=True)
     install_translation_task()
+    install_parsing_task()
     # From here on `save_pretrained` copies the files with these classes, and what they import, beside the weights; not
     # the tokenizer's: it is saved as transformers' plain fast tokenizer, which loads without trust_remote_code.
     VaswaniConfig.register_for_auto_class("AutoConfig")

@@ -8,6 +8,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
+from .parsing_pipeline_vaswani import install_parsing_task
 from .pipeline_vaswani import install_translation_task
 
 
@@ -52,13 +53,19 @@ _CUSTOM_PIPELINES = {
         "impl": "pipeline_vaswani.VaswaniTranslationPipeline",
         "pt": ["AutoModelForSeq2SeqLM"],
         "type": "text",
-    }
+    },
+    "constituency-parsing": {
+        "impl": "parsing_pipeline_vaswani.VaswaniParsingPipeline",
+        "pt": ["AutoModelForSeq2SeqLM"],
+        "type": "text",
+    },
 }
 
 # Whether this file runs as remote code. Without the package, this file, loaded first, must register the pipeline task.
 _IS_REMOTE_CODE = __name__.startswith("transformers_modules.")
 if _IS_REMOTE_CODE:
     install_translation_task()
+    install_parsing_task()
 
 
 @strict

@@ -146,6 +146,7 @@ class LegalParse(SentenceProcessor):
         self, vocabulary: Mapping[str, int], size: int, eos_token_id: int, words: torch.Tensor, limits: torch.Tensor
     ) -> None:
         labels = ParseLabels.from_vocabulary(vocabulary)
+        self.depths = torch.tensor([0, 0, 1, -1, 0])  # what each kind adds to the depth
         self.kinds = torch.zeros(size, dtype=torch.long)  # [vocabulary]
         self.closings = torch.full((size,), eos_token_id)  # [vocabulary], of an opening label its closing label
         self.kinds[eos_token_id] = _END
@@ -159,28 +160,27 @@ class LegalParse(SentenceProcessor):
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores `[rows, vocabulary]`, minus infinity where a label is not legal after `input_ids` `[rows, length]`."""
-        device, rows = scores.device, len(scores)
-        each = rows // len(self.words)
-        words, limits = (counts.to(device).repeat_interleave(each) for counts in (self.words, self.limits))  # [rows]
+        device, length, rows = scores.device, input_ids.shape[1], len(scores)
+        words, limits = (
+            counts.to(device).repeat_interleave(rows // len(counts)) for counts in (self.words, self.limits)
+        )  # [rows]
         self.kinds, self.closings = self.kinds.to(device), self.closings.to(device)
         kinds = self.kinds[input_ids]  # [rows, length]; the start token is none of the kinds
-        depths = (kinds.eq(_OPENING).long() - kinds.eq(_CLOSING).long()).cumsum(-1)  # [rows, length]
-        depth = depths[:, -1]
+        depths = self.depths.to(device)[kinds].cumsum(-1)  # [rows, length]
+        depth, last = depths[:, -1], kinds[:, -1]
         untagged = words - kinds.eq(_TAG).sum(-1)
-        remaining = limits - (input_ids.shape[1] - 1)
-        # The phrase to close is the last one that opened to the present depth.
-        candidates = kinds.eq(_OPENING) & depths.eq(depth.unsqueeze(-1))
-        opened = (candidates.long() * torch.arange(1, input_ids.shape[1] + 1, device=device)).argmax(-1, keepdim=True)
-        closing = self.closings[input_ids.gather(1, opened).squeeze(-1)]  # [rows]
+        # The phrase to close opened behind the last place of less depth.
+        shallower = torch.where(depths < depth.unsqueeze(-1), torch.arange(length, device=device), -1).amax(-1)
+        opened = (shallower + 1).clamp(max=length - 1)
+        closing = self.closings[input_ids.gather(1, opened.unsqueeze(-1)).squeeze(-1)]  # [rows]
 
         legal = torch.zeros(rows, 1 + _END, dtype=torch.bool, device=device)
         legal[:, _TAG] = untagged > 0
-        # Behind it come all the other tags, the closing labels of this phrase and those around it, and the end.
-        legal[:, _OPENING] = (untagged > 0) & (remaining >= untagged + depth + 3)
+        # Behind it must fit the end, all other tags, and the closing labels of this phrase and those around it.
+        legal[:, _OPENING] = (untagged > 0) & (limits - length + 1 >= untagged + depth + 3)
         legal[:, _END] = (untagged <= 0) & (depth <= 0)
-        is_legal = legal[:, self.kinds]  # [rows, vocabulary]
-        may_close = (depth > 0) & kinds[:, -1].ne(_OPENING)
-        is_legal.scatter_(1, closing.unsqueeze(-1), (may_close | legal[:, _END]).unsqueeze(-1))
+        may_close = legal[:, _END] | ((depth > 0) & last.ne(_OPENING))
+        is_legal = legal[:, self.kinds].scatter(1, closing.unsqueeze(-1), may_close.unsqueeze(-1))  # [rows, vocabulary]
         return scores.masked_fill(~is_legal, -math.inf)
 
     def select(self, sentences: torch.Tensor) -> None:

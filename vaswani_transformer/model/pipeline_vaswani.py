@@ -2,7 +2,7 @@
 
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
+from transformers.generation.logits_process import LogitsProcessor
 
 
 # A record with "translation_text", "translation_token_ids" or both.
@@ -54,7 +55,7 @@ def translate_in_batches(
         TypeError: A sentence is not a string.
         ValueError: `tokens_per_batch` or `batch_size` is below 1, or a sentence has a lone surrogate.
     """
-    batches = _generate_in_batches(
+    batches = generate_in_batches(
         model, tokenizer, sentences, tokens_per_batch, batch_size, truncation, **generate_kwargs
     )
     for indices, output_ids in batches:
@@ -65,16 +66,20 @@ def translate_in_batches(
         yield blank, [[""] * _count(model, generate_kwargs, "num_return_sequences") for _ in blank]
 
 
-def _generate_in_batches(
+def generate_in_batches(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[str],
     tokens_per_batch: int = 4096,
     batch_size: int | None = None,
     truncation: bool = False,
+    processors: Callable[[list[int], list[int]], list[LogitsProcessor]] | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], torch.Tensor]]:
-    """Indices and token ids `[batch, returned, target]` of all but blank sentences; see `translate_in_batches`."""
+    """Indices and token ids `[batch, returned, target]` of all but blank sentences; see `translate_in_batches`.
+
+    `processors` makes the logits processors of a batch, from the indices of its sentences and their numbers of tokens.
+    """
     for index, sentence in enumerate(sentences):
         _require_text(sentence, f"text {index}")
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
@@ -84,18 +89,21 @@ def _generate_in_batches(
     for batch in _batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(model.device)  # [batch, source]
+        indices = [filled[row] for row in batch]
+        if processors is not None:
+            generate_kwargs["logits_processor"] = processors(indices, [lengths[row] for row in batch])
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
-        yield [filled[row] for row in batch], output_ids.unflatten(0, (len(batch), -1))
+        yield indices, output_ids.unflatten(0, (len(batch), -1))
 
 
 def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
     """Tokens of `tokens_per_batch` that a source of `length` tokens takes up, by its own or its generated tokens."""
     beams = max(_count(model, generate_kwargs, name) for name in ("num_beams", "num_return_sequences"))
-    generated = beams * _max_generated(model, length, generate_kwargs)
+    generated = beams * max_generated(model, length, generate_kwargs)
     return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
 
 
-def _max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
+def max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
     """Largest number of tokens that `generate` may add for a source of `length` tokens."""
     for scope in _scopes(model, generate_kwargs):
         limits = [scope.get("max_new_tokens"), scope.get("max_length")]
@@ -207,7 +215,7 @@ class VaswaniTranslationPipeline(Pipeline):
         encode_kwargs, generate_kwargs, decode_kwargs = self._sanitize_parameters(**kwargs)
         generate_kwargs = self._with_defaults({**self._forward_params, **generate_kwargs})
         decode_kwargs = {**self._postprocess_params, **decode_kwargs}
-        batches = _generate_in_batches(
+        batches = generate_in_batches(
             self.model,
             self.tokenizer,
             sentences,

@@ -1,0 +1,208 @@
+"""`pipeline("constituency-parsing")` (6.3): a sentence in, its tree in brackets out."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import GeneratorType
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import pipelines as _pipelines
+
+from .parse_sequence_vaswani import MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
+from .pipeline_vaswani import generate_in_batches, max_generated
+
+
+try:
+    from nltk import Tree
+except ImportError:  # only `return_nltk` needs it
+    Tree = None
+
+
+# A record with "tree" in brackets, "words" and "repairs", and "nltk_tree" if asked for.
+ParseRecord = dict[str, Any]
+
+# Words as the Penn Treebank divides them, one rule after another.
+_WORD_RULES = [
+    (re.compile(r'(?:^|(?<=[\s(\[{<]))"'), " `` "),
+    (re.compile('"'), " '' "),
+    (re.compile(r"\.\.\.|--|[;@#$%&?!()\[\]{}<>]|[,:](?!\d)"), r" \g<0> "),
+    (re.compile(r"(?<![.\s])\.(?=\s*(?:''|[)\]}>'\s])*\s*$)"), " ."),  # only the last period ends a sentence
+    (re.compile(r"(?<=\w)'(?:s|m|d|ll|re|ve)\b", re.IGNORECASE), r" \g<0>"),
+    (re.compile(r"(?<=\w)n't\b", re.IGNORECASE), r" \g<0>"),
+    (re.compile(r"(?<=[sS])'(?=\s|$)"), " '"),
+]
+_BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a sentence as the Penn Treebank divides them, such as `do`, `n't` and `?`."""
+    for pattern, replacement in _WORD_RULES:
+        text = pattern.sub(replacement, text)
+    return text.split()
+
+
+def parse_in_batches(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Sequence[Sequence[str]],
+    tokens_per_batch: int = 4096,
+    batch_size: int | None = None,
+    constrained: bool = False,
+    **generate_kwargs: Any,
+) -> Iterator[tuple[list[int], list[list[Parse]]]]:
+    """Parse sentences in batches of similar length, the longest first.
+
+    Args:
+        model: The model, on the device to use.
+        tokenizer: Its tokenizer, with the labels.
+        sentences: Words, none of which is empty or has white space.
+        tokens_per_batch: As for `translate_in_batches`.
+        batch_size: Sentences of a batch, instead of `tokens_per_batch`.
+        constrained: Search only among well-formed parses, which need no repair.
+        generate_kwargs: For `generate`.
+
+    Yields:
+        Indices into `sentences`, and for each of them its parses: one, or `num_return_sequences` of them, best first.
+
+    Raises:
+        ValueError: A sentence has no words, or a word is empty or has white space; or the tokenizer has no labels; or
+            a sentence has more tokens than a learned position table.
+    """
+    labels = ParseLabels.from_vocabulary(tokenizer.get_vocab())
+    if not labels.phrases:
+        raise ValueError("the tokenizer has no labels of parses; give a model that was trained to parse")
+    for index, words in enumerate(sentences):
+        if not words:
+            raise ValueError(f"sentence {index}: has no words; leave it out")
+        for word in words:
+            if not isinstance(word, str) or word.split() != [word]:
+                raise ValueError(f"sentence {index}: {word!r} is not a word; give strings without white space")
+    texts = [" ".join(_BRACKETS.get(word, word) for word in words) for words in sentences]
+
+    def legal(indices: list[int], lengths: list[int]) -> list[LegalParse]:
+        if not constrained:
+            return []
+        words = torch.tensor([len(sentences[index]) for index in indices])
+        limits = torch.tensor([max_generated(model, length, generate_kwargs) for length in lengths])
+        size = model.get_output_embeddings().out_features
+        return [LegalParse(tokenizer.get_vocab(), size, tokenizer.eos_token_id, words, limits)]
+
+    batches = generate_in_batches(
+        model, tokenizer, texts, tokens_per_batch, batch_size, processors=legal, truncation=False, **generate_kwargs
+    )
+    for indices, output_ids in batches:
+        parses = []
+        for index, hypotheses in zip(indices, output_ids.tolist(), strict=True):
+            sequences = [_labels_of(tokenizer, hypothesis) for hypothesis in hypotheses]
+            parses.append([parse_of_sequence(sequence, sentences[index], labels) for sequence in sequences])
+        yield indices, parses
+
+
+def _labels_of(tokenizer: PreTrainedTokenizerBase, hypothesis: list[int]) -> list[str]:
+    """The generated labels, without padding and end."""
+    special = {tokenizer.pad_token_id, tokenizer.eos_token_id}
+    entries = tokenizer.convert_ids_to_tokens([number for number in hypothesis if number not in special])
+    return [entry.removeprefix(MARK) for entry in entries]
+
+
+class VaswaniParsingPipeline(Pipeline):
+    """Parses sentences, given as strings or as lists of words.
+
+    A sentence or a list gives a list of `{"tree": ..., "words": [...], "repairs": 0}`, one for each sentence (a list of
+    lists with `num_return_sequences` above 1). A dataset or generator gives an iterator over such lists.
+    """
+
+    _load_tokenizer = True
+    _load_processor = False
+    _load_image_processor = False
+    _load_feature_extractor = False
+    _pipeline_calls_generate = True
+
+    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
+        """Parse `inputs`.
+
+        Args:
+            inputs: A sentence, a list of sentences, a `torch.utils.data.Dataset` or a generator of them. A sentence is
+                a string, which `split_words` divides; or a dict with "text". With `is_split_into_words`, it is a list
+                of words.
+            is_split_into_words: Whether sentences are lists of words.
+            constrained: Search only among well-formed parses.
+            return_nltk: Give "nltk_tree", an `nltk.Tree`, too.
+            batch_size: Sentences parsed at once.
+
+        Raises:
+            TypeError: An input is no sentence.
+            ValueError: As from `parse_in_batches`.
+            ImportError: `return_nltk` needs nltk, which is not installed.
+        """
+        if isinstance(inputs, (GeneratorType, Dataset)):
+            return super().__call__(inputs, **kwargs)
+        preprocess, forward, postprocess = self._sanitize_parameters(**kwargs)
+        preprocess, postprocess = {**self._preprocess_params, **preprocess}, {**self._postprocess_params, **postprocess}
+        is_one = isinstance(inputs, (str, Mapping))
+        if preprocess.get("is_split_into_words"):
+            is_one = bool(inputs) and isinstance(inputs[0], str)
+        sentences = [self.preprocess(item, **preprocess)["words"] for item in ([inputs] if is_one else inputs)]
+        with self.device_placement():
+            outputs = self._forward({"words": sentences}, **{**self._forward_params, **forward})
+        results = [
+            self.postprocess({"words": words, "parses": parses}, **postprocess)
+            for words, parses in zip(sentences, outputs["parses"], strict=True)
+        ]
+        return [records[0] for records in results] if all(len(records) == 1 for records in results) else results
+
+    def _sanitize_parameters(
+        self,
+        is_split_into_words: bool | None = None,
+        constrained: bool | None = None,
+        return_nltk: bool | None = None,
+        **generate: Any,
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        if return_nltk and Tree is None:
+            raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`")
+        preprocess = {} if is_split_into_words is None else {"is_split_into_words": is_split_into_words}
+        forward = generate if constrained is None else {**generate, "constrained": constrained}
+        return preprocess, forward, {} if return_nltk is None else {"return_nltk": return_nltk}
+
+    def preprocess(self, sentence: Any, is_split_into_words: bool = False) -> dict[str, list[str]]:
+        if isinstance(sentence, Mapping) and "text" in sentence:
+            sentence = sentence["text"]
+        if is_split_into_words and isinstance(sentence, Sequence) and not isinstance(sentence, str):
+            return {"words": list(sentence)}
+        if is_split_into_words or not isinstance(sentence, str):
+            expected = "lists of words" if is_split_into_words else "strings"
+            raise TypeError(f"the parsing pipeline takes {expected}, not {type(sentence).__name__}: {sentence!r}")
+        return {"words": split_words(sentence)}
+
+    def _forward(self, model_inputs: dict[str, Any], batch_size: int | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Parses of one sentence, or of several; with their words as they came."""
+        words = model_inputs["words"]
+        is_one = not words or isinstance(words[0], str)
+        sentences = [words] if is_one else words
+        found: list[list[Parse]] = [[] for _ in sentences]
+        batches = parse_in_batches(self.model, self.tokenizer, sentences, batch_size=batch_size, **kwargs)
+        for indices, parses in batches:
+            for index, hypotheses in zip(indices, parses, strict=True):
+                found[index] = hypotheses
+        return {"words": words, "parses": found[0] if is_one else found}
+
+    def postprocess(self, model_outputs: dict[str, Any], return_nltk: bool = False) -> list[ParseRecord]:
+        words, parses = model_outputs["words"], model_outputs["parses"]
+        records = [{"tree": parse.tree, "words": words, "repairs": parse.repairs} for parse in parses]
+        if return_nltk:
+            records = [{**record, "nltk_tree": Tree.fromstring(record["tree"])} for record in records]
+        return records
+
+
+def install_parsing_task() -> None:
+    """Make `pipeline("constituency-parsing")` known to transformers."""
+    registry = _pipelines.PIPELINE_REGISTRY
+    if "constituency-parsing" in registry.supported_tasks:
+        return
+    registry.register_pipeline(
+        "constituency-parsing", pipeline_class=VaswaniParsingPipeline, pt_model=AutoModelForSeq2SeqLM, type="text"
+    )
+    # Else `pipe.save_pretrained` would declare the pipeline as code of the saved directory.
+    del VaswaniParsingPipeline._registered_impl
