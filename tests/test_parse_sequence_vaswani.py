@@ -3,6 +3,7 @@
 import functools
 import math
 import random
+from collections import Counter
 
 import pytest
 import torch
@@ -65,10 +66,12 @@ def test_any_sequence_becomes_a_tree_over_the_words():
 
 
 def test_labels_are_told_apart_by_their_closing_ones():
-    found = ParseLabels.from_sequences([["S", "NN", "/S"], ["DT", "NP", "NN", "/NP"]])
+    found = ParseLabels.from_counts(Counter(["S", "NN", "/S", "DT", "NP", "NN", "/NP"]))
     assert found == ParseLabels(frozenset({"NN", "DT"}), frozenset({"S", "NP"}))
     assert ParseLabels.from_vocabulary(VOCABULARY) == LABELS
     assert found.names == ["DT", "NN", "NP", "S", "/NP", "/S"]
+    with pytest.raises(ValueError, match="'NP' is used as a part-of-speech tag and as a phrase"):
+        ParseLabels.from_counts(Counter(["S", "NN", "/S", "NP", "NN", "/NP", "S", "NP", "/S"]))
 
 
 @functools.cache

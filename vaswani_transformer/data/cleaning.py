@@ -23,10 +23,11 @@ def encode_corpus(
     """
 
     def encode(batch: dict[str, list[dict[str, str | None]]]) -> dict[str, list]:
-        texts = (
-            [pair[language] or "" for pair in batch["translation"]] for language in (source_language, target_language)
+        sources, targets = (
+            [(pair[language] or "").strip() for pair in batch["translation"]]
+            for language in (source_language, target_language)
         )
-        source, target = (tokenizer([text.strip() for text in side]).input_ids for side in texts)
+        source, target = tokenizer(sources).input_ids, tokenizer(text_target=targets).input_ids
         lengths = {"source_length": [len(ids) for ids in source], "target_length": [len(ids) for ids in target]}
         return {"input_ids": source, "labels": target, **lengths}
 

@@ -35,14 +35,17 @@ class ParseLabels:
     phrases: frozenset[str]
 
     @classmethod
-    def from_sequences(cls, sequences: Iterable[Sequence[str]]) -> "ParseLabels":
-        """The labels of some sequences.
+    def from_counts(cls, counts: Mapping[str, int]) -> "ParseLabels":
+        """The labels of sequences, in all of which each label occurs so many times.
 
         Raises:
-            ValueError: A label is both tag and phrase, so that its bare name would be ambiguous.
+            ValueError: A label is both tag and phrase, so that a sequence could be read in two ways.
         """
-        labels = {label for sequence in sequences for label in sequence}
-        return cls._from_names(labels)
+        labels = cls._from_names(set(counts))
+        for phrase in sorted(labels.phrases):
+            if counts.get(phrase) != counts[CLOSING + phrase]:
+                raise ValueError(f"the label {phrase!r} is used as a part-of-speech tag and as a phrase; rename one")
+        return labels
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Iterable[str]) -> "ParseLabels":

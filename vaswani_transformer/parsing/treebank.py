@@ -1,0 +1,126 @@
+"""Treebanks as parallel corpora of words and labels (6.3), with the vocabulary of both, in a directory that runs share.
+
+train.jsonl, validation.jsonl, test.jsonl   rows {"translation": {"en": words, "parse": sequence}}
+tokenizer/                                  pieces of words, and the labels
+manifest.json                               from which treebanks, with which options
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..files import (
+    Json,
+    Manifest,
+    atomic_directory,
+    find_damage,
+    identify,
+    locked,
+    make_directory,
+    require_same_manifest,
+)
+from ..model.parse_sequence_vaswani import ParseLabels
+from ..model.tokenization_vaswani import VaswaniTokenizer
+from .trees import normalize_tree, read_trees, sequence_of_tree, words_of_tree
+
+
+PARSE = "parse"  # stands for a language, where a parallel corpus has one
+
+
+@dataclass(frozen=True)
+class TreebankOptions:
+    """What becomes of treebanks.
+
+    Attributes:
+        train: Files of gold trees to train on.
+        silver: Files of a parser's own trees to train on, too.
+        gold_copies: How often the gold trees count in an epoch, so that they are not lost among many silver ones.
+        validation: Files of gold trees.
+        test: Files of gold trees.
+        language: Code of the language of the words.
+        vocab_size: Entries of the vocabulary, labels and special ones included.
+        keeps_tags: Whether words are their tags, as in the paper, or "XX", as in Vinyals et al. (2015).
+    """
+
+    train: Sequence[str]
+    silver: Sequence[str] = ()
+    gold_copies: int = 1
+    validation: Sequence[str] = ()
+    test: Sequence[str] = ()
+    language: str = "en"
+    vocab_size: int = 16_000
+    keeps_tags: bool = True
+
+
+def prepare_treebank(directory: str | Path, options: TreebankOptions) -> dict[str, list[str]]:
+    """Write treebanks as parallel corpora, and learn their vocabulary, unless that is done.
+
+    Returns:
+        The corpora by split, as `load_parallel_corpus` takes them.
+
+    Raises:
+        ValueError: A tree is malformed, a file has none, a label is both tag and phrase, the vocabulary cannot have
+            that size, or the directory holds corpora of other treebanks or options.
+        OSError: A file is missing or cannot be written.
+    """
+    directory = Path(directory)
+    if not directory.exists():
+        make_directory("prepared", directory.parent)
+        with locked(directory.parent, "prepared", wait=True):
+            if not directory.exists():
+                _write(directory, options)
+    if (damage := find_damage(directory)) is not None:
+        raise ValueError(f"prepared: {directory}: {damage}; delete it to prepare it anew")
+    recorded = Manifest.load(directory).notes
+    what, advice = f"prepared: {directory} was prepared otherwise:", f"name another directory, or delete {directory}"
+    require_same_manifest(recorded, _origin(options, recorded), what, advice)
+    corpora = {split: _corpus(directory, split) for split in ("train", "validation", "test")}
+    return {split: [str(path)] for split, path in corpora.items() if path.exists()}
+
+
+def _corpus(directory: Path, split: str) -> Path:
+    return directory / f"{split}.jsonl"
+
+
+def _origin(options: TreebankOptions, known: dict[str, Json]) -> dict[str, Json]:
+    files: dict[str, Json] = {
+        name: [identify(file, known.get(name)) for file in getattr(options, name)]
+        for name in ("train", "silver", "validation", "test")
+    }
+    return {**vars(options), **files}
+
+
+def _write(directory: Path, options: TreebankOptions) -> None:
+    origin = _origin(options, {})
+    with atomic_directory(directory, "prepared") as staging:
+        gold = _write_corpus(staging, "train", options.train, options, options.gold_copies)
+        silver = _write_corpus(staging, "train", options.silver, options)
+        for split in ("validation", "test"):
+            _write_corpus(staging, split, getattr(options, split), options)
+        labels = ParseLabels.from_counts(gold + silver)
+        with open(_corpus(staging, "train"), encoding="utf-8") as corpus:
+            words = (json.loads(line)["translation"][options.language] for line in corpus)
+            tokenizer = VaswaniTokenizer.train(words, options.vocab_size, labels=labels.names)
+        tokenizer.save_pretrained(staging / "tokenizer")
+        Manifest.of(staging, **origin).save(staging)
+
+
+def _write_corpus(
+    directory: Path, split: str, files: Sequence[str], options: TreebankOptions, copies: int = 1
+) -> Counter[str]:
+    """Append the trees of some files to a corpus, and count the labels in them."""
+    labels = Counter[str]()
+    for file in files:
+        is_empty = True
+        with open(_corpus(directory, split), "a", encoding="utf-8") as corpus:
+            for tree in filter(None, map(normalize_tree, read_trees(file))):
+                is_empty = False
+                sequence = sequence_of_tree(tree, options.keeps_tags)
+                labels.update(sequence)
+                row = {"translation": {options.language: " ".join(words_of_tree(tree)), PARSE: " ".join(sequence)}}
+                corpus.write((json.dumps(row, ensure_ascii=False) + "\n") * copies)
+        if is_empty:
+            raise ValueError(f"{split}: {file} has no trees; give a treebank in brackets")
+    return labels
