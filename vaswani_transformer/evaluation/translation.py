@@ -1,7 +1,8 @@
 """Translation of many sentences (6.1) on all processes."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
@@ -9,6 +10,9 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.pipeline_vaswani import translate_in_batches
+
+
+T = TypeVar("T")
 
 
 def translate_corpus(
@@ -31,15 +35,31 @@ def translate_corpus(
         generate_kwargs: For `generate`; by default it searches as in section 6.1.
     """
     model.eval()
-    state = PartialState()
     stripped = [sentence.strip() for sentence in sentences]
-    # Dealt out by length, so that all processes have about the same work.
-    by_length = sorted(range(len(stripped)), key=lambda index: -len(stripped[index]))
+
+    def translate(indices: list[int]) -> Iterator[tuple[list[int], list[list[str]]]]:
+        share = [stripped[index] for index in indices]
+        return translate_in_batches(model, tokenizer, share, tokens_per_batch, **generate_kwargs)
+
+    return [texts[0] for texts in search_on_all_processes([*map(len, stripped)], translate, "Translating")]
+
+
+def search_on_all_processes(
+    lengths: Sequence[int], search: Callable[[list[int]], Iterable[tuple[list[int], list[T]]]], description: str
+) -> list[T]:
+    """Divide sentences among the processes, and gather what a search finds for them, in their order. Collective.
+
+    Args:
+        lengths: Length of each sentence. Sentences are dealt out by length, so that all processes have about the same work.
+        search: Yields positions in a list of indices of sentences, and what it found for each.
+        description: For the progress bar.
+    """
+    state = PartialState()
+    by_length = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     mine = by_length[state.process_index :: state.num_processes]
-    share = [stripped[index] for index in mine]
-    translated: list[tuple[int, str]] = []
-    with tqdm(total=len(mine), desc="Translating", unit="sentences", disable=not state.is_main_process) as bar:
-        for indices, hypotheses in translate_in_batches(model, tokenizer, share, tokens_per_batch, **generate_kwargs):
-            translated += [(mine[index], texts[0]) for index, texts in zip(indices, hypotheses, strict=True)]
-            bar.update(len(indices))
-    return [text for _, text in sorted(gather_object(translated))]
+    found: list[tuple[int, T]] = []
+    with tqdm(total=len(mine), desc=description, unit="sentences", disable=not state.is_main_process) as bar:
+        for places, results in search(mine):
+            found += [(mine[place], result) for place, result in zip(places, results, strict=True)]
+            bar.update(len(places))
+    return [result for _, result in sorted(gather_object(found), key=itemgetter(0))]

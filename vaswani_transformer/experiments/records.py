@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from ..evaluation import BleuScore, LengthGroup, PairedComparison, Perplexity, Scores
+from ..parsing.scoring import ParserScores
 from ..typed_json import REST, Record
 from .costs import TrainingCost
 
@@ -201,6 +202,43 @@ class RunRecord(TrainingResults):
     @property
     def scores(self) -> dict[str, SplitScores]:
         """The scores that are not None, by field: "validation", "test", "test_last_checkpoint"."""
+        names = ("validation", "test", "test_last_checkpoint")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsingSplit:
+    """The scores of a parsing model on one treebank.
+
+    Attributes:
+        perplexity: Of the gold labels.
+        free: Scores of the search among all sequences, repaired.
+        constrained: Scores of the search among well-formed parses.
+        right_branching: Scores of the trivial baseline.
+    """
+
+    perplexity: Perplexity
+    free: ParserScores
+    constrained: ParserScores
+    right_branching: ParserScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsingRecord(TrainingResults):
+    """What `recipes/train_parsing.py` writes as `all_results.json`; the fields are those of `RunRecord`."""
+
+    run: Provenance
+    data: RunData
+    model: RunModel
+    settings: RunSettings
+    training: RunTraining
+    validation: ParsingSplit | None = None
+    test: ParsingSplit | None = None
+    test_last_checkpoint: ParsingSplit | None = None
+
+    @property
+    def scores(self) -> dict[str, ParsingSplit]:
+        """The scores that there are, by what was scored."""
         names = ("validation", "test", "test_last_checkpoint")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import datasets
+
 from ..files import (
     Json,
     Manifest,
@@ -19,6 +21,7 @@ from ..files import (
     identify,
     locked,
     make_directory,
+    manifest_digest,
     require_same_manifest,
 )
 from ..model.parse_sequence_vaswani import ParseLabels
@@ -52,6 +55,12 @@ class TreebankOptions:
     language: str = "en"
     vocab_size: int = 16_000
     keeps_tags: bool = True
+
+
+def default_directory(options: TreebankOptions) -> Path:
+    """Where the corpora of these treebanks lie in the cache of `datasets`."""
+    digest = manifest_digest(_origin(options, {}))
+    return Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", f"treebank-{digest[:32]}")
 
 
 def prepare_treebank(directory: str | Path, options: TreebankOptions) -> dict[str, list[str]]:

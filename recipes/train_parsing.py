@@ -1,0 +1,189 @@
+"""Train the model of "Attention Is All You Need" to parse English (6.3), from treebanks to a saved, scored model.
+
+    python recipes/train_parsing.py --config recipes/configs/craft_parsing.yaml
+    accelerate launch --config_file recipes/accelerate/8gpu.yaml recipes/train_parsing.py \
+        --config recipes/configs/wsj_parsing.yaml --train wsj-02-21.mrg --validation wsj-22.mrg --test wsj-23.mrg
+
+Treebanks are files of trees in brackets (plain, .gz, .xz). The output directory then holds the averaged model, its
+tokenizer, `all_results.json`, `parses.test.txt` and a picture of the learning curve. Faults, signals and `--resume` are
+those of train_wmt.py.
+"""
+
+import dataclasses
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from accelerate import PartialState
+from rich.table import Table
+
+from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option
+from vaswani_transformer.console import PlainConsole
+from vaswani_transformer.data import TrainingData, load_corpora
+from vaswani_transformer.evaluation import perplexity
+from vaswani_transformer.experiments import plot_learning_curve
+from vaswani_transformer.experiments.records import ParsingRecord, ParsingSplit, RunData, RunSettings
+from vaswani_transformer.experiments.training_run import (
+    TrainingRun,
+    configure_model,
+    describe_model,
+    model_settings,
+    show_plan,
+    training_run,
+)
+from vaswani_transformer.hub import describe_run, published
+from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels, parse_of_sequence
+from vaswani_transformer.parsing.scoring import parse_corpus, right_branching, score_parser
+from vaswani_transformer.parsing.treebank import PARSE, TreebankOptions, default_directory, prepare_treebank
+from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.training.run_directory import describe_settings
+from vaswani_transformer.typed_json import from_json
+
+
+@dataclass
+class ParsingArguments(DataArguments):
+    """Treebanks, vocabulary, and the search."""
+
+    train: list[str] | None = option(None, "Files of gold trees in brackets (plain, .gz, .xz).")
+    silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.")
+    gold_copies: int = option(1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT)
+    validation: list[str] | None = option(None, "As train.")
+    test: list[str] | None = option(None, "As train.")
+    target_language: str = option(PARSE, "What targets are called; leave it as it is.")
+    vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT)
+    shared_vocabulary: bool = option(False, "Share one matrix by words and labels, as for translation (3.4).")
+    keeps_tags: bool = option(True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.")
+    max_length: int = option(1000, "Longest sequence trained on, in pieces of words or labels.", COUNT)
+    max_ratio: float = option(50.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1))
+    num_beams: int = option(21, "Beams of the search (6.3).", COUNT)
+    length_penalty: float = option(0.3, "Alpha of the search (6.3).")
+    max_new_tokens_over_source: int = option(300, "Labels that a parse may have more than its sentence pieces.", COUNT)
+
+    @property
+    def treebank(self) -> TreebankOptions:
+        names = [each.name for each in dataclasses.fields(TreebankOptions)]
+        given = {name: getattr(self, name) for name in names if getattr(self, name, None) is not None}
+        return TreebankOptions(**given, language=self.source_language)
+
+
+def main() -> None:
+    data_args, model_args, args = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments)).parse()
+    with training_run("train_parsing.py", args) as run:
+        train_and_score(data_args, model_args, args, run)
+
+
+def train_and_score(
+    data_args: ParsingArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
+) -> None:
+    with run.errors_in_one_line():
+        config = configure_model(model_args, *data_args.languages)
+        with args.main_process_first(local=False, desc="reading the treebanks"):
+            corpora = parallel_corpora(data_args)
+        run.open(partial(describe_settings, corpora, model_settings(config), args))
+        with args.main_process_first(local=False, desc="preparing the data"):
+            data = load_corpora(corpora, corpora.prepared)
+        if not data_args.shared_vocabulary:
+            config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
+        trainer = run.make_trainer(config, data)
+        search = trainer.model.generation_config
+        for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
+            setattr(search, name, getattr(data_args, name))
+
+    provenance = describe_run(args.hub_model_id)
+    show_plan(trainer, data.cleaning)
+    training = run.train(trainer)
+
+    scores: dict[str, ParsingSplit] = {}
+    parses: dict[str, list[Parse]] = {}
+    for name, (split, directory) in run.models_to_score(data.text).items():
+        scores[name], parses[name] = score(directory, data, split, data_args)
+    if trainer.is_world_process_zero():
+        record = ParsingRecord(
+            run=provenance,
+            data=from_json(RunData, {**published_options(data_args), "cleaning": data.cleaning}),
+            model=describe_model(trainer.model),
+            settings=RunSettings.of(args),
+            training=training,
+            **scores,
+        )
+        write_results(Path(args.output_dir), record, parses, trainer.state.log_history)
+        with suppress(OSError):  # standard output may be full or closed; all results are in files
+            show_results(record)
+
+
+def published_options(data_args: ParsingArguments) -> dict[str, object]:
+    """Options on data, without paths outside the working directory."""
+    return {name: published(value) for name, value in vars(data_args).items()}
+
+
+def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
+    """The arguments with parallel corpora and their vocabulary in place of treebanks."""
+    options = data_args.treebank
+    directory = Path(data_args.prepared) / "treebank" if data_args.prepared else default_directory(options)
+    corpora = prepare_treebank(directory, options)
+    encoded = str(directory.with_name("encoded")) if data_args.prepared else None
+    return dataclasses.replace(
+        data_args,
+        train=corpora["train"],
+        validation=corpora.get("validation"),
+        test=corpora.get("test"),
+        tokenizer=str(directory / "tokenizer"),
+        prepared=encoded,
+    )
+
+
+def score(
+    directory: Path, data: TrainingData, split: str, data_args: ParsingArguments
+) -> tuple[ParsingSplit, list[Parse]]:
+    """Load a saved model, parse a corpus with it, freely and constrained, and score the parses. Collective."""
+    model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
+    model.to(PartialState().device)
+    labels = ParseLabels.from_vocabulary(data.tokenizer.get_vocab())
+    pairs = data.text[split]["translation"][:]
+    sentences = [pair[data_args.source_language].split() for pair in pairs]
+    gold = [gold_tree(pair[PARSE].split(), words, labels) for pair, words in zip(pairs, sentences, strict=True)]
+    free = parse_corpus(model, data.tokenizer, sentences)
+    constrained = parse_corpus(model, data.tokenizer, sentences, constrained=True)
+    scores = ParsingSplit(
+        perplexity=perplexity(model, data.tokenizer, data.encoded[split]),
+        free=score_parser(gold, free),
+        constrained=score_parser(gold, constrained),
+        right_branching=score_parser(gold, [right_branching(words) for words in sentences]),
+    )
+    return scores, constrained
+
+
+def gold_tree(sequence: list[str], words: list[str], labels: ParseLabels) -> str:
+    """The gold tree in brackets; held-out trees may have labels that training ones lack."""
+    phrases = {label[1:] for label in sequence if label.startswith("/")}
+    own = ParseLabels(labels.tags | set(sequence) - phrases, labels.phrases | phrases)
+    return parse_of_sequence(sequence, words, own).tree
+
+
+def write_results(
+    directory: Path, record: ParsingRecord, parses: dict[str, list[Parse]], log_history: list[dict[str, float]]
+) -> None:
+    for split, trees in parses.items():
+        text = "".join(parse.tree + "\n" for parse in trees)
+        (directory / f"parses.{split}.txt").write_text(text, encoding="utf-8")
+    plot_learning_curve(log_history, directory / "learning_curve.png")
+    record.save(directory / "all_results.json")  # last, since it marks the run as finished
+
+
+def show_results(record: ParsingRecord) -> None:
+    console = PlainConsole()
+    columns = ("set", "parser", "recall", "precision", "F1", "complete", "tags", "repaired")
+    table = Table(*columns, title="Scores, in percent, of all sentences")
+    for split, scores in record.scores.items():
+        for name in ("free", "constrained", "right_branching"):
+            parser = getattr(scores, name)
+            found = parser.all_sentences
+            numbers = (found.recall, found.precision, found.f1, found.complete_match, found.tagging_accuracy)
+            table.add_row(split, name, *(f"{number:.2f}" for number in numbers), str(parser.repaired))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Scores of a parsing model (6.3, Table 4): F1 of its parses, and of the trivial baseline."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..evaluation.translation import search_on_all_processes
+from ..model.parse_sequence_vaswani import Parse
+from ..model.parsing_pipeline_vaswani import parse_in_batches
+from .evalb import ParsingScore, parsing_scores, score_parses
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParserScores:
+    """F1 of a parser's trees.
+
+    Attributes:
+        sentences: Number of sentences.
+        repairs: Changes that made trees of the sequences.
+        repaired: Sentences with a change.
+        evalb: As EVALB scores them: a sentence with a mistaken tag of punctuation is an error, and not counted.
+        all_sentences: The same with the words that gold tags delete, so that every sentence counts.
+        up_to_40_words: As `all_sentences`, of the sentences with at most 40 words.
+    """
+
+    sentences: int
+    repairs: int = 0
+    repaired: int = 0
+    evalb: ParsingScore
+    all_sentences: ParsingScore
+    up_to_40_words: ParsingScore
+
+
+def score_parser(gold: Sequence[str], parses: Sequence[Parse]) -> ParserScores:
+    """Compare parses with gold trees in brackets."""
+    trees = [parse.tree for parse in parses]
+    whole, short = parsing_scores(score_parses(gold, trees, deletes_by_gold=True))
+    return ParserScores(
+        sentences=len(gold),
+        repairs=sum(parse.repairs for parse in parses),
+        repaired=sum(parse.repairs > 0 for parse in parses),
+        evalb=parsing_scores(score_parses(gold, trees))[0],
+        all_sentences=whole,
+        up_to_40_words=short,
+    )
+
+
+def parse_corpus(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Sequence[Sequence[str]],
+    tokens_per_batch: int = 4096,
+    constrained: bool = False,
+    **generate_kwargs: Any,
+) -> list[Parse]:
+    """Parse sentences, given as words; the result is in their order.
+
+    Collective: the processes share the sentences, and all get the same result.
+
+    Args:
+        model: The model, on the device to use.
+        tokenizer: Its tokenizer.
+        sentences: Words of each sentence.
+        tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
+        constrained: Search only among well-formed parses.
+        generate_kwargs: For `generate`.
+    """
+    model.eval()
+
+    def parse(indices: list[int]) -> Iterator[tuple[list[int], list[list[Parse]]]]:
+        share = [sentences[index] for index in indices]
+        return parse_in_batches(model, tokenizer, share, tokens_per_batch, constrained=constrained, **generate_kwargs)
+
+    return [parses[0] for parses in search_on_all_processes([*map(len, sentences)], parse, "Parsing")]
+
+
+def right_branching(words: Sequence[str]) -> Parse:
+    """The trivial baseline: a noun phrase of all words, then of all but the first, and so on, in a sentence.
+
+    Every word is a noun, for no tag is likelier.
+    """
+    tree = f"(NP (NN {words[-1]}))"
+    for word in reversed(words[:-1]):
+        tree = f"(NP (NN {word}) {tree})"
+    return Parse(f"(TOP (S {tree}))", 0)
