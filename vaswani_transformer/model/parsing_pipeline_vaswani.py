@@ -80,14 +80,23 @@ def parse_in_batches(
             if not isinstance(word, str) or word.split() != [word]:
                 raise ValueError(f"sentence {index}: {word!r} is not a word; give strings without white space")
     texts = [" ".join(_BRACKETS.get(word, word) for word in words) for words in sentences]
+    table = 2**31  # sinusoids have no end
+    if model.config.position_encoding == "learned":
+        table = model.config.max_position_embeddings
+        for index, ids in enumerate(tokenizer(texts).input_ids if texts else []):
+            if max(len(ids), len(sentences[index]) + 1) > table:
+                raise ValueError(
+                    f"sentence {index}: has {len(ids)} tokens, more than the learned position table of {table}; parse "
+                    f"shorter sentences"
+                )
 
     def legal(indices: list[int], lengths: list[int]) -> list[LegalParse]:
         if not constrained:
             return []
         words = torch.tensor([len(sentences[index]) for index in indices])
-        limits = torch.tensor([max_generated(model, length, generate_kwargs) for length in lengths])
+        limits = [min(max_generated(model, length, generate_kwargs), table) for length in lengths]
         size = model.get_output_embeddings().out_features
-        return [LegalParse(tokenizer.get_vocab(), size, tokenizer.eos_token_id, words, limits)]
+        return [LegalParse(tokenizer.get_vocab(), size, tokenizer.eos_token_id, words, torch.tensor(limits))]
 
     batches = generate_in_batches(
         model, tokenizer, texts, tokens_per_batch, batch_size, processors=legal, truncation=False, **generate_kwargs

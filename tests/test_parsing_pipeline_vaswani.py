@@ -1,0 +1,142 @@
+"""`pipeline("constituency-parsing")`, with a model whose weights are random."""
+
+import json
+
+import pytest
+import torch
+from nltk import Tree
+from transformers import pipeline
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
+from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
+
+
+LABELS = ParseLabels(tags=frozenset({"DT", "NN", "VB", "."}), phrases=frozenset({"NP", "S", "VP"}))
+SENTENCES = ["The cat sat .", "WHO SAW THE CAT ?", "Cats .", "unseen wörds 🐈 and ( brackets )"]
+
+
+def make_parser(directory, **changes):
+    torch.manual_seed(0)
+    text = [sentence.lower() for sentence in SENTENCES] * 3
+    tokenizer = VaswaniTokenizer.train(text, 290, labels=LABELS.names, show_progress=False)
+    sizes = {"d_model": 16, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
+    config = VaswaniConfig(vocab_size=290, target_vocab_size=3 + len(LABELS.names), **sizes)
+    model = VaswaniForConditionalGeneration(config).eval()
+    model.generation_config.max_new_tokens_over_source = 20
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return make_parser(tmp_path_factory.mktemp("parser"))
+
+
+@pytest.fixture(scope="module")
+def parser(directory):
+    return pipeline("constituency-parsing", model=str(directory))
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+def test_a_tree_over_the_words_of_each_sentence(parser, constrained):
+    records = parser(SENTENCES, constrained=constrained)
+    for record, sentence in zip(records, SENTENCES, strict=True):
+        assert record["words"] == sentence.split()
+        leaves = [{"-LRB-": "(", "-RRB-": ")"}.get(leaf, leaf) for leaf in Tree.fromstring(record["tree"]).leaves()]
+        assert leaves == record["words"]
+    repairs = [record["repairs"] for record in records]
+    assert not any(repairs) if constrained else any(repairs)
+    json.dumps(records)
+
+
+def test_a_sentence_does_not_depend_on_its_batch(parser):
+    one_by_one = [parser(sentence, constrained=True)[0] for sentence in SENTENCES]
+    assert parser(SENTENCES, constrained=True) == one_by_one
+    assert parser(SENTENCES, constrained=True, batch_size=2) == one_by_one
+
+
+def test_words_are_taken_as_they_are(parser):
+    one = parser(["The", "can't", "cat."], is_split_into_words=True)
+    several = parser([["The", "can't", "cat."], ["Cats"]], is_split_into_words=True)
+    assert one == several[:1]
+    assert [record["words"] for record in several] == [["The", "can't", "cat."], ["Cats"]]
+
+
+def test_several_parses_are_returned_on_request(parser):
+    records = parser(SENTENCES[:2], constrained=True, num_return_sequences=2)
+    assert [len(parses) for parses in records] == [2, 2]
+    assert records[0][0]["tree"] != records[0][1]["tree"]
+
+
+def test_generators_are_streamed_and_dicts_stand_for_their_text(parser):
+    streamed = parser(({"text": sentence} for sentence in SENTENCES), constrained=True)
+    assert [records[0] for records in streamed] == parser(SENTENCES, constrained=True)
+
+
+def test_nltk_trees_are_returned_on_request(parser):
+    (record,) = parser("The cat sat .", return_nltk=True)
+    assert record["nltk_tree"] == Tree.fromstring(record["tree"])
+
+
+def test_a_sentence_of_200_words(parser):
+    sentence = " ".join(["cat"] * 200)
+    (record,) = parser(sentence, constrained=True)
+    assert len(record["words"]) == 200
+    assert record["repairs"] == 0
+
+
+def test_what_no_parser_can_take_is_refused(parser, tmp_path):
+    with pytest.raises(ValueError, match="sentence 1: has no words"):
+        parser(["The cat .", "  "])
+    with pytest.raises(ValueError, match="sentence 0: 'a b' is not a word"):
+        parser([["a b"]], is_split_into_words=True)
+    with pytest.raises(TypeError, match="takes strings, not int"):
+        parser([3])
+    with pytest.raises(TypeError, match="takes lists of words, not str"):
+        parser("The cat", is_split_into_words=True)
+    learned = make_parser(tmp_path / "learned", position_encoding="learned", max_position_embeddings=12)
+    short = pipeline("constituency-parsing", model=str(learned))
+    assert short("Cats .", constrained=True)[0]["repairs"] == 0
+    with pytest.raises(ValueError, match="sentence 0: has .* learned position table of 12"):
+        short("The cat sat on the mat with the other cats .")
+
+
+def test_a_translation_model_is_refused(tmp_path):
+    tokenizer = VaswaniTokenizer.train(SENTENCES * 3, 280, show_progress=False)
+    config = VaswaniConfig(vocab_size=280, d_model=8, d_ff=8, num_heads=1, encoder_layers=1, decoder_layers=1)
+    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="has no labels of parses"):
+        pipeline("constituency-parsing", model=str(tmp_path))("The cat .")
+
+
+def test_a_saved_model_parses_with_transformers_alone(hub, directory, parser, tmp_path):
+    code = (
+        "import json, sys\n"
+        "from transformers import pipeline\n"
+        "parser = pipeline('constituency-parsing', model=sys.argv[1], trust_remote_code=True)\n"
+        "assert type(parser).__module__.startswith('transformers_modules.')\n"
+        "print(json.dumps(parser(json.loads(sys.argv[2]), constrained=True)))\n"
+    )
+    result = hub.run(code, str(directory), json.dumps(SENTENCES), folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1]) == parser(SENTENCES, constrained=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The cat sat.", "The cat sat ."),
+        ("I can't, won't!", "I ca n't , wo n't !"),
+        ("It's the dogs' food.", "It 's the dogs ' food ."),
+        ('He said, "Go."', "He said , `` Go . ''"),
+        ("Mr. Smith (aged 1,000) came at 10:30...", "Mr. Smith ( aged 1,000 ) came at 10:30 ..."),
+        ("WHAT IS THIS?", "WHAT IS THIS ?"),
+        ("Words already , apart .", "Words already , apart ."),
+        ("", ""),
+    ],
+)
+def test_sentences_are_divided_as_in_the_penn_treebank(text, words):
+    assert split_words(text) == words.split()
