@@ -8,6 +8,7 @@ from setuptools import find_packages, setup
 EXPORT = ["ctranslate2>=4.8.5,<5"]  # recipes/export.py
 TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
+PARSING = ["nltk>=3.9"]  # recipes/train_parsing.py: treebanks
 
 setup(
     name="vaswani_transformer",
@@ -45,6 +46,7 @@ setup(
         "export": EXPORT,
         "convert": CONVERT,
         "tracking": TRACKING,
+        "parsing": PARSING,
         "dev": [
             "pytest>=8.0",
             "pytest-xdist>=3.6",
@@ -56,6 +58,7 @@ setup(
             *EXPORT,
             *CONVERT,
             *TRACKING,
+            *PARSING,
         ],
     },
 )

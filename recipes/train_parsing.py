@@ -10,9 +10,11 @@ those of train_wmt.py.
 """
 
 import dataclasses
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from accelerate import PartialState
@@ -63,14 +65,24 @@ class ParsingArguments(DataArguments):
 
     @property
     def treebank(self) -> TreebankOptions:
-        names = [each.name for each in dataclasses.fields(TreebankOptions)]
-        given = {name: getattr(self, name) for name in names if getattr(self, name, None) is not None}
-        return TreebankOptions(**given, language=self.source_language)
+        """What becomes of the treebanks.
+
+        Raises:
+            ValueError: There is none to train on.
+        """
+        return TreebankOptions(
+            **{"validation": [], "test": [], **self.sources},
+            silver=self.silver or [],
+            gold_copies=self.gold_copies,
+            language=self.source_language,
+            vocab_size=self.vocab_size,
+            keeps_tags=self.keeps_tags,
+        )
 
 
 def main() -> None:
     data_args, model_args, args = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments)).parse()
-    with training_run("train_parsing.py", args) as run:
+    with training_run("train_parsing.py", args, ParsingRecord) as run:
         train_and_score(data_args, model_args, args, run)
 
 
@@ -140,10 +152,11 @@ def score(
     """Load a saved model, parse a corpus with it, freely and constrained, and score the parses. Collective."""
     model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
     model.to(PartialState().device)
-    labels = ParseLabels.from_vocabulary(data.tokenizer.get_vocab())
     pairs = data.text[split]["translation"][:]
     sentences = [pair[data_args.source_language].split() for pair in pairs]
-    gold = [gold_tree(pair[PARSE].split(), words, labels) for pair, words in zip(pairs, sentences, strict=True)]
+    sequences = [pair[PARSE].split() for pair in pairs]
+    labels = ParseLabels.from_counts(Counter(chain.from_iterable(sequences)))  # training trees may lack some
+    gold = [parse_of_sequence(*each, labels).tree for each in zip(sequences, sentences, strict=True)]
     free = parse_corpus(model, data.tokenizer, sentences)
     constrained = parse_corpus(model, data.tokenizer, sentences, constrained=True)
     scores = ParsingSplit(
@@ -153,13 +166,6 @@ def score(
         right_branching=score_parser(gold, [right_branching(words) for words in sentences]),
     )
     return scores, constrained
-
-
-def gold_tree(sequence: list[str], words: list[str], labels: ParseLabels) -> str:
-    """The gold tree in brackets; held-out trees may have labels that training ones lack."""
-    phrases = {label[1:] for label in sequence if label.startswith("/")}
-    own = ParseLabels(labels.tags | set(sequence) - phrases, labels.phrases | phrases)
-    return parse_of_sequence(sequence, words, own).tree
 
 
 def write_results(

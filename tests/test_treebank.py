@@ -63,7 +63,7 @@ def test_a_prepared_treebank_is_used_again_or_refused(options, tmp_path):
     with pytest.raises(ValueError, match=r"train \(.*gold.mrg then, .*gold.mrg now\)"):
         prepare_treebank(directory, TreebankOptions(**options))
     (directory / "train.jsonl").write_text("", encoding="utf-8")
-    with pytest.raises(ValueError, match="train.jsonl has 0 bytes instead of"):
+    with pytest.raises(ValueError, match=r"train.jsonl has 0 bytes instead of"):
         prepare_treebank(directory, TreebankOptions(**options))
 
 

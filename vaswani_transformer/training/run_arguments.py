@@ -65,6 +65,7 @@ class ModelArguments:
     encoder_layers: int | None = option(None, "Encoder layers.", LAYERS)
     decoder_layers: int | None = option(None, "Decoder layers.", LAYERS)
     dropout: float | None = option(None, "Residual dropout (5.4).", SHARE)
+    attention_dropout: float | None = option(None, "Dropout of attention weights, for parsing (6.3).", SHARE)
     label_smoothing: float | None = option(None, "Epsilon of the smoothed target (5.4).", SHARE)
     position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.")
 

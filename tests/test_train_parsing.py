@@ -1,0 +1,111 @@
+"""train_parsing.py from end to end on a few trees, and one clear error for each mistake."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers import REPOSITORY, TINY, call_recipe, run_python, run_ranks
+from nltk import Tree
+from transformers import pipeline
+
+from vaswani_transformer.experiments.records import ParsingRecord
+
+
+RECIPE = REPOSITORY / "recipes" / "train_parsing.py"
+NOUNS, VERBS = ("cat", "dog", "mouse", "bird"), ("sleeps", "purrs", "eats", "flies")
+TREES = [
+    f"((S (NP-SBJ (DT {determiner}) (NN {noun})) (VP (VBZ {verb})) (. .)))"
+    for determiner in ("The", "A")
+    for noun in NOUNS
+    for verb in VERBS
+]
+
+
+@pytest.fixture
+def settings(tmp_path) -> dict:
+    for name, trees in (("train", TREES[4:]), ("dev", TREES[:4]), ("silver", TREES[8:12])):
+        (tmp_path / f"{name}.mrg").write_text("".join(tree + "\n" for tree in trees), encoding="utf-8")
+    options = {name: value for name, value in TINY.items() if name not in ("source_language", "target_language")}
+    return {
+        **options,
+        "train": str(tmp_path / "train.mrg"),
+        "silver": str(tmp_path / "silver.mrg"),
+        "validation": str(tmp_path / "dev.mrg"),
+        "test": str(tmp_path / "dev.mrg"),
+        "prepared": str(tmp_path / "prepared"),
+        "vocab_size": 300,
+        "num_beams": 2,
+        "max_new_tokens_over_source": 20,
+        "output_dir": str(tmp_path / "run"),
+    }
+
+
+def command(settings: dict, folder: Path) -> list[object]:
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return [RECIPE, "--config", config]
+
+
+def refusal(settings: dict, folder: Path) -> str:
+    with pytest.raises(SystemExit) as raised:
+        call_recipe("train_parsing.py", *command(settings, folder)[1:])
+    return str(raised.value.code)
+
+
+def test_treebanks_become_a_scored_parser(settings, tmp_path):
+    result = run_python(command(settings, tmp_path))
+    assert result.returncode == 0, result.stderr
+    directory = tmp_path / "run"
+    record = ParsingRecord.load(directory / "all_results.json")
+    assert set(record.scores) == {"validation", "test", "test_last_checkpoint"}
+    for scores in record.scores.values():
+        assert scores.free.sentences == 4
+        assert scores.constrained.repairs == 0
+        assert scores.constrained.all_sentences.errors == 0
+        assert scores.right_branching.all_sentences.recall == pytest.approx(100 / 3)  # S, of S, NP and VP
+    trees = [Tree.fromstring(line) for line in (directory / "parses.test.txt").read_text("utf-8").splitlines()]
+    assert [tree.leaves() for tree in trees] == [["The", "cat", verb, "."] for verb in VERBS]
+    parser = pipeline("constituency-parsing", model=str(directory))
+    (found,) = parser("The cat sleeps .", constrained=True)
+    assert Tree.fromstring(found["tree"]) == trees[0]
+    assert parser.model.generation_config.num_beams == 2
+    assert "│ test" in result.stdout
+
+    again = run_python([*command(settings, tmp_path), "--resume"])
+    assert again.returncode != 0
+    assert "steps already; give more" in again.stderr
+    other = run_python([*command({**settings, "gold_copies": 2}, tmp_path), "--resume"])
+    assert "gold_copies (1 then, 2 now)" in other.stderr
+
+
+def test_two_processes_parse_as_one(settings, tmp_path):
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    one = run_python(command({**settings, "output_dir": str(alone)}, tmp_path))
+    two = run_ranks(command({**settings, "output_dir": str(both)}, tmp_path), 2)
+    assert [result.returncode for result in (one, *two)] == [0, 0, 0], "".join(rank.stderr for rank in two)
+    first, second = (ParsingRecord.load(run / "all_results.json") for run in (alone, both))
+    assert second.test.perplexity.tokens == first.test.perplexity.tokens
+    assert second.test.perplexity.nats_per_token == pytest.approx(first.test.perplexity.nats_per_token, rel=0.2)
+    assert second.test.constrained.sentences == 4
+
+
+def test_words_and_labels_may_share_a_vocabulary(settings, tmp_path):
+    call_recipe("train_parsing.py", *command({**settings, "shared_vocabulary": True, "test": None}, tmp_path)[1:])
+    parser = pipeline("constituency-parsing", model=str(tmp_path / "run"))
+    assert parser.model.config.target_vocab_size is None
+    assert parser("The cat sleeps .", constrained=True)[0]["repairs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": None}, "train: "),
+        ({"train": "no-such.mrg"}, "no-such.mrg"),
+        ({"train": __file__}, r"test_train_parsing.py, line 1: "),
+        ({"vocab_size": 30000}, "vocab_size: the corpus supports only"),
+        ({"gold_copies": 0}, "gold_copies: must be at least 1"),
+        ({"max_length": 3}, "cleaning left no sentence pair"),
+    ],
+)
+def test_mistakes_are_one_line(changes, message, settings, tmp_path):
+    assert message in refusal({**settings, **changes}, tmp_path)
