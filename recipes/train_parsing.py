@@ -48,7 +48,7 @@ from vaswani_transformer.typed_json import from_json
 class ParsingArguments(DataArguments):
     """Treebanks, vocabulary, and the search."""
 
-    train: list[str] | None = option(None, "Files of gold trees in brackets (plain, .gz, .xz).")
+    train: list[str] | None = option(None, "Files of gold trees (plain, .gz, .xz), or the embedded 'demo'.")
     silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.")
     gold_copies: int = option(1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT)
     validation: list[str] | None = option(None, "As train.")

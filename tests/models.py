@@ -1,12 +1,17 @@
-"""Small models and sources for tests of the search."""
+"""Small models and sources for tests of the search and of parsing."""
+
+from pathlib import Path
 
 import torch
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
 
 
 EOS = 1
 SOURCES = [[7, 8, 9, 4, 5, 1], [7, 1], [30, 4, 1], [12, 31, 22, 39, 17, 6, 8, 1], [5, 5, 5, 5, 1], [1], [20, 13, 1]]
+PARSE_LABELS = ParseLabels(tags=frozenset({"DT", "NN", "VB", "."}), phrases=frozenset({"NP", "S", "VP"}))
+PARSED = ["The cat sat .", "WHO SAW THE CAT ?", "Cats .", "unseen wörds 🐈 and ( brackets )"]
 
 
 def as_batch(sources: list[list[int]]) -> torch.Tensor:
@@ -67,3 +72,17 @@ def beam_search_by_definition(
             if finished[0][0] >= max(live[0][0] / penalty(end, alpha, kind) for end in ends):
                 break
     return finished or [(score / penalty(length, alpha, kind), tokens) for score, tokens in live]
+
+
+def make_parser(directory: Path, **changes: object) -> Path:
+    """Save a model with random weights that parses, and its tokenizer."""
+    torch.manual_seed(0)
+    text = [sentence.lower() for sentence in PARSED] * 3
+    tokenizer = VaswaniTokenizer.train(text, 290, labels=PARSE_LABELS.names, show_progress=False)
+    sizes = {"d_model": 16, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
+    config = VaswaniConfig(vocab_size=290, target_vocab_size=3 + len(PARSE_LABELS.names), **sizes)
+    model = VaswaniForConditionalGeneration(config).eval()
+    model.generation_config.max_new_tokens_over_source = 20
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory

@@ -3,30 +3,12 @@
 import json
 
 import pytest
-import torch
+from models import PARSED, make_parser
 from nltk import Tree
 from transformers import pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
 from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
-
-
-LABELS = ParseLabels(tags=frozenset({"DT", "NN", "VB", "."}), phrases=frozenset({"NP", "S", "VP"}))
-SENTENCES = ["The cat sat .", "WHO SAW THE CAT ?", "Cats .", "unseen wörds 🐈 and ( brackets )"]
-
-
-def make_parser(directory, **changes):
-    torch.manual_seed(0)
-    text = [sentence.lower() for sentence in SENTENCES] * 3
-    tokenizer = VaswaniTokenizer.train(text, 290, labels=LABELS.names, show_progress=False)
-    sizes = {"d_model": 16, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
-    config = VaswaniConfig(vocab_size=290, target_vocab_size=3 + len(LABELS.names), **sizes)
-    model = VaswaniForConditionalGeneration(config).eval()
-    model.generation_config.max_new_tokens_over_source = 20
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +23,8 @@ def parser(directory):
 
 @pytest.mark.parametrize("constrained", [False, True])
 def test_a_tree_over_the_words_of_each_sentence(parser, constrained):
-    records = parser(SENTENCES, constrained=constrained)
-    for record, sentence in zip(records, SENTENCES, strict=True):
+    records = parser(PARSED, constrained=constrained)
+    for record, sentence in zip(records, PARSED, strict=True):
         assert record["words"] == sentence.split()
         leaves = [{"-LRB-": "(", "-RRB-": ")"}.get(leaf, leaf) for leaf in Tree.fromstring(record["tree"]).leaves()]
         assert leaves == record["words"]
@@ -52,9 +34,9 @@ def test_a_tree_over_the_words_of_each_sentence(parser, constrained):
 
 
 def test_a_sentence_does_not_depend_on_its_batch(parser):
-    one_by_one = [parser(sentence, constrained=True)[0] for sentence in SENTENCES]
-    assert parser(SENTENCES, constrained=True) == one_by_one
-    assert parser(SENTENCES, constrained=True, batch_size=2) == one_by_one
+    one_by_one = [parser(sentence, constrained=True)[0] for sentence in PARSED]
+    assert parser(PARSED, constrained=True) == one_by_one
+    assert parser(PARSED, constrained=True, batch_size=2) == one_by_one
 
 
 def test_words_are_taken_as_they_are(parser):
@@ -65,14 +47,14 @@ def test_words_are_taken_as_they_are(parser):
 
 
 def test_several_parses_are_returned_on_request(parser):
-    records = parser(SENTENCES[:2], constrained=True, num_return_sequences=2)
+    records = parser(PARSED[:2], constrained=True, num_return_sequences=2)
     assert [len(parses) for parses in records] == [2, 2]
     assert records[0][0]["tree"] != records[0][1]["tree"]
 
 
 def test_generators_are_streamed_and_dicts_stand_for_their_text(parser):
-    streamed = parser(({"text": sentence} for sentence in SENTENCES), constrained=True)
-    assert [records[0] for records in streamed] == parser(SENTENCES, constrained=True)
+    streamed = parser(({"text": sentence} for sentence in PARSED), constrained=True)
+    assert [records[0] for records in streamed] == parser(PARSED, constrained=True)
 
 
 def test_nltk_trees_are_returned_on_request(parser):
@@ -104,7 +86,7 @@ def test_what_no_parser_can_take_is_refused(parser, tmp_path):
 
 
 def test_a_translation_model_is_refused(tmp_path):
-    tokenizer = VaswaniTokenizer.train(SENTENCES * 3, 280, show_progress=False)
+    tokenizer = VaswaniTokenizer.train(PARSED * 3, 280, show_progress=False)
     config = VaswaniConfig(vocab_size=280, d_model=8, d_ff=8, num_heads=1, encoder_layers=1, decoder_layers=1)
     VaswaniForConditionalGeneration(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
@@ -120,9 +102,9 @@ def test_a_saved_model_parses_with_transformers_alone(hub, directory, parser, tm
         "assert type(parser).__module__.startswith('transformers_modules.')\n"
         "print(json.dumps(parser(json.loads(sys.argv[2]), constrained=True)))\n"
     )
-    result = hub.run(code, str(directory), json.dumps(SENTENCES), folder=tmp_path)
+    result = hub.run(code, str(directory), json.dumps(PARSED), folder=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout.splitlines()[-1]) == parser(SENTENCES, constrained=True)
+    assert json.loads(result.stdout.splitlines()[-1]) == parser(PARSED, constrained=True)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ ALLOWED = {
     "decoding": {"arguments", "saved_model", "training"},
     "data": {"arguments", "files", "model", "saved_model", "typed_json"},
     "evaluation": {"data", "files", "model"},
-    "parsing": {"data", "evaluation", "files", "model"},
+    "parsing": {"data", "evaluation", "files", "model", "typed_json"},
     "training": {"arguments", "console", "data", "evaluation", "files", "typed_json"},
     "experiments": {"console", "data", "evaluation", "files", "model", "parsing", "training", "typed_json"},
     "hub": {"experiments"},

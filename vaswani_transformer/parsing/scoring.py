@@ -9,6 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..evaluation.translation import search_on_all_processes
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_pipeline_vaswani import parse_in_batches
+from ..typed_json import Record
 from .evalb import ParsingScore, parsing_scores, score_parses
 
 
@@ -31,6 +32,13 @@ class ParserScores:
     evalb: ParsingScore
     all_sentences: ParsingScore
     up_to_40_words: ParsingScore
+
+
+@dataclass(frozen=True)
+class ParserRecord(Record):
+    """What `recipes/parse.py` writes of trees that it scored."""
+
+    scores: ParserScores
 
 
 def score_parser(gold: Sequence[str], parses: Sequence[Parse]) -> ParserScores:

@@ -26,9 +26,11 @@ from ..files import (
 )
 from ..model.parse_sequence_vaswani import ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
+from .demo_treebank import demo_treebank
 from .trees import normalize_tree, read_trees, sequence_of_tree, words_of_tree
 
 
+DEMO = "demo"  # the embedded treebank, instead of a file
 PARSE = "parse"  # stands for a language, where a parallel corpus has one
 
 
@@ -37,7 +39,7 @@ class TreebankOptions:
     """What becomes of treebanks.
 
     Attributes:
-        train: Files of gold trees to train on.
+        train: Files of gold trees to train on; "demo" is the embedded treebank.
         silver: Files of a parser's own trees to train on, too.
         gold_copies: How often the gold trees count in an epoch, so that they are not lost among many silver ones.
         validation: Files of gold trees.
@@ -124,7 +126,8 @@ def _write_corpus(
     for file in files:
         is_empty = True
         with open(_corpus(directory, split), "a", encoding="utf-8") as corpus:
-            for tree in filter(None, map(normalize_tree, read_trees(file))):
+            trees = demo_treebank(split) if file == DEMO else read_trees(file)
+            for tree in filter(None, map(normalize_tree, trees)):
                 is_empty = False
                 sequence = sequence_of_tree(tree, options.keeps_tags)
                 labels.update(sequence)

@@ -1,0 +1,112 @@
+"""Parse sentences with a saved model (6.3), one tree a line; score the trees; draw them.
+
+    python recipes/parse.py --model runs/craft_parsing --input sentences.txt --output trees.mrg
+    python recipes/parse.py --model runs/craft_parsing --gold dev.mrg.gz --output trees.mrg --constrained
+    python recipes/parse.py --model runs/craft_parsing --input sentences.txt --output trees.mrg --draw pictures
+
+A line of `--input` is a sentence, divided into words as in the Penn Treebank, or with `--is_split_into_words` at white
+space; an empty line gives an empty line. Instead, `--gold` gives trees, whose words are parsed: the scores against them
+are printed, and written as JSON beside the output. Trees of much text are silver trees for train_parsing.py. With
+`accelerate launch`, several processes share the sentences.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelerate import PartialState
+from rich.table import Table
+
+from vaswani_transformer.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.console import PlainConsole
+from vaswani_transformer.data.corpora import read_lines
+from vaswani_transformer.decoding import DecodingArguments
+from vaswani_transformer.files import atomic_write, make_directory
+from vaswani_transformer.model.parse_sequence_vaswani import Parse
+from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
+from vaswani_transformer.parsing.drawing import draw_tree
+from vaswani_transformer.parsing.scoring import ParserRecord, ParserScores, parse_corpus, score_parser
+from vaswani_transformer.parsing.trees import normalize_tree, read_trees, words_of_tree
+from vaswani_transformer.training import joined_processes
+
+
+@dataclass
+class ParsingArguments(DecodingArguments):
+    """What to parse, with which model, and how."""
+
+    model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
+    input: str | None = option(None, "UTF-8 text (plain, .gz, .xz), a sentence a line.")
+    gold: str | None = option(None, "Instead of input: trees in brackets, whose words are parsed and scored.")
+    output: str | None = option(None, "File of trees to write.")
+    overwrite: bool = option(False, "Replace an output file that exists.")
+    is_split_into_words: bool = option(False, "Divide sentences at white space only.")
+    constrained: bool = option(False, "Search only among well-formed parses, which need no repair.")
+    num_beams: int | None = option(None, "Beams (6.3); by default the model's own setting.", COUNT)
+    length_penalty: float | None = option(None, "Alpha of the search; by default the model's own.")
+    draw: str | None = option(None, "Directory for a picture of each tree, as SVG.")
+
+    def __post_init__(self) -> None:
+        for name in ("model", "output"):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: give it")
+        if (self.input is None) == (self.gold is None):
+            raise ValueError("input, gold: give one of them")
+        if Path(self.output).exists() and not self.overwrite:
+            raise ValueError(f"output: {self.output} exists already; name another file, or replace it with --overwrite")
+        if not Path(self.output).absolute().parent.is_dir():
+            raise ValueError(f"output: there is no directory {Path(self.output).parent}; make it")
+
+
+def main() -> None:
+    (args,) = RecipeParser((ParsingArguments,)).parse()
+    with joined_processes("parse.py", args.timeout_minutes, "repeat the command"):
+        run(args)
+
+
+def run(args: ParsingArguments) -> None:
+    if args.gold is None:
+        gold = None
+        divide = str.split if args.is_split_into_words else split_words
+        sentences = [divide(line) for line in read_lines(Path(args.input))]
+    else:
+        gold = [tree for each in read_trees(args.gold) if (tree := normalize_tree(each)) is not None]
+        sentences = [words_of_tree(tree) for tree in gold]
+    saved = args.open(args.model)
+    if args.draw is not None:
+        make_directory("draw", args.draw)
+    given = {name: getattr(args, name) for name in ("num_beams", "length_penalty") if getattr(args, name) is not None}
+    filled = [words for words in sentences if words]
+    parses = parse_corpus(
+        args.load(saved), saved.tokenizer, filled, args.tokens_per_batch, constrained=args.constrained, **given
+    )
+    if PartialState().is_main_process:
+        write(args, sentences, parses)
+        if gold is not None:
+            scores = score_parser([tree.pformat(margin=2**31) for tree in gold], parses)
+            ParserRecord(scores).save(Path(args.output).with_suffix(".json"))
+            show(scores)
+
+
+def write(args: ParsingArguments, sentences: list[list[str]], parses: list[Parse]) -> None:
+    trees = iter([parse.tree for parse in parses])
+    lines = [next(trees) if words else "" for words in sentences]
+    atomic_write(args.output, "".join(line + "\n" for line in lines))
+    for number, line in enumerate(lines, start=1):
+        if args.draw is not None and line:
+            draw_tree(line, Path(args.draw) / f"{number:05d}.svg")
+
+
+def show(scores: ParserScores) -> None:
+    table = Table("counted", "recall", "precision", "F1", "complete", "tags", "errors", "repaired", title="Scores")
+    counted = {
+        "all": scores.all_sentences,
+        "up to 40 words": scores.up_to_40_words,
+        "EVALB": scores.evalb,
+    }
+    for name, found in counted.items():
+        numbers = (found.recall, found.precision, found.f1, found.complete_match, found.tagging_accuracy)
+        table.add_row(name, *(f"{number:.2f}" for number in numbers), str(found.errors), str(scores.repaired))
+    PlainConsole().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""parse.py: a tree for each line, scores against gold trees, pictures; and one clear error for each mistake."""
+
+import pytest
+from helpers import REPOSITORY, call_recipe, run_ranks
+from models import PARSED, make_parser
+from nltk import Tree
+from transformers import pipeline
+
+from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
+from vaswani_transformer.parsing.scoring import ParserRecord
+
+
+GOLD = "((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n((S (NP-SBJ (-NONE- *)) (VP (VB Go)) (. .)))\n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_parser(tmp_path_factory.mktemp("parser"))
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join([PARSED[0], "", *PARSED[1:]]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_tree_for_each_line_and_a_picture_for_each_tree(model, text, tmp_path):
+    options = ("--model", model, "--input", text, "--output", tmp_path / "trees.mrg", "--constrained")
+    call_recipe("parse.py", *options, "--draw", tmp_path / "pictures")
+    lines = (tmp_path / "trees.mrg").read_text(encoding="utf-8").splitlines()
+    expected = pipeline("constituency-parsing", model=str(model))(PARSED, constrained=True)
+    assert lines == [expected[0]["tree"], "", *(record["tree"] for record in expected[1:])]
+    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == [
+        f"{number:05d}.svg" for number in (1, 3, 4, 5)
+    ]
+
+
+def test_words_may_be_divided_already(model, tmp_path):
+    (tmp_path / "text.txt").write_text("can't .\n", encoding="utf-8")
+    for option, words in (("false", ["ca", "n't", "."]), ("true", ["can't", "."])):
+        output = tmp_path / f"{option}.mrg"
+        options = ("--input", tmp_path / "text.txt", "--is_split_into_words", option)
+        call_recipe("parse.py", "--model", model, *options, "--output", output)
+        assert Tree.fromstring(output.read_text("utf-8")).leaves() == words
+    assert split_words("can't .") == ["ca", "n't", "."]
+
+
+def test_trees_are_scored_against_gold_ones_on_any_number_of_processes(model, tmp_path):
+    (tmp_path / "gold.mrg").write_text(GOLD, encoding="utf-8")
+    options = ["--model", model, "--gold", tmp_path / "gold.mrg", "--constrained"]
+    call_recipe("parse.py", *options, "--output", tmp_path / "one.mrg")
+    ranks = run_ranks([REPOSITORY / "recipes" / "parse.py", *options, "--output", tmp_path / "two.mrg"], 2)
+    assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr
+    assert (tmp_path / "one.mrg").read_bytes() == (tmp_path / "two.mrg").read_bytes()
+    record = ParserRecord.load(tmp_path / "one.json")
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    assert (record.scores.sentences, record.scores.repairs) == (2, 0)
+    assert [Tree.fromstring(line).leaves() for line in (tmp_path / "one.mrg").read_text("utf-8").splitlines()] == [
+        ["The", "cat", "sat", "."],
+        ["Go", "."],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "model: give it"),
+        (["--model", "x"], "output: give it"),
+        (["--model", "x", "--output", "new.mrg"], "input, gold: give one of them"),
+        (["--model", "x", "--output", "new.mrg", "--input", "a", "--gold", "b"], "input, gold: give one of them"),
+        (["--model", "x", "--output", "no/new.mrg", "--input", "a"], "output: there is no directory no"),
+        (["--model", "x", "--output", "old.mrg", "--input", "a"], "output: old.mrg exists already"),
+        (["--model", "x", "--output", "new.mrg", "--input", "no-such.txt"], "no-such.txt"),
+        (["--model", "no-such", "--output", "new.mrg", "--input", "old.mrg"], "model: "),
+        (["--model", "x", "--output", "new.mrg", "--gold", "old.mrg"], "old.mrg, line 1: "),
+    ],
+)
+def test_mistakes_are_one_line(options, message, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.mrg").write_text("no tree\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as raised:
+        call_recipe("parse.py", *options)
+    assert message in f"{raised.value.code}{capfd.readouterr().err}"
+    assert not (tmp_path / "new.mrg").exists()
