@@ -19,7 +19,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]),
-    package_data={"vaswani_transformer": ["py.typed", "hub/model_card.md.jinja"]},
+    package_data={"vaswani_transformer": ["py.typed", "hub/*.md.jinja"]},
     install_requires=[
         "torch>=2.6",
         "transformers>=5.15,<6",

@@ -10,22 +10,18 @@ those of train_wmt.py.
 """
 
 import dataclasses
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
-from accelerate import PartialState
 from rich.table import Table
 
-from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option
 from vaswani_transformer.console import PlainConsole
-from vaswani_transformer.data import TrainingData, load_corpora
-from vaswani_transformer.evaluation import perplexity
+from vaswani_transformer.data import load_corpora
 from vaswani_transformer.experiments import plot_learning_curve
+from vaswani_transformer.experiments.parsing import f1_by_step, score_split
 from vaswani_transformer.experiments.records import ParsingRecord, ParsingSplit, RunData, RunSettings
 from vaswani_transformer.experiments.training_run import (
     TrainingRun,
@@ -35,10 +31,10 @@ from vaswani_transformer.experiments.training_run import (
     show_plan,
     training_run,
 )
-from vaswani_transformer.hub import describe_run, published
-from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels, parse_of_sequence
-from vaswani_transformer.parsing.scoring import parse_corpus, right_branching, score_parser
-from vaswani_transformer.parsing.treebank import PARSE, TreebankOptions, default_directory, prepare_treebank
+from vaswani_transformer.hub import describe_run, published, push_run, repository_of_training
+from vaswani_transformer.hub.model_card import write_parsing_card
+from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
+from vaswani_transformer.parsing.treebank import TreebankOptions, default_directory, prepare_treebank
 from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.training.run_directory import describe_settings
 from vaswani_transformer.typed_json import from_json
@@ -62,6 +58,9 @@ class ParsingArguments(DataArguments):
     num_beams: int = option(21, "Beams of the search (6.3).", COUNT)
     length_penalty: float = option(0.3, "Alpha of the search (6.3).")
     max_new_tokens_over_source: int = option(300, "Labels that a parse may have more than its sentence pieces.", COUNT)
+    curve_sentences: int = option(
+        0, "Sentences of validation on which the checkpoints that are left are scored at the end.", Interval(minimum=0)
+    )
 
     @property
     def treebank(self) -> TreebankOptions:
@@ -94,6 +93,7 @@ def train_and_score(
         with args.main_process_first(local=False, desc="reading the treebanks"):
             corpora = parallel_corpora(data_args)
         run.open(partial(describe_settings, corpora, model_settings(config), args))
+        args.hub_model_id = repository_of_training(args)
         with args.main_process_first(local=False, desc="preparing the data"):
             data = load_corpora(corpora, corpora.prepared)
         if not data_args.shared_vocabulary:
@@ -110,7 +110,11 @@ def train_and_score(
     scores: dict[str, ParsingSplit] = {}
     parses: dict[str, list[Parse]] = {}
     for name, (split, directory) in run.models_to_score(data.text).items():
-        scores[name], parses[name] = score(directory, data, split, data_args)
+        scores[name], parses[name] = score_split(directory, data, split, data_args.source_language)
+    curve = None
+    if data_args.curve_sentences and "validation" in scores:
+        checkpoints = sorted(Path(args.output_dir).glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+        curve = f1_by_step(checkpoints, data, data_args.source_language, data_args.curve_sentences)
     if trainer.is_world_process_zero():
         record = ParsingRecord(
             run=provenance,
@@ -118,11 +122,15 @@ def train_and_score(
             model=describe_model(trainer.model),
             settings=RunSettings.of(args),
             training=training,
+            curve=curve,
             **scores,
         )
         write_results(Path(args.output_dir), record, parses, trainer.state.log_history)
         with suppress(OSError):  # standard output may be full or closed; all results are in files
             show_results(record)
+    if args.push_to_hub and trainer.is_world_process_zero():
+        with run.errors_in_one_line():
+            push_run(args.hub_model_id, args.output_dir, args.hub_revision)
 
 
 def published_options(data_args: ParsingArguments) -> dict[str, object]:
@@ -146,28 +154,6 @@ def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
     )
 
 
-def score(
-    directory: Path, data: TrainingData, split: str, data_args: ParsingArguments
-) -> tuple[ParsingSplit, list[Parse]]:
-    """Load a saved model, parse a corpus with it, freely and constrained, and score the parses. Collective."""
-    model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
-    model.to(PartialState().device)
-    pairs = data.text[split]["translation"][:]
-    sentences = [pair[data_args.source_language].split() for pair in pairs]
-    sequences = [pair[PARSE].split() for pair in pairs]
-    labels = ParseLabels.from_counts(Counter(chain.from_iterable(sequences)))  # training trees may lack some
-    gold = [parse_of_sequence(*each, labels).tree for each in zip(sequences, sentences, strict=True)]
-    free = parse_corpus(model, data.tokenizer, sentences)
-    constrained = parse_corpus(model, data.tokenizer, sentences, constrained=True)
-    scores = ParsingSplit(
-        perplexity=perplexity(model, data.tokenizer, data.encoded[split]),
-        free=score_parser(gold, free),
-        constrained=score_parser(gold, constrained),
-        right_branching=score_parser(gold, [right_branching(words) for words in sentences]),
-    )
-    return scores, constrained
-
-
 def write_results(
     directory: Path, record: ParsingRecord, parses: dict[str, list[Parse]], log_history: list[dict[str, float]]
 ) -> None:
@@ -175,6 +161,7 @@ def write_results(
         text = "".join(parse.tree + "\n" for parse in trees)
         (directory / f"parses.{split}.txt").write_text(text, encoding="utf-8")
     plot_learning_curve(log_history, directory / "learning_curve.png")
+    write_parsing_card(directory / "README.md", record)
     record.save(directory / "all_results.json")  # last, since it marks the run as finished
 
 

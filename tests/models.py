@@ -80,7 +80,8 @@ def make_parser(directory: Path, **changes: object) -> Path:
     text = [sentence.lower() for sentence in PARSED] * 3
     tokenizer = VaswaniTokenizer.train(text, 290, labels=PARSE_LABELS.names, show_progress=False)
     sizes = {"d_model": 16, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
-    config = VaswaniConfig(vocab_size=290, target_vocab_size=3 + len(PARSE_LABELS.names), **sizes)
+    labels = {"target_vocab_size": 3 + len(PARSE_LABELS.names), "target_language": "parse"}
+    config = VaswaniConfig(vocab_size=290, **labels, **sizes)
     model = VaswaniForConditionalGeneration(config).eval()
     model.generation_config.max_new_tokens_over_source = 20
     model.save_pretrained(directory)

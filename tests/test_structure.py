@@ -32,7 +32,7 @@ ALLOWED = {
     "parsing": {"data", "evaluation", "files", "model", "typed_json"},
     "training": {"arguments", "console", "data", "evaluation", "files", "typed_json"},
     "experiments": {"console", "data", "evaluation", "files", "model", "parsing", "training", "typed_json"},
-    "hub": {"experiments"},
+    "hub": {"experiments", "parsing"},
     "convert": {"evaluation", "files", "model", "typed_json"},
 }
 
@@ -44,7 +44,7 @@ ALLOWED_IN_MODEL = {
     "length_limits_vaswani": set(),
     "parse_sequence_vaswani": {"length_limits_vaswani"},
     "parsing_pipeline_vaswani": {"parse_sequence_vaswani", "pipeline_vaswani"},
-    "configuration_vaswani": {"parsing_pipeline_vaswani", "pipeline_vaswani"},
+    "configuration_vaswani": {"parse_sequence_vaswani", "parsing_pipeline_vaswani", "pipeline_vaswani"},
     "embeddings_vaswani": {"configuration_vaswani"},
     "tokenization_vaswani": {"parse_sequence_vaswani"},
     "step_decoder_vaswani": {"acceleration_vaswani"},
@@ -78,6 +78,7 @@ TESTED_IN = {
     "marian": "convert",
     "memory": "trainer",
     "parity": "export",
+    "parsing": "train_parsing",
     "processes": "translate",
     "registration": "pipeline_vaswani",
     "run_arguments": "train_wmt",

@@ -50,7 +50,7 @@ def search_on_all_processes(
     """Divide sentences among the processes, and gather what a search finds for them, in their order. Collective.
 
     Args:
-        lengths: Length of each sentence. Sentences are dealt out by length, so that all processes have about the same work.
+        lengths: Length of each sentence, by which they are dealt out, so that all processes have about the same work.
         search: Yields positions in a list of indices of sentences, and what it found for each.
         description: For the progress bar.
     """

@@ -223,9 +223,22 @@ class ParsingSplit:
     right_branching: ParserScores
 
 
+@dataclass(frozen=True)
+class CheckpointF1:
+    """F1 of a checkpoint, greedily decoded, on some sentences of the validation set; a point of a learning curve."""
+
+    step: int
+    sentences: int
+    f1: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class ParsingRecord(TrainingResults):
-    """What `recipes/train_parsing.py` writes as `all_results.json`; the fields are those of `RunRecord`."""
+    """What `recipes/train_parsing.py` writes as `all_results.json`; other fields are those of `RunRecord`.
+
+    Attributes:
+        curve: F1 of the checkpoints that are left.
+    """
 
     run: Provenance
     data: RunData
@@ -235,6 +248,7 @@ class ParsingRecord(TrainingResults):
     validation: ParsingSplit | None = None
     test: ParsingSplit | None = None
     test_last_checkpoint: ParsingSplit | None = None
+    curve: list[CheckpointF1] | None = None
 
     @property
     def scores(self) -> dict[str, ParsingSplit]:

@@ -1,14 +1,17 @@
-"""Model card of a training: the metadata here, the text in `model_card.md.jinja`."""
+"""Model cards of trainings: the metadata here, the text in `*.md.jinja`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from jinja2 import Template
 
-from ..experiments.paper import PAPER_SETTINGS
-from ..experiments.records import RunRecord
+from ..experiments.paper import PAPER_PARSERS, PAPER_SETTINGS
+from ..experiments.records import ParsingRecord, RunRecord
+from ..parsing.scoring import ParserScores
 
 
-TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
+_FOLDER = Path(__file__).parent
 
 
 def write_model_card(path: str | Path, record: RunRecord, picture: str | None = "learning_curve.png") -> None:
@@ -22,15 +25,72 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
     metadata = _metadata(record)
     card = ModelCard.from_template(
         metadata,
-        template_path=str(TEMPLATE),
+        template_path=str(_FOLDER / "model_card.md.jinja"),
         title=metadata.model_name,
         source=record.data.source_language,
         target=record.data.target_language,
-        corpus=_corpus(record.data.train),
         scores=_scores(record),
         lengths=record.test.by_source_length if record.test else None,
         example=repr(record.examples[0].source if record.examples else "..."),
         repository=record.run.repository,
+        data=record.data,
+        training_section=_training_section(record, picture),
+    )
+    card.save(path)
+
+
+def write_parsing_card(
+    path: str | Path,
+    record: ParsingRecord,
+    others: Mapping[str, ParserScores] | None = None,
+    picture: str | None = "learning_curve.png",
+) -> None:
+    """Write the card of a parser as Markdown with the metadata that the Hub reads.
+
+    Args:
+        path: The file to write, README.md in the model's directory.
+        record: What the run measured.
+        others: Scores of other parsers on the validation set, by name.
+        picture: Name of the learning curve beside the card.
+    """
+    language = record.data.source_language
+    rows = [
+        (f"{split.replace('_', ' ')}, {parser.replace('_', '-')}", getattr(scores, parser))
+        for split, scores in record.scores.items()
+        for parser in ("free", "constrained", "right_branching")
+    ]
+    others = others or {}
+    tested = record.test or record.validation
+    ours = {"this model, constrained": tested.constrained, **others} if tested else {}
+    corpus = _corpus(record.data.train)
+    own = f"Ours are of {corpus}, on {'test' if record.test else 'validation'} trees of another text: they compare with"
+    card = ModelCard.from_template(
+        ModelCardData(
+            language=language,
+            license=record.data.license,
+            library_name="transformers",
+            tags=["vaswani", "constituency-parsing"],
+            datasets=record.data.datasets or None,
+            model_name=(record.run.repository or f"vaswani-{language}-parser").split("/")[-1],
+        ),
+        template_path=str(_FOLDER / "parsing_card.md.jinja"),
+        title=(record.run.repository or f"vaswani-{language}-parser").split("/")[-1],
+        language=language,
+        scores=[*rows, *((f"validation, {name}", scores) for name, scores in others.items())],
+        table4=[*PAPER_PARSERS, *((name, corpus, scores.all_sentences.f1) for name, scores in ours.items())],
+        own=f"{own} one another, not with the paper's.",
+        repository=record.run.repository,
+        curve=record.curve,
+        training_section=_training_section(record, picture),
+    )
+    card.save(path)
+
+
+def _training_section(record: RunRecord | ParsingRecord, picture: str | None) -> str:
+    """How the model was trained, for any task."""
+    template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
+    section = template.render(
+        corpus=_corpus(record.data.train),
         run=record.run,
         data=record.data,
         model=record.model,
@@ -39,7 +99,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         picture=picture,
         scientific=_scientific,
     )
-    card.save(path)
+    return section.strip()
 
 
 def _metadata(record: RunRecord) -> ModelCardData:
@@ -86,7 +146,7 @@ def _scores(record: RunRecord) -> list[tuple[str, object]]:
     return [(names.get(name, "test, last checkpoint"), scores) for name, scores in record.scores.items()]
 
 
-def _settings(record: RunRecord) -> list[tuple[str, str, str]]:
+def _settings(record: RunRecord | ParsingRecord) -> list[tuple[str, str, str]]:
     """Each hyper-parameter that the paper states: name, value in the run, value in the paper."""
     values = {**vars(record.model), **vars(record.settings), "steps": record.training.steps}
     return [(name, _grouped(values[name]), paper) for name, paper in PAPER_SETTINGS.items()]

@@ -1,6 +1,5 @@
 """The hyper-parameters of the model: section 3 of the paper, and Table 3's variations of them."""
 
-import copy
 import math
 from typing import Any, Literal
 
@@ -8,6 +7,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
+from .parse_sequence_vaswani import PARSE
 from .parsing_pipeline_vaswani import install_parsing_task
 from .pipeline_vaswani import install_translation_task
 
@@ -48,17 +48,9 @@ _AUTO_MAP = {
     "AutoModel": "modeling_vaswani.VaswaniModel",
     "AutoModelForSeq2SeqLM": "modeling_vaswani.VaswaniForConditionalGeneration",
 }
-_CUSTOM_PIPELINES = {
-    "translation": {
-        "impl": "pipeline_vaswani.VaswaniTranslationPipeline",
-        "pt": ["AutoModelForSeq2SeqLM"],
-        "type": "text",
-    },
-    "constituency-parsing": {
-        "impl": "parsing_pipeline_vaswani.VaswaniParsingPipeline",
-        "pt": ["AutoModelForSeq2SeqLM"],
-        "type": "text",
-    },
+_PIPELINES = {
+    "translation": "pipeline_vaswani.VaswaniTranslationPipeline",
+    "constituency-parsing": "parsing_pipeline_vaswani.VaswaniParsingPipeline",
 }
 
 # Whether this file runs as remote code. Without the package, this file, loaded first, must register the pipeline task.
@@ -96,7 +88,7 @@ class VaswaniConfig(PreTrainedConfig):
         tie_word_embeddings: Whether the embeddings of source and target and the softmax share one matrix (3.4).
         source_language: Code of the source language, such as "en"; `None` if unknown. `pipeline("translation")` rejects
             any other.
-        target_language: Code of the target language.
+        target_language: Code of the target language; "parse" for a parser (6.3).
 
     The remaining fields are for models converted from other toolkits, see `vaswani_transformer.convert`; their defaults
     are the paper's.
@@ -193,12 +185,17 @@ class VaswaniConfig(PreTrainedConfig):
         # trust_remote_code.
         kwargs.pop("custom_pipelines", None)
         if _IS_REMOTE_CODE:
-            self.custom_pipelines = copy.deepcopy(_CUSTOM_PIPELINES)
+            self.custom_pipelines = self._pipelines()
         super().__post_init__(**kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, and the names of the code files that `save_pretrained` copies."""
-        return {**super().to_dict(), "auto_map": dict(_AUTO_MAP), "custom_pipelines": copy.deepcopy(_CUSTOM_PIPELINES)}
+        return {**super().to_dict(), "auto_map": dict(_AUTO_MAP), "custom_pipelines": self._pipelines()}
+
+    def _pipelines(self) -> dict[str, dict[str, Any]]:
+        """The one task of the model, which transformers infers where none is named."""
+        task = "constituency-parsing" if self.target_language == PARSE else "translation"
+        return {task: {"impl": _PIPELINES[task], "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
 
     def _head_width(self, field: str) -> int:
         if self.num_heads < 1 or self.d_model % self.num_heads:

@@ -14,6 +14,7 @@ import torch
 from .length_limits_vaswani import SentenceProcessor
 
 
+PARSE = "parse"  # the target language of a parser, and of the corpora that it is trained on
 ROOT = "TOP"
 UNKNOWN_TAG = "XX"  # of words that a sequence has no tag for; also what Vinyals et al. (2015) write for every tag
 CLOSING = "/"

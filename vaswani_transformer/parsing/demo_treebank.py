@@ -11,7 +11,7 @@ from nltk import Tree
 
 _SIZES = {"train": 6000, "validation": 300, "test": 300}
 
-# Expansions of each phrase, one as likely as another. "S1:S" is a phrase S with other expansions; "IN:of" the word "of".
+# Expansions of each phrase, equally likely. "S1:S" is a phrase S with other expansions; "IN:of" is the word "of".
 _PHRASES = {
     "S": ["NP VP .", "NP VP .", "PP , NP VP .", "S1 CC S1 .", "SBAR , NP VP ."],
     "S1:S": ["NP VP"],

@@ -24,14 +24,13 @@ from ..files import (
     manifest_digest,
     require_same_manifest,
 )
-from ..model.parse_sequence_vaswani import ParseLabels
+from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .demo_treebank import demo_treebank
 from .trees import normalize_tree, read_trees, sequence_of_tree, words_of_tree
 
 
 DEMO = "demo"  # the embedded treebank, instead of a file
-PARSE = "parse"  # stands for a language, where a parallel corpus has one
 
 
 @dataclass(frozen=True)
