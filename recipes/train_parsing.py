@@ -33,7 +33,7 @@ from vaswani_transformer.experiments.training_run import (
 )
 from vaswani_transformer.hub import describe_run, published, push_run, repository_of_training
 from vaswani_transformer.hub.model_card import write_parsing_card
-from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
+from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
 from vaswani_transformer.parsing.treebank import TreebankOptions, default_directory, prepare_treebank
 from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.training.run_directory import describe_settings
