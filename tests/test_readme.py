@@ -11,6 +11,7 @@ from accelerate.commands.launch import launch_command_parser
 from foreign_models import marian_tokenizer, untrained
 from helpers import REPOSITORY, run_python
 from hub_server import Repository
+from models import make_parser
 
 from vaswani_transformer.data.phrasebook import phrasebook
 
@@ -73,6 +74,26 @@ CHANGES = {
         },
         "out/report.md",
     ),
+    "train_parsing.py": (
+        {
+            "train": "trees.mrg",
+            "validation": "trees.mrg",
+            "test": "trees.mrg",
+            "prepared": "data",
+            "vocab_size": "278",
+            "encoder_layers": "1",
+            "decoder_layers": "1",
+            "d_model": "16",
+            "d_ff": "16",
+            "max_steps": "2",
+            "save_steps": "1",
+            "eval_strategy": "no",
+            "max_new_tokens_over_source": "20",
+            "output_dir": "out",
+        },
+        "out/model.safetensors",
+    ),
+    "parse.py": ({}, "trees.parsed.mrg"),
     "translate.py": ({}, "news.de"),
     "export.py": ({}, "runs/demo_ct2/model.bin"),
     "score.py": ({}, "runs/scores/results.json"),
@@ -104,6 +125,9 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     """A folder where the paths that the documents name exist."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "demo").symlink_to(saved_model)
+    make_parser(tmp_path / "runs" / "demo_parsing")
+    (tmp_path / "trees.mrg").write_text("((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n" * 9, encoding="utf-8")
+    (tmp_path / "sentences.txt").write_text("The cat sat on the mat.\n", encoding="utf-8")
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
     (tmp_path / "path" / "to" / "this" / "directory").symlink_to(saved_model)
     for split, size in (("train", 300), ("test", 6)):
