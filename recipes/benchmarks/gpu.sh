@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # What is to be checked and measured on a GPU: `recipes/benchmarks/gpu.sh DATA OUT PART...`, the parts being search, faults,
-# multi30k, decode (of the model of multi30k) and canlaws. Half an hour is enough for the first four, or for canlaws.
+# multi30k, decode (of the model of multi30k), parsing and canlaws. Half an hour is enough for the first four, for parsing, or for
+# canlaws.
 #
 # DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`, `newstest2013.{en,de}.gz`, and for canlaws its
-# `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz` as `canlaws.*`, and `newstest2014.{en,fr}.gz`. OUT receives, for each training,
+# `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz` as `canlaws.*`, and `newstest2014.{en,fr}.gz`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for each training,
 # the model card, the results, the translations and the learning curve, to be kept in `model_cards/`, and the table of decoding
 # speeds, for `recipes/benchmarks/`. Needs one GPU with bf16, ctranslate2, and no network. The times are guesses: nothing of it
 # has run yet.
@@ -50,6 +51,18 @@ multi30k() {
         --dropout 0.3 --source_tokens 4096 --target_tokens 4096 --learning_rate_factor 1 --warmup_steps 2000 \
         --max_steps 12000 --max_minutes 12 --save_steps 500 --average_last 10 --eval_steps 1000
     keep multi30k_gpu
+}
+
+# The paper's second task on CRAFT, aim: F1 >= 80 on its dev trees. 25 minutes.
+parsing() {
+    python3 recipes/train_parsing.py --config recipes/configs/craft_parsing.yaml \
+        --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir runs/craft_gpu --bf16 true \
+        --vocab_size 8000 --d_model 512 --d_ff 2048 --num_heads 8 --encoder_layers 4 --decoder_layers 4 \
+        --dropout 0.2 --attention_dropout 0.2 --source_tokens 6000 --target_tokens 12000 --warmup_steps 2000 \
+        --max_minutes 18 --save_steps 500 --average_last 10 --curve_sentences 500
+    for file in README.md all_results.json parses.validation.txt learning_curve.png; do
+        cp "runs/craft_gpu/$file" "$out/craft_gpu.$file"
+    done
 }
 
 # Beam search beside MarianMTModel and CTranslate2; aims: 8 times MarianMTModel in input order, and CTranslate2 in float16.
