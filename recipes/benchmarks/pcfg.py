@@ -1,4 +1,4 @@
-"""The F1 of a probabilistic context-free grammar, of the treebanks of a parsing model (6.3), to compare it with.
+"""F1 of a probabilistic context-free grammar, to compare a parsing model (6.3) of the same treebanks with.
 
     python recipes/benchmarks/pcfg.py --train train.mrg --test dev.mrg
 
@@ -6,8 +6,9 @@ Where `--horizontal`, `--vertical` or `--rare` have several values, grammars of 
 training trees but the last, and parse those; the highest F1 chooses. A sentence that is too long, or has no tree in the
 grammar, gets the right-branching tree.
 
-The search of `vaswani_transformer.parsing.pcfg` is exact. On sentences of six to eight words of CRAFT, nltk's `ViterbiParser` finds
-the same trees about two thousand times more slowly.
+The search of `vaswani_transformer.parsing.pcfg` is exact. On sentences of six to eight words of CRAFT, nltk's
+`ViterbiParser` finds the same trees about two thousand times more slowly.
+
 Writes `pcfg.md` and `pcfg.json` beside this script, or into `--output`.
 """
 
