@@ -125,6 +125,7 @@ def measure(train: Sequence[Tree], test: Sequence[Tree], options: GrammarOptions
 
 def compare(args: Arguments, train: Sequence[Tree], test: Sequence[Tree]) -> PcfgRecord:
     """Choose the best grammar, if there are several, and measure it."""
+    run = describe_run()
     options = [GrammarOptions(*values) for values in product(args.horizontal, args.vertical, args.rare)]
     tuning: list[Result] = []
     if len(options) > 1:
@@ -134,7 +135,7 @@ def compare(args: Arguments, train: Sequence[Tree], test: Sequence[Tree]) -> Pcf
         options = [max(tuning, key=lambda result: result.scores.all_sentences.f1).grammar]
     trivial = [right_branching(words_of_tree(tree)) for tree in test]
     return PcfgRecord(
-        run=describe_run(),
+        run=run,
         settings={name: published(value) for name, value in vars(args).items()},
         tuning=tuning,
         test=measure(train, test, options[0], args.longest),

@@ -143,7 +143,7 @@ class CkyParser:
                     chart, start, end, np.flatnonzero(first_end[start][self.left] <= last_start[end][self.right])
                 )
                 self._rewrite(scores)
-                chart.beginning[start][end - start - 1] = scores[: self.lefts]
+                chart.beginning[start, end - start - 1] = scores[: self.lefts]
                 is_found = scores > -math.inf
                 last_start[end][is_found & (last_start[end] < 0)] = start
                 first_end[start][is_found[: self.lefts] & (first_end[start] > end)] = end
@@ -160,8 +160,8 @@ class CkyParser:
 
     def _splits(self, chart: "_Chart", start: int, end: int, rules: np.ndarray) -> np.ndarray:
         """Scores of binary rules on a span, [splits, rules]."""
-        scores = np.take(chart.beginning[start][: end - start - 1], self.left[rules], axis=1)
-        scores += np.take(chart.ending[end][start + 1 :], self.right[rules], axis=1)
+        scores = np.take(chart.beginning[start, : end - start - 1], self.left[rules], axis=1)
+        scores += np.take(chart.ending[end, start + 1 : end], self.right[rules], axis=1)
         scores += self.binary_scores[rules]
         return scores
 
@@ -193,14 +193,17 @@ class CkyParser:
 class _Chart:
     """Scores of all labels on all spans of words.
 
+    Each array is one block, of which only the spans that exist take memory, and which is freed as a whole.
+
     Attributes:
-        beginning: For each word, scores of the spans that begin there, by length and label, for `lefts` labels.
-        ending: For each place, scores of the spans that end before it, by start and label.
+        beginning: [words, words, lefts]: scores of the spans that begin at a word, by length, of labels that are left
+            in a rule.
+        ending: [words + 1, words, labels]: scores of the spans that end before a place, by first word.
     """
 
     def __init__(self, words: int, labels: int, lefts: int) -> None:
-        self.beginning = [np.empty((words - start, lefts)) for start in range(words)]
-        self.ending = [np.empty((end, labels)) for end in range(words + 1)]
+        self.beginning = np.empty((words, words, lefts))
+        self.ending = np.empty((words + 1, words, labels))
 
     def span(self, start: int, end: int) -> np.ndarray:
-        return self.ending[end][start]
+        return self.ending[end, start]
