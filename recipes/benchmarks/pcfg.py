@@ -76,10 +76,10 @@ class Arguments:
     train: list[str] = option(MISSING, "Files of gold trees in brackets (plain, .gz, .xz).")
     test: list[str] = option(MISSING, "As train.")
     horizontal: list[int] = option([1, 2], "Siblings to come that a binarised label names.", Interval(0, 9))
-    vertical: list[int] = option([0, 1], "Ancestors that a label names: 1 is its parent.", Interval(0, 9))
+    vertical: list[int] = option([1, 2], "Ancestors that a label names: 1 is its parent.", Interval(0, 9))
     rare: list[int] = option([2, 5], "Words seen less often are replaced by classes of words.", Interval(2))
     tuning: int = option(500, "The last training trees, to choose among the above on.", COUNT)
-    longest: int = option(60, "Longest sentence parsed, in words.", Interval(1, 200))
+    longest: int = option(150, "Longest sentence parsed, in words; its square is the memory.", Interval(1, 300))
     output: str = option(str(Path(__file__).parent), "Where the results go.")
 
 
