@@ -73,7 +73,7 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
 
     again = run_python([*command(settings, tmp_path), "--resume"])
     assert again.returncode != 0
-    assert "steps already; give more" in again.stderr
+    assert "steps already; raise max_steps above" in again.stderr
     other = run_python([*command({**settings, "gold_copies": 2}, tmp_path), "--resume"])
     assert "gold_copies (1 then, 2 now)" in other.stderr
 
