@@ -16,10 +16,10 @@ from pathlib import Path
 from accelerate import PartialState
 from rich.table import Table
 
-from vaswani_transformer.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.arguments import RecipeParser, option
 from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data.corpora import read_lines
-from vaswani_transformer.decoding import DecodingArguments
+from vaswani_transformer.decoding import BEAMS, DecodingArguments
 from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.model.parse_sequence_vaswani import Parse
 from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
@@ -40,7 +40,7 @@ class ParsingArguments(DecodingArguments):
     overwrite: bool = option(False, "Replace an output file that exists.")
     is_split_into_words: bool = option(False, "Divide sentences at white space only.")
     constrained: bool = option(False, "Search only among well-formed parses, which need no repair.")
-    num_beams: int | None = option(None, "Beams (6.3); by default the model's own setting.", COUNT)
+    num_beams: int | None = option(None, "Beams (6.3); by default the model's own setting.", BEAMS)
     length_penalty: float | None = option(None, "Alpha of the search; by default the model's own.")
     draw: str | None = option(None, "Directory for a picture of each tree, as SVG.")
 

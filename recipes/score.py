@@ -22,9 +22,9 @@ from pathlib import Path
 from accelerate import PartialState
 from rich.table import Table
 
-from vaswani_transformer.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.arguments import RecipeParser, option
 from vaswani_transformer.console import PlainConsole, printable
-from vaswani_transformer.decoding import DecodingArguments
+from vaswani_transformer.decoding import BEAMS, DecodingArguments
 from vaswani_transformer.evaluation import PairedComparison, TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.experiments import ScoreRecord
@@ -54,7 +54,7 @@ class EvaluationArguments(DecodingArguments):
     source_language: str = option("en", "Code of the source language.")
     target_language: str = option("de", "Code of the target language.")
     num_beams: list[int] | None = option(
-        None, "Beams (6.1), one number or several; by default the model's generation_config.", COUNT
+        None, "Beams (6.1), one number or several; by default the model's generation_config.", BEAMS
     )
     length_penalty: list[float] | None = option(
         None, "Alpha of 6.1, one or several; by default the model's generation_config."
@@ -65,6 +65,8 @@ class EvaluationArguments(DecodingArguments):
     def __post_init__(self) -> None:
         if (self.model is None) == (self.hypotheses is None):
             raise ValueError("model, hypotheses: give one of them, a saved model or a file of translations")
+        if self.model is not None and Path(self.model).is_file():
+            raise ValueError(f"model: {self.model} is a file; name a saved model, or give translations as --hypotheses")
         if self.test_set is None and self.reference is None:
             raise ValueError("reference: give it, or the name of a test set as --test_set")
         if self.test_set is not None and (self.source or self.reference):
@@ -120,6 +122,8 @@ def require_new(args: EvaluationArguments) -> None:
     """Refuse to replace an earlier evaluation without `--overwrite`; checked by the main process only."""
     directory = Path(args.output_dir)
     require_directory("output_dir", directory)
+    if (directory / "config.json").exists():
+        raise FileExistsError(f"output_dir: {directory} holds a model; choose another, so that its files stay")
     if PartialState().is_main_process and (directory / "results.json").exists() and not args.overwrite:
         raise FileExistsError(
             f"output_dir: {directory} holds an evaluation already; choose another, or replace it with --overwrite"

@@ -20,6 +20,7 @@ from rich.table import Table
 from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option
 from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data import load_corpora
+from vaswani_transformer.decoding import BEAMS
 from vaswani_transformer.experiments import plot_learning_curve
 from vaswani_transformer.experiments.parsing import f1_by_step, score_split
 from vaswani_transformer.experiments.records import ParsingRecord, ParsingSplit, RunData, RunSettings
@@ -55,8 +56,8 @@ class ParsingArguments(DataArguments):
     keeps_tags: bool = option(True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.")
     max_length: int = option(1000, "Longest sequence trained on, in pieces of words or labels.", COUNT)
     max_ratio: float = option(50.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1))
-    num_beams: int = option(21, "Beams of the search (6.3).", COUNT)
-    length_penalty: float = option(0.3, "Alpha of the search (6.3).")
+    num_beams: int = option(21, "Beams of the search (6.3).", BEAMS)
+    length_penalty: float = option(0.3, "Alpha of the search (6.3).", Interval(minimum=-100, maximum=100))
     max_new_tokens_over_source: int = option(300, "Labels that a parse may have more than its sentence pieces.", COUNT)
     curve_sentences: int = option(
         0, "Sentences of validation on which the checkpoints that are left are scored at the end.", Interval(minimum=0)

@@ -28,7 +28,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option
 from vaswani_transformer.data.corpora import decode_lines
-from vaswani_transformer.decoding import DecodingArguments
+from vaswani_transformer.decoding import BEAMS, DecodingArguments
 from vaswani_transformer.evaluation.sharded_translation import (
     SourceText,
     TranslatedShards,
@@ -51,9 +51,7 @@ class TranslationArguments(DecodingArguments):
     output: str = option("-", "File to write, or - for standard output.")
     overwrite: bool = option(False, "Replace an output file that exists.")
     lines_per_shard: int = option(2000, "Lines translated, and written, at a time.", COUNT)
-    num_beams: int | None = option(
-        None, "Beams (6.1); by default the model's generation_config.", Interval(minimum=1, maximum=2**10)
-    )
+    num_beams: int | None = option(None, "Beams (6.1); by default the model's generation_config.", BEAMS)
     length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
     max_new_tokens: int | None = option(
         None, "Longest translation; by default the model's generation_config.", Interval(minimum=1, maximum=2**20)

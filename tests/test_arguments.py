@@ -16,11 +16,14 @@ from vaswani_transformer.arguments import COUNT, POSITIVE, SHARE, Interval, Reci
 # Each recipe, and the options without which it does not start.
 RECIPES = {
     "train_wmt.py": [],
+    "train_parsing.py": [],
+    "parse.py": ["--model=m", "--input=i", "--output=o"],
     "reproduce_table3.py": [],
     "translate.py": ["--model=m"],
     "score.py": ["--model=m", "--source=s", "--reference=r"],
     "export.py": ["--model=m", "--output=o"],
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
+    "benchmarks/pcfg.py": ["--train=t", "--test=t"],
     "benchmarks/decode.py": ["--text=t", "--model=m"],
     "benchmarks/table1.py": [],
     "benchmarks/stock_trainer.py": ["--like=c", "--ours=o"],
@@ -30,9 +33,10 @@ RECIPES = {
 
 NUMBERS_NO_OPTION_TAKES = ("nan", "inf", "-inf", "-2", str(2**65), "1e308", "x", "")
 TAKE_ZERO = {
-    *("dropout", "label_smoothing", "label_smoothing_factor", "adam_beta1", "adam_beta2", "weight_decay"),
-    *("max_grad_norm", "eval_delay", "neftune_noise_alpha", "seed", "seeds", "data_seed"),
-    *("save_total_limit", "dataloader_num_workers", "local_rank", "length_penalty"),
+    *("dropout", "attention_dropout", "label_smoothing", "label_smoothing_factor", "adam_beta1", "adam_beta2"),
+    *("weight_decay", "max_grad_norm", "eval_delay", "neftune_noise_alpha", "seed", "seeds", "data_seed"),
+    *("save_total_limit", "dataloader_num_workers", "local_rank", "length_penalty", "curve_sentences"),
+    *("horizontal", "vertical"),
 }
 TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
 TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from helpers import REPOSITORY, recipe_module, run_python, run_ranks, start_ranks
+from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks, start_ranks
 from sacrebleu.dataset import DATASETS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -331,3 +331,16 @@ def test_a_process_that_stops_ends_the_other(files, lively_model, victim):
     assert "; repeat the command" in errors
     assert "Traceback" not in errors
     assert not (files / "out" / "results.json").exists()
+
+
+def test_a_file_is_no_model_and_a_models_directory_is_no_place_for_scores(saved_model, tmp_path):
+    (tmp_path / "text").write_text("Ein Hund.\n", encoding="utf-8")
+    texts = ["--source", tmp_path / "text", "--reference", tmp_path / "text"]
+    for options, message in (
+        (["--model", tmp_path / "text"], "name a saved model, or give translations as --hypotheses"),
+        (["--hypotheses", tmp_path / "text", "--output_dir", saved_model], "holds a model; choose another"),
+        (["--model", saved_model, "--num_beams", "200000"], "num_beams: must be at least 1 and at most 1,024"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            call_recipe("score.py", *options, *texts)
+        assert message in str(stop.value.code)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, run_python, run_ranks
+from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, run_ranks
 from nltk import Tree
 from transformers import pipeline
 
@@ -109,3 +109,20 @@ def test_words_and_labels_may_share_a_vocabulary(settings, tmp_path):
 )
 def test_mistakes_are_one_line(changes, message, settings, tmp_path):
     assert message in refusal({**settings, **changes}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "recipes" / "configs").glob("*_parsing*.yaml")), ids=lambda path: path.stem
+)
+def test_every_configuration_is_understood_and_describes_a_model(path):
+    recipe = recipe_module("train_parsing.py")
+    classes = (recipe.ParsingArguments, recipe.ModelArguments, recipe.RecipeTrainingArguments)
+    data, model, args = recipe.RecipeParser(classes).parse(["--config", str(path), "--bf16", "false"])
+    config = recipe.configure_model(model, *data.languages)
+    if path.stem.startswith("wsj"):  # section 6.3
+        assert (config.encoder_layers, config.decoder_layers, config.d_model) == (4, 4, 1024)
+        assert data.vocab_size == (32_000 if "semi" in path.stem else 16_000)
+        assert (data.num_beams, data.length_penalty, data.max_new_tokens_over_source) == (21, 0.3, 300)
+    else:
+        assert data.train
+    assert args.max_steps > 0

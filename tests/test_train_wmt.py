@@ -21,7 +21,9 @@ from vaswani_transformer.training.run_directory import locked
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
-CONFIGS = sorted((REPOSITORY / "recipes" / "configs").glob("*.yaml"))
+CONFIGS = sorted(
+    {*(REPOSITORY / "recipes" / "configs").glob("*.yaml")} - {*REPOSITORY.rglob("configs/*_parsing*.yaml")}
+)
 
 # Runs the script that is its first argument, and leaves the names of the threads that outlive it.
 WATCHED = """

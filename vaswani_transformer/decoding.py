@@ -6,9 +6,12 @@ from typing import Literal
 from accelerate import PartialState
 from transformers import PreTrainedModel
 
-from .arguments import COUNT, POSITIVE, option
+from .arguments import COUNT, POSITIVE, Interval, option
 from .saved_model import SavedModel, open_model
 from .training import keep_freed_memory
+
+
+BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
 
 
 @dataclass

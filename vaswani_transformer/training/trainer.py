@@ -27,7 +27,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..arguments import COUNT, check_values, option
+from ..arguments import COUNT, Interval, check_values, option
 from ..data.batching import TokenBudgetBatchSampler
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
@@ -74,7 +74,9 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         COUNT,
     )
     virtual_rank_threads: int = option(
-        1, "CPU threads of each process in elastic training; the final bits depend on it.", COUNT
+        1,
+        "CPU threads of each process in elastic training; the final bits depend on it.",
+        Interval(minimum=1, maximum=1024),
     )
 
     def __post_init__(self) -> None:
