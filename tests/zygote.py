@@ -78,7 +78,7 @@ class Zygote:
     """
 
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str] = (*LIBRARIES, *PACKAGE)) -> None:
-        self._environment = dict(environment)
+        self._environment = environment  # no copy: kill_trials.py adds to it before the start
         self._modules = modules
         self._process: subprocess.Popen | None = None
 
