@@ -5,8 +5,8 @@
         --config recipes/configs/wsj_parsing.yaml --train wsj-02-21.mrg --validation wsj-22.mrg --test wsj-23.mrg
 
 Treebanks are files of trees in brackets (plain, .gz, .xz). The output directory then holds the averaged model, its
-tokenizer, `all_results.json`, `parses.test.txt` and a picture of the learning curve. Faults, signals and `--resume` are
-those of train_wmt.py.
+tokenizer and model card, `all_results.json`, `parses.test.txt` and a picture of the learning curve. Faults, signals and
+`--resume` are handled as in train_wmt.py.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Train the model of "Attention Is All You Need" on parallel text, score it, and write its model card.
 
-On one device; on the 8 GPUs of a machine; with options that override those of the configuration file:
+On one device; on the 8 GPUs of a machine; with options that override the configuration file:
 
     python recipes/train_wmt.py --config recipes/configs/demo.yaml
     accelerate launch --config_file recipes/accelerate/8gpu.yaml recipes/train_wmt.py \

@@ -220,7 +220,7 @@ class RecipeParser(HfArgumentParser):
             self.error(f"{name}: {reprlib.repr(text)} is neither a JSON object nor a file with one")
 
     def _read(self, path: Path) -> dict[str, object]:
-        """The values of a YAML file, converted and checked like those of the command line."""
+        """The values of a YAML file, converted and checked like command-line values."""
         try:
             settings = read_config(path)
         except (ValueError, OSError) as error:

@@ -234,7 +234,7 @@ class CheckpointF1:
 
 @dataclass(frozen=True, kw_only=True)
 class ParsingRecord(TrainingResults):
-    """What `recipes/train_parsing.py` writes as `all_results.json`; other fields are those of `RunRecord`.
+    """What `recipes/train_parsing.py` writes as `all_results.json`; other fields as in `RunRecord`.
 
     Attributes:
         curve: F1 of the checkpoints that are left.

@@ -29,7 +29,7 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
     try:
         name = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         api.auth_check(name, write=True)
-    except Exception as error:  # includes those of huggingface_hub's HTTP library, which changes
+    except Exception as error:  # huggingface_hub's HTTP library, and its errors, change
         raise ValueError(
             f"hub_model_id: cannot write to {repo_id} on the Hub ({_summary(error)}); "
             f"log in with `hf auth login` and a token that can, or name another repository"

@@ -192,7 +192,7 @@ class VaswaniConfig(PreTrainedConfig):
         """The fields, and the names of the code files that `save_pretrained` copies."""
         return {**super().to_dict(), "auto_map": dict(_AUTO_MAP), "custom_pipelines": self._pipelines()}
 
-    def _pipelines(self) -> dict[str, dict[str, Any]]:
+    def _pipelines(self) -> dict[str, dict[str, str | list[str]]]:
         """The one task of the model, which transformers infers where none is named."""
         task = "constituency-parsing" if self.target_language == PARSE else "translation"
         return {task: {"impl": _PIPELINES[task], "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}

@@ -29,7 +29,7 @@ class ParseLabels:
 
     Attributes:
         tags: Part-of-speech tags, a word each.
-        phrases: Labels of phrases, each of which has its closing label.
+        phrases: Labels of phrases; each also has a closing label.
     """
 
     tags: frozenset[str]
@@ -37,7 +37,7 @@ class ParseLabels:
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int]) -> "ParseLabels":
-        """The labels of sequences, in all of which each label occurs so many times.
+        """Labels from their total counts over all sequences.
 
         Raises:
             ValueError: A label is both tag and phrase, so that a sequence could be read in two ways.

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import GeneratorType
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch.utils.data import Dataset
-from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
 from .parse_sequence_vaswani import MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
-from .pipeline_vaswani import generate_in_batches, max_generated
+from .pipeline_vaswani import GeneratingPipeline, generate_in_batches, max_generated, register_task
 
 
 try:
@@ -20,8 +20,14 @@ except ImportError:  # only `return_nltk` needs it
     Tree = None
 
 
-# A record with "tree" in brackets, "words" and "repairs", and "nltk_tree" if asked for.
-ParseRecord = dict[str, Any]
+class ParseRecord(TypedDict):
+    """A parse as the pipeline returns it: the tree in brackets, and as an `nltk.Tree` with `return_nltk`."""
+
+    tree: str
+    words: list[str]
+    repairs: int
+    nltk_tree: NotRequired[Any]
+
 
 # Words as the Penn Treebank divides them, one rule after another.
 _WORD_RULES = [
@@ -57,7 +63,7 @@ def parse_in_batches(
     Args:
         model: The model, on the device to use.
         tokenizer: Its tokenizer, with the labels.
-        sentences: Words, none of which is empty or has white space.
+        sentences: Words of each sentence; no word may be empty or contain white space.
         tokens_per_batch: As for `translate_in_batches`.
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         constrained: Search only among well-formed parses, which need no repair.
@@ -70,7 +76,8 @@ def parse_in_batches(
         ValueError: A sentence has no words, or a word is empty or has white space; or the tokenizer has no labels; or
             a sentence has more tokens than a learned position table.
     """
-    labels = ParseLabels.from_vocabulary(tokenizer.get_vocab())
+    vocabulary = tokenizer.get_vocab()
+    labels = ParseLabels.from_vocabulary(vocabulary)
     if not labels.phrases:
         raise ValueError("the tokenizer has no labels of parses; give a model that was trained to parse")
     for index, words in enumerate(sentences):
@@ -96,7 +103,7 @@ def parse_in_batches(
         words = torch.tensor([len(sentences[index]) for index in indices])
         limits = [min(max_generated(model, length, generate_kwargs), table) for length in lengths]
         size = model.get_output_embeddings().out_features
-        return [LegalParse(tokenizer.get_vocab(), size, tokenizer.eos_token_id, words, torch.tensor(limits))]
+        return [LegalParse(vocabulary, size, tokenizer.eos_token_id, words, torch.tensor(limits))]
 
     batches = generate_in_batches(
         model, tokenizer, texts, tokens_per_batch, batch_size, processors=legal, truncation=False, **generate_kwargs
@@ -116,18 +123,12 @@ def _labels_of(tokenizer: PreTrainedTokenizerBase, hypothesis: list[int]) -> lis
     return [entry.removeprefix(MARK) for entry in entries]
 
 
-class VaswaniParsingPipeline(Pipeline):
+class VaswaniParsingPipeline(GeneratingPipeline):
     """Parses sentences, given as strings or as lists of words.
 
     A sentence or a list gives a list of `{"tree": ..., "words": [...], "repairs": 0}`, one for each sentence (a list of
     lists with `num_return_sequences` above 1). A dataset or generator gives an iterator over such lists.
     """
-
-    _load_tokenizer = True
-    _load_processor = False
-    _load_image_processor = False
-    _load_feature_extractor = False
-    _pipeline_calls_generate = True
 
     def __call__(self, inputs: Any, **kwargs: Any) -> Any:
         """Parse `inputs`.
@@ -199,19 +200,16 @@ class VaswaniParsingPipeline(Pipeline):
 
     def postprocess(self, model_outputs: dict[str, Any], return_nltk: bool = False) -> list[ParseRecord]:
         words, parses = model_outputs["words"], model_outputs["parses"]
-        records = [{"tree": parse.tree, "words": words, "repairs": parse.repairs} for parse in parses]
+        records: list[ParseRecord] = [
+            {"tree": parse.tree, "words": words, "repairs": parse.repairs} for parse in parses
+        ]
         if return_nltk:
-            records = [{**record, "nltk_tree": Tree.fromstring(record["tree"])} for record in records]
+            for record in records:
+                record["nltk_tree"] = Tree.fromstring(record["tree"])
         return records
 
 
 def install_parsing_task() -> None:
     """Make `pipeline("constituency-parsing")` known to transformers."""
-    registry = _pipelines.PIPELINE_REGISTRY
-    if "constituency-parsing" in registry.supported_tasks:
-        return
-    registry.register_pipeline(
-        "constituency-parsing", pipeline_class=VaswaniParsingPipeline, pt_model=AutoModelForSeq2SeqLM, type="text"
-    )
-    # Else `pipe.save_pretrained` would declare the pipeline as code of the saved directory.
-    del VaswaniParsingPipeline._registered_impl
+    if "constituency-parsing" not in _pipelines.PIPELINE_REGISTRY.supported_tasks:
+        register_task("constituency-parsing", VaswaniParsingPipeline)

@@ -165,19 +165,23 @@ def _is_same_language(one: str, other: str) -> bool:
     return all(a == b for a, b in zip(*subtags, strict=False))
 
 
-class VaswaniTranslationPipeline(Pipeline):
-    """Translates strings, lists, datasets and generators; an item may be a dict with "text".
-
-    For a string or a list it returns a list of `{"translation_text": ...}`, one for each input (a list of lists with
-    `num_return_sequences` above 1); for a dataset or generator, a lazy iterator over such lists. The translation of
-    empty text is empty. Keywords of `generate` are passed on; by default it decodes as in the paper.
-    """
+class GeneratingPipeline(Pipeline):
+    """A pipeline that loads a tokenizer and no other processor, and calls `generate`."""
 
     _load_tokenizer = True
     _load_processor = False
     _load_image_processor = False
     _load_feature_extractor = False
     _pipeline_calls_generate = True
+
+
+class VaswaniTranslationPipeline(GeneratingPipeline):
+    """Translates strings, lists, datasets and generators; an item may be a dict with "text".
+
+    For a string or a list it returns a list of `{"translation_text": ...}`, one for each input (a list of lists with
+    `num_return_sequences` above 1); for a dataset or generator, a lazy iterator over such lists. The translation of
+    empty text is empty. Keywords of `generate` are passed on; by default it decodes as in the paper.
+    """
 
     def __call__(self, inputs: Any, **kwargs: Any) -> Any:
         """Translate `inputs`.
@@ -327,6 +331,15 @@ class VaswaniTranslationPipeline(Pipeline):
         return translations
 
 
+def register_task(task: str, pipeline_class: type[GeneratingPipeline]) -> None:
+    """Add a task to transformers' registry."""
+    _pipelines.PIPELINE_REGISTRY.register_pipeline(
+        task, pipeline_class=pipeline_class, pt_model=AutoModelForSeq2SeqLM, type="text"
+    )
+    # Otherwise `pipe.save_pretrained` would declare the pipeline as remote code of the saved directory.
+    del pipeline_class._registered_impl
+
+
 def install_translation_task() -> None:
     """Make `pipeline("translation")` and `pipeline("translation_en_to_de")` known to transformers.
 
@@ -337,11 +350,7 @@ def install_translation_task() -> None:
     getattr(_pipelines, "REMOVED_TASKS", {}).pop("translation", None)
     if "translation" in registry.supported_tasks:
         return
-    registry.register_pipeline(
-        "translation", pipeline_class=VaswaniTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text"
-    )
-    # Otherwise `pipe.save_pretrained` would declare the pipeline as remote code of the saved directory.
-    del VaswaniTranslationPipeline._registered_impl
+    register_task("translation", VaswaniTranslationPipeline)
     original = registry.check_task
 
     def check_task(task: str) -> tuple[str, dict, Any]:

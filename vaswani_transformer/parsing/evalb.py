@@ -48,7 +48,7 @@ _PIECE = re.compile(r"\s*(?:\(([^\s()]*)\s+([^\s()]+)\s*\)|\(([^\s()]*)|(\)))")
 
 @dataclass(frozen=True)
 class EvalbRules:
-    """EVALB's parameter file; the defaults are those of COLLINS.prm, by which parsers of the Penn Treebank are scored.
+    """EVALB's parameter file; the defaults equal COLLINS.prm, the standard for the Penn Treebank.
 
     Attributes:
         deleted: Labels that do not count: a word with such a tag goes, of a phrase only the bracket.
@@ -233,7 +233,7 @@ def _plain(label: str) -> str:
 
 
 def _one_name(name: str, equal: frozenset[frozenset[str]]) -> str:
-    """The first name, in the order of the alphabet, of what is the same."""
+    """One representative of a set of equivalent names: the alphabetically first."""
     return min({name}.union(*(pair for pair in equal if name in pair)))
 
 

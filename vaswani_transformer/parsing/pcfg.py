@@ -151,7 +151,7 @@ class CkyParser:
         return None if score == -math.inf else (self._tree(chart, words, self.start, 0, len(words)), score)
 
     def _join(self, chart: "_Chart", start: int, end: int, rules: np.ndarray) -> None:
-        """Set the scores of a span's labels to those of the best of some binary rules."""
+        """Set each label's score on a span to its best score by the given binary rules."""
         if len(rules):
             parents = self.parent[rules]
             firsts = np.flatnonzero(np.diff(parents, prepend=-1))
@@ -166,7 +166,7 @@ class CkyParser:
         return scores
 
     def _rewrite(self, scores: np.ndarray) -> None:
-        """Raise the scores of a span's labels to those of the best chains of unary rules."""
+        """Raise each label's score on a span to its best score by chains of unary rules."""
         while True:
             reached = scores[self.child] + self.unary_scores
             is_better = reached > scores[self.unary_parent]
@@ -193,7 +193,7 @@ class CkyParser:
 class _Chart:
     """Scores of all labels on all spans of words.
 
-    Each array is one block, of which only the spans that exist take memory, and which is freed as a whole.
+    Each array is one block, freed as a whole; only existing spans occupy memory.
 
     Attributes:
         beginning: [words, words, lefts]: scores of the spans that begin at a word, by length, of labels that are left

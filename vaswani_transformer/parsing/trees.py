@@ -61,8 +61,8 @@ def normalize_tree(tree: Tree) -> Tree | None:
 
     - Traces (`-NONE-`) go, and with them phrases that have nothing else: a parser is given words only.
     - Function tags and indices go: `NP-SBJ-1` and `NP=2` become `NP`, as EVALB compares them.
-    - A phrase whose only child is a phrase of the same label is that child. Removed traces leave such pairs, of which
-      no parser could tell the number. Other unary chains, as `S VP`, stay: EVALB counts them.
+    - A phrase whose only child is a phrase of the same label is replaced by that child. Removed traces leave such
+      pairs, whose number no parser could predict. Other unary chains, such as `S VP`, stay: EVALB counts them.
     - The outermost bracket, `TOP`, `ROOT`, `S1` or without a label, is `TOP`; one is added where there is none.
     - Words under one tag, `(NN a b)`, get this tag each, since EVALB knows only brackets with one word.
 
