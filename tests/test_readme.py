@@ -93,7 +93,8 @@ CHANGES = {
         },
         "out/model.safetensors",
     ),
-    "parse.py": ({}, "trees.parsed.mrg"),
+    "parse.py": ({"model": "runs/demo_parsing", "output": "trees.parsed.mrg"}, "trees.parsed.mrg"),
+    "pcfg.py": ({"train": "trees.mrg", "test": "trees.mrg", "output": "out"}, "out/pcfg.md"),
     "translate.py": ({}, "news.de"),
     "export.py": ({}, "runs/demo_ct2/model.bin"),
     "score.py": ({}, "runs/scores/results.json"),
@@ -127,9 +128,10 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "runs" / "demo").symlink_to(saved_model)
     make_parser(tmp_path / "runs" / "demo_parsing")
     (tmp_path / "trees.mrg").write_text("((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n" * 9, encoding="utf-8")
+    for half in ("first_half.mrg", "second_half.mrg", "second_half.silver.mrg"):
+        (tmp_path / "runs" / half).symlink_to(tmp_path / "trees.mrg")
     (tmp_path / "sentences.txt").write_text("The cat sat on the mat.\n", encoding="utf-8")
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
-    (tmp_path / "path" / "to" / "this" / "directory").symlink_to(saved_model)
     for split, size in (("train", 300), ("test", 6)):
         for side, language in enumerate(("en", "de")):
             lines = "".join(f"{pair[side]}\n" for pair in phrasebook(split)[:size])
@@ -144,6 +146,8 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
 def test_python_snippet_runs(snippet, workspace, saved_model, hub):
     files = {path.name: path.read_bytes() for path in saved_model.iterdir()}
     hub.repositories["user/en-de"] = Repository("user/en-de", files=files)  # which the documents name
+    model = workspace / "runs" / ("demo_parsing" if "constituency-parsing" in snippet else "demo")
+    (workspace / "path" / "to" / "this" / "directory").symlink_to(model)
     if "import vaswani_transformer" not in snippet and "from vaswani_transformer" not in snippet:
         snippet = f"import sys; sys.modules['vaswani_transformer'] = None\n{snippet}"  # as where it is not installed
     result = hub.run(snippet, folder=workspace)

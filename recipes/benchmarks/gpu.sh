@@ -57,9 +57,9 @@ multi30k() {
 parsing() {
     python3 recipes/train_parsing.py --config recipes/configs/craft_parsing.yaml \
         --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir runs/craft_gpu --bf16 true \
-        --vocab_size 8000 --d_model 512 --d_ff 2048 --num_heads 8 --encoder_layers 4 --decoder_layers 4 \
-        --dropout 0.2 --attention_dropout 0.2 --source_tokens 6000 --target_tokens 12000 --warmup_steps 2000 \
-        --max_minutes 18 --save_steps 500 --average_last 10 --curve_sentences 500
+        --d_model 512 --d_ff 2048 --num_heads 8 --encoder_layers 4 --decoder_layers 4 \
+        --dropout 0.2 --attention_dropout 0.2 --source_tokens 4000 --target_tokens 6000 --warmup_steps 2000 \
+        --learning_rate_factor 1 --max_minutes 18 --save_steps 500 --average_last 10 --curve_sentences 500
     for file in README.md all_results.json parses.validation.txt learning_curve.png; do
         cp "runs/craft_gpu/$file" "$out/craft_gpu.$file"
     done

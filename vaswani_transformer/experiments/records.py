@@ -233,11 +233,31 @@ class CheckpointF1:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ComparedParser:
+    """Another parser, scored on the same trees: those of the test set, or else of the validation set.
+
+    Attributes:
+        name: What it is.
+        trained_on: Which trees.
+        preparation: Commands that were run before `run.command`.
+        run: The training, or the benchmark.
+        scores: Constrained, if it is a model of this package.
+    """
+
+    name: str
+    trained_on: str
+    preparation: list[str] = field(default_factory=list)
+    run: Provenance
+    scores: ParserScores
+
+
+@dataclass(frozen=True, kw_only=True)
 class ParsingRecord(TrainingResults):
     """What `recipes/train_parsing.py` writes as `all_results.json`; other fields as in `RunRecord`.
 
     Attributes:
         curve: F1 of the checkpoints that are left.
+        others: Parsers to compare with, in a published record.
     """
 
     run: Provenance
@@ -249,6 +269,7 @@ class ParsingRecord(TrainingResults):
     test: ParsingSplit | None = None
     test_last_checkpoint: ParsingSplit | None = None
     curve: list[CheckpointF1] | None = None
+    others: list[ComparedParser] | None = None
 
     @property
     def scores(self) -> dict[str, ParsingSplit]:

@@ -1,6 +1,5 @@
 """Model cards of trainings: the metadata here, the text in `*.md.jinja`."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -8,7 +7,6 @@ from jinja2 import Template
 
 from ..experiments.paper import PAPER_PARSERS, PAPER_SETTINGS
 from ..experiments.records import ParsingRecord, RunRecord
-from ..parsing.scoring import ParserScores
 
 
 _FOLDER = Path(__file__).parent
@@ -39,18 +37,12 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
     card.save(path)
 
 
-def write_parsing_card(
-    path: str | Path,
-    record: ParsingRecord,
-    others: Mapping[str, ParserScores] | None = None,
-    picture: str | None = "learning_curve.png",
-) -> None:
+def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | None = "learning_curve.png") -> None:
     """Write the card of a parser as Markdown with the metadata that the Hub reads.
 
     Args:
         path: The file to write, README.md in the model's directory.
         record: What the run measured.
-        others: Scores of other parsers on the validation set, by name.
         picture: Name of the learning curve beside the card.
     """
     language = record.data.source_language
@@ -59,11 +51,10 @@ def write_parsing_card(
         for split, scores in record.scores.items()
         for parser in ("free", "constrained", "right_branching")
     ]
-    others = others or {}
-    tested = record.test or record.validation
-    ours = {"this model, constrained": tested.constrained, **others} if tested else {}
-    corpus = _corpus(record.data.train)
-    own = f"Ours are of {corpus}, on {'test' if record.test else 'validation'} trees of another text: they compare with"
+    others = record.others or []
+    tested, trees = record.test or record.validation, "test" if record.test else "validation"
+    ours = [("this model, constrained", _corpus(record.data.train), tested.constrained)] if tested else []
+    ours += [(other.name, other.trained_on, other.scores) for other in others]
     card = ModelCard.from_template(
         ModelCardData(
             language=language,
@@ -76,9 +67,10 @@ def write_parsing_card(
         template_path=str(_FOLDER / "parsing_card.md.jinja"),
         title=(record.run.repository or f"vaswani-{language}-parser").split("/")[-1],
         language=language,
-        scores=[*rows, *((f"validation, {name}", scores) for name, scores in others.items())],
-        table4=[*PAPER_PARSERS, *((name, corpus, scores.all_sentences.f1) for name, scores in ours.items())],
-        own=f"{own} one another, not with the paper's.",
+        scores=[*rows, *((f"{trees}, {other.name}", other.scores) for other in others)],
+        table4=[*PAPER_PARSERS, *((name, corpus, scores.all_sentences.f1) for name, corpus, scores in ours)],
+        trees=trees,
+        others=others,
         repository=record.run.repository,
         curve=record.curve,
         training_section=_training_section(record, picture),
