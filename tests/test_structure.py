@@ -32,6 +32,7 @@ ALLOWED = {
     "parsing": {"data", "evaluation", "files", "model", "typed_json"},
     "training": {"arguments", "console", "data", "evaluation", "files", "typed_json"},
     "experiments": {"console", "data", "evaluation", "files", "model", "parsing", "training", "typed_json"},
+    "visualization": {"model"},
     "hub": {"experiments", "parsing"},
     "convert": {"evaluation", "files", "model", "typed_json"},
 }

@@ -49,6 +49,11 @@ def split_words(text: str) -> list[str]:
     return text.split()
 
 
+def text_of_words(words: Sequence[str]) -> str:
+    """A sentence as a parser's tokenizer takes it: words separated by spaces, brackets by their names."""
+    return " ".join(_BRACKETS.get(word, word) for word in words)
+
+
 def parse_in_batches(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -86,7 +91,7 @@ def parse_in_batches(
         for word in words:
             if not isinstance(word, str) or word.split() != [word]:
                 raise ValueError(f"sentence {index}: {word!r} is not a word; give strings without white space")
-    texts = [" ".join(_BRACKETS.get(word, word) for word in words) for words in sentences]
+    texts = [text_of_words(words) for words in sentences]
     table = 2**31  # sinusoids have no end
     if model.config.position_encoding == "learned":
         table = model.config.max_position_embeddings

@@ -1,0 +1,65 @@
+"""Tokens as a reader expects them: their texts make up the sentence, and words begin where they should."""
+
+import pytest
+from foreign_models import PAIRS, fsmt_tokenizer, marian_tokenizer
+
+from vaswani_transformer import VaswaniTokenizer
+from vaswani_transformer.visualization.tokens import shown_tokens
+
+
+def words(tokenizer, text: str, **options: bool) -> list[str]:
+    texts, continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids), **options)
+    found: list[str] = []
+    for token, is_inside in zip(texts, continues, strict=True):
+        if is_inside:
+            found[-1] += token
+        else:
+            found.append(token)
+    return found
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+def test_words_are_runs_of_letters_digits_or_other_characters(model):
+    corpus = [sentence for pair in PAIRS for sentence in pair]
+    tokenizer = VaswaniTokenizer.train([*corpus, "<'3.14 / $ >"], 300 if model == "bpe" else 200, model, False)
+    assert words(tokenizer, "The old man's 314 bücher.") == [
+        "The",
+        "old",
+        "man",
+        "'",
+        "s",
+        "314",
+        "bücher",
+        ".",
+        "</s>",
+    ]
+    assert words(tokenizer, "man's bücher.", words_at_spaces=True) == ["man's", "bücher.", "</s>"]
+    assert words(tokenizer, "/ $a$") == ["/", "$", "a", "$", "</s>"]
+
+
+def test_a_character_of_several_tokens_is_shown_once(tokenizer):
+    text = "thé 🐈 ฉัน 日本 \u05e9\u05dc"
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
+    texts, _ = shown_tokens(tokenizer, tokens)
+    assert len(texts) == len(tokens)
+    assert "".join(texts) == text.replace(" ", "") + "</s>"
+    assert words(tokenizer, text) == [*text.split(), "</s>"]
+
+
+def test_white_space_and_control_characters(tokenizer):
+    assert words(tokenizer, "a  b\n") == ["a", "", "b", "", "</s>"]
+    shown = "".join(words(tokenizer, "a\x07b \u202eabc"))
+    assert shown == r"a\x07b\u202eabc</s>"
+
+
+def test_only_the_last_token_may_have_half_a_character(tokenizer):
+    tokens = tokenizer.tokenize("x🐈")
+    texts, _ = shown_tokens(tokenizer, tokens[:-1])
+    assert "".join(texts) == "x\ufffd"
+
+
+def test_tokenizers_of_other_toolkits(tmp_path):
+    marian = marian_tokenizer(tmp_path / "marian", separate_vocabs=False)
+    assert words(marian, "The old man reads.") == ["The", "old", "man", "reads", ".", "</s>"]
+    fsmt = fsmt_tokenizer(tmp_path / "fsmt", separate_vocabs=False)
+    assert words(fsmt, "The old man reads.") == ["The", "old", "man", "reads", ".", "</s>"]

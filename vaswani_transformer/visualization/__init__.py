@@ -1,0 +1,1 @@
+"""The paper's appendix and its plots: attention as lines between words, positions, learning rate, entropy of heads."""

@@ -1,0 +1,219 @@
+"""Attention weights (3.2) of a sentence and its translation, with the words that they connect."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from transformers import FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..model.parse_sequence_vaswani import PARSE
+from ..model.parsing_pipeline_vaswani import split_words, text_of_words
+from .tokens import shown_tokens
+
+
+Kind = Literal["encoder", "decoder", "cross"]
+
+START = "<s>"  # shown for the decoder's first input, whatever entry of the vocabulary a model starts from
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionWeights:
+    """Attention weights of one pair of sentences; every row sums to 1.
+
+    Row `t` of the decoder's weights is the position that predicts `target[t]`: its input is `inputs[t]`, which is the
+    start for `t = 0`, and `target[t - 1]` otherwise. In self-attention the columns are `inputs`, in encoder-decoder
+    attention they are `source`.
+
+    Attributes:
+        source: Tokens of the source as text, S of them, with the `</s>` at its end. The text of a token may be empty:
+            see `shown_tokens`.
+        target: The T tokens that the decoder predicts, with the `</s>` at their end, if it was reached.
+        source_continues: Whether each token of the source continues the word of the token before it.
+        target_continues: The same of the target.
+        encoder: Self-attention of the encoder, `[layers, heads, S, S]`.
+        decoder: Self-attention of the decoder, `[layers, heads, T, T]`, zero above the diagonal.
+        cross: Encoder-decoder attention, `[layers, heads, T, S]`.
+    """
+
+    source: list[str]
+    target: list[str]
+    source_continues: list[bool]
+    target_continues: list[bool]
+    encoder: np.ndarray
+    decoder: np.ndarray
+    cross: np.ndarray
+
+    @property
+    def inputs(self) -> list[str]:
+        """Inputs of the decoder: the start, then the target without its last token."""
+        return [START, *self.target[:-1]]
+
+    def select(self, kind: Kind) -> tuple[list[str], list[str], np.ndarray]:
+        """Tokens of the rows, which attend; tokens of the columns; weights `[layers, heads, rows, columns]`.
+
+        Raises:
+            ValueError: `kind` is unknown.
+        """
+        if kind == "encoder":
+            return self.source, self.source, self.encoder
+        if kind == "decoder":
+            return self.target, self.inputs, self.decoder
+        if kind == "cross":
+            return self.target, self.source, self.cross
+        raise ValueError(f'kind: must be "encoder", "decoder" or "cross", is {kind!r}')
+
+
+def read_attention(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, target: str | None = None
+) -> AttentionWeights:
+    """Compute the attention weights of a sentence and its translation, without dropout.
+
+    Args:
+        model: An encoder-decoder model. Its attention implementation and training mode are the same afterwards.
+        tokenizer: Its tokenizer.
+        source: A sentence. For a parser, it is divided into words as by its pipeline.
+        target: Its translation, or the labels of its parse; by default the model's own, by its generation_config.
+
+    Raises:
+        TypeError: The model is no encoder-decoder, or a sentence is no string.
+        ValueError: A sentence is empty, is no valid Unicode, or has more tokens than the model has positions.
+    """
+    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not model.can_generate():
+        raise TypeError(f"model: {type(model).__name__} is no encoder-decoder that generates; give a translation model")
+    is_parser = getattr(model.config, "target_language", None) == PARSE
+    _require_text("source", source)
+    if is_parser:
+        source = text_of_words(split_words(source))
+    inputs = tokenizer(source, return_tensors="pt").to(model.device)  # [1, S]
+    _require_positions(model, "source", inputs.input_ids)
+    if target is not None:
+        _require_text("target", target)
+        labels = _encode_target(tokenizer, target).to(model.device)  # [1, T]
+        _require_positions(model, "target", labels)
+    with _evaluation_mode(model), torch.no_grad():
+        if target is None:
+            labels = _own_translation(model, inputs)
+        shifted = model.prepare_decoder_input_ids_from_labels(labels)  # [1, T]
+        with _eager_attention(model):
+            outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
+    source_tokens = _source_tokens(tokenizer, source, inputs.input_ids[0].tolist())
+    target_tokens = tokenizer.convert_ids_to_tokens(labels[0].tolist())
+    source_shown, source_continues = shown_tokens(tokenizer, source_tokens, words_at_spaces=is_parser)
+    target_shown, target_continues = shown_tokens(tokenizer, target_tokens, words_at_spaces=is_parser)
+    return AttentionWeights(
+        source=source_shown,
+        target=target_shown,
+        source_continues=source_continues,
+        # A last token without `</s>` is no input, so that with it, rows and columns would be divided differently.
+        target_continues=[*target_continues[:-1], False],
+        encoder=_stack(outputs.encoder_attentions),
+        decoder=_stack(outputs.decoder_attentions),
+        cross=_stack(outputs.cross_attentions),
+    )
+
+
+def merge_words(weights: AttentionWeights) -> AttentionWeights:
+    """Weights between words: a word's column is the sum over its tokens, its row the mean over them.
+
+    In the decoder, a word of several tokens attends to its own first tokens too, one place right of the diagonal.
+    """
+    source, inputs = _starts(weights.source_continues), _starts([False, *weights.target_continues[:-1]])
+    target = _starts(weights.target_continues)
+    return AttentionWeights(
+        source=_joined(weights.source, source),
+        target=_joined(weights.target, target),
+        source_continues=[False] * len(source),
+        target_continues=[False] * len(target),
+        encoder=_merged(weights.encoder, source, source),
+        decoder=_merged(weights.decoder, target, inputs),
+        cross=_merged(weights.cross, target, source),
+    )
+
+
+def _starts(continues: Sequence[bool]) -> list[int]:
+    """The place of each word's first token."""
+    return [place for place, is_inside in enumerate(continues) if not is_inside]
+
+
+def _joined(tokens: Sequence[str], starts: Sequence[int]) -> list[str]:
+    stops = [*starts[1:], len(tokens)]
+    return ["".join(tokens[start:stop]) for start, stop in zip(starts, stops, strict=True)]
+
+
+def _merged(weights: np.ndarray, rows: Sequence[int], columns: Sequence[int]) -> np.ndarray:
+    """`weights` `[layers, heads, rows, columns]`, of the words that start at these places."""
+    sums = np.add.reduceat(np.add.reduceat(weights, columns, axis=-1), rows, axis=-2)
+    counts = np.diff([*rows, weights.shape[-2]])  # tokens of each row's word
+    return sums / counts[:, None].astype(weights.dtype)
+
+
+def _require_text(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{name}: must be a string, is {type(text).__name__}: {text!r}")
+    if not text.strip():
+        raise ValueError(f"{name}: is empty; give a sentence")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name}: has a lone surrogate at position {error.start}; give valid Unicode") from None
+
+
+def _encode_target(tokenizer: PreTrainedTokenizerBase, target: str) -> torch.Tensor:
+    if isinstance(tokenizer, FSMTTokenizer):  # with the source's vocabulary, also a target
+        raise ValueError("target: FSMT's tokenizer encodes sources only; leave it out")
+    return tokenizer(text_target=target, return_tensors="pt").input_ids
+
+
+def _require_positions(model: PreTrainedModel, name: str, ids: torch.Tensor) -> None:
+    """Raise if there are more `ids` `[1, length]` than rows in a table of positions."""
+    if getattr(model.config, "position_encoding", "learned") != "learned":
+        return  # computed for any length
+    table = getattr(model.config, "max_position_embeddings", None)
+    if table is not None and ids.shape[1] > table:
+        raise ValueError(f"{name}: has {ids.shape[1]} tokens, but the model only {table} positions; shorten it")
+
+
+@contextmanager
+def _evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
+    trained = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in trained:
+            module.training = True
+
+
+@contextmanager
+def _eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """The other implementations return no weights."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def _own_translation(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Token ids `[1, T]` of the best hypothesis."""
+    found = model.generate(**inputs)
+    sequences = found if isinstance(found, torch.Tensor) else found.sequences  # [hypotheses, 1 + T]
+    ids = sequences[:1, 1:]  # without the start
+    ends = ids[0].eq(model.config.eos_token_id).nonzero()
+    return ids if len(ends) == 0 else ids[:, : int(ends[0]) + 1]  # shorter hypotheses are padded
+
+
+def _source_tokens(tokenizer: PreTrainedTokenizerBase, source: str, ids: list[int]) -> list[str]:
+    """Entries of the source's vocabulary, which may be another than the one that `convert_ids_to_tokens` knows."""
+    tokens = tokenizer.tokenize(source)
+    known = len(tokens) if len(tokens) == len(ids) - 1 and ids[-1] in tokenizer.all_special_ids else 0
+    return tokens[:known] + tokenizer.convert_ids_to_tokens(ids[known:])
+
+
+def _stack(attentions: Sequence[torch.Tensor]) -> np.ndarray:
+    """Weights of one layer `[1, heads, rows, columns]` each, as `[layers, heads, rows, columns]`."""
+    return torch.stack([layer[0] for layer in attentions]).float().cpu().numpy()

@@ -1,0 +1,77 @@
+"""Tokens as a reader expects them: the text of each, and which of them continue a word."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import groupby
+
+from transformers import FSMTTokenizer, MarianTokenizer, PreTrainedTokenizerBase
+
+
+# Control characters, surrogates, what XML cannot have, and what changes the direction of the text around it.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def shown_tokens(
+    tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str], words_at_spaces: bool = False
+) -> tuple[list[str], list[bool]]:
+    """The text of each token, and whether it continues the word of the token before it.
+
+    The texts of a word's tokens, concatenated, are the word. Of the byte-level tokens that divide a character among
+    them, the last has it, and the others may have an empty text; so has white space alone. Control characters are
+    escaped.
+
+    Args:
+        tokenizer: The tokenizer.
+        tokens: Entries of its vocabulary; a special one is a word, and its text is its name.
+        words_at_spaces: Whether words begin only after white space. Otherwise they also begin where letters, digits
+            and other characters meet.
+    """
+    special = set(tokenizer.all_special_tokens)
+    texts: list[str] = []
+    continues: list[bool] = []
+    for is_special, group in groupby(tokens, special.__contains__):
+        run = list(group)
+        spaced = [f" {name}" for name in run] if is_special else _spaced_texts(tokenizer, run)
+        texts += [_UNPRINTABLE.sub(_escape, text.strip()) for text in spaced]
+        continues += _continuations(spaced, words_at_spaces)
+    return texts, continues
+
+
+def _spaced_texts(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> list[str]:
+    """The text of each token, with the white space before it."""
+    if isinstance(tokenizer, MarianTokenizer):
+        return [token.replace("\u2581", " ") for token in tokens]
+    if isinstance(tokenizer, FSMTTokenizer):  # it marks ends of words
+        ends = [False, *(token.endswith("</w>") for token in tokens)]
+        return [" " * after_end + token.removesuffix("</w>") for after_end, token in zip(ends, tokens, strict=False)]
+    texts, before = [], ""
+    for stop in range(1, len(tokens) + 1):
+        prefix = tokenizer.convert_tokens_to_string(tokens[:stop])
+        if stop < len(tokens):
+            prefix = prefix.rstrip("\ufffd")  # a character that later tokens complete
+        texts.append(prefix[len(before) :])
+        before = prefix
+    return texts
+
+
+def _continuations(spaced: list[str], words_at_spaces: bool) -> list[bool]:
+    """Whether each of some tokens, whose texts have the white space before them, continues a word."""
+    found: list[bool] = []
+    word = ""  # as far as it is known
+    for text in spaced:
+        begins = not found or text[:1].isspace()
+        if word.strip() and text.strip() and not words_at_spaces:
+            begins = begins or _kind(word.strip()[-1]) != _kind(text[0])
+        word = text if begins else word + text
+        found.append(not begins)
+    return found
+
+
+def _kind(character: str) -> str:
+    """Letter or mark, number, or other: the runs that `VaswaniTokenizer` divides text into."""
+    return {"L": "letter", "M": "letter", "N": "number"}.get(unicodedata.category(character)[0], "other")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
