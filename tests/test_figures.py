@@ -1,0 +1,233 @@
+"""Pictures of attention: the lines of an SVG, read back, are the weights; entropy, positions and rates as by loops."""
+
+import math
+import re
+import warnings
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from models import lively
+
+from vaswani_transformer import noam_learning_rate
+from vaswani_transformer.visualization import (
+    AttentionWeights,
+    attention_entropy,
+    attention_view,
+    draw_attention,
+    entropy_view,
+    learning_rate_view,
+    merge_words,
+    positions_view,
+    read_attention,
+)
+
+
+TAB10 = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f"]
+SOURCE = ["$x$", "<b>&", "שלום", "日本", "", "un", "til", "</s>"]
+TARGET = ["$x$", "x" * 50, "مرحبا", "til", "</s>"]
+KINDS = ("encoder", "decoder", "cross")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def weights() -> AttentionWeights:
+    random = np.random.default_rng(0)
+    rows, columns = len(TARGET), len(SOURCE)
+    decoder = random.random((3, 8, rows, rows)).astype(np.float32) * np.tri(rows, dtype=np.float32)
+    found = {
+        "encoder": random.random((2, 8, columns, columns)).astype(np.float32),
+        "decoder": decoder,
+        "cross": random.random((3, 8, rows, columns)).astype(np.float32) ** 8,  # some too faint to be drawn
+    }
+    continues = [False] * 6 + [True, False], [False] * rows
+    return AttentionWeights(
+        SOURCE, TARGET, *continues, **{kind: array / array.sum(-1, keepdims=True) for kind, array in found.items()}
+    )
+
+
+def texts_of(svg: str) -> list[tuple[str, float, float, str]]:
+    """Text, place and style of each text."""
+    nodes = list(ElementTree.fromstring(svg).iter(f"{SVG}text"))
+    return [(node.text, float(node.get("x")), float(node.get("y")), node.get("style")) for node in nodes]
+
+
+def drawn_weights(svg: str, rows: int, columns: int) -> np.ndarray:
+    """Opacities `[8, rows, columns]` of the lines, by the words that they meet."""
+    texts = texts_of(svg)
+    captions = next(place for place, text in enumerate(texts) if text[0] == "attends to")
+    left, right = (
+        [y for _, _, y, _ in part] for part in (texts[captions + 1 : captions + 1 + rows], texts[captions + 1 + rows :])
+    )
+    assert len(right) == columns
+    found = np.zeros((8, rows, columns))
+    [collection] = [node for node in ElementTree.fromstring(svg).iter() if node.get("id") == "LineCollection_1"]
+    for path in collection.iter(f"{SVG}path"):
+        start, end = (float(y) for y in re.findall(r"[ML] \S+ (\S+)", path.get("d")))
+        style = dict(part.split(": ") for part in path.get("style").split("; "))
+        row, column = (int(np.argmin([abs(y - place) for y in side])) for side, place in ((left, start), (right, end)))
+        place = TAB10.index(style["stroke"]), row, column
+        assert found[place] == 0
+        found[place] = float(style.get("stroke-opacity", 1))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lines_are_the_weights(weights, kind):
+    rows, columns, layers = weights.select(kind)
+    for layer in (1, None):
+        expected = layers[(layer or len(layers)) - 1]
+        svg = draw_attention(weights, kind=kind, layer=layer)._repr_svg_()
+        found = drawn_weights(svg, len(rows), len(columns))
+        np.testing.assert_allclose(found, np.where(expected < 0.01, 0, expected), atol=1e-5)
+    assert kind != "cross" or (expected < 0.01).any()
+
+
+def test_only_chosen_heads_and_words_have_lines(weights):
+    svg = draw_attention(weights, layer=2, heads=[8, 3], words=["until", "$x$"])._repr_svg_()
+    expected = np.zeros_like(weights.encoder[1])
+    for head in (2, 7):
+        for row in (0, 5, 6):
+            expected[head, row] = weights.encoder[1, head, row]
+    np.testing.assert_allclose(drawn_weights(svg, 8, 8), np.where(expected < 0.01, 0, expected), atol=1e-5)
+    greys = [text for text, _, _, style in texts_of(svg) if to_hex("0.65") in style]
+    assert greys == ["<b>&", "שלום", "日本", "·", "</s>"]
+
+
+def test_cells_are_the_largest_weights_of_the_chosen_words(weights):
+    figure = draw_attention(weights, kind="cross", heads=[1, 4], words=["til", "</s>"]).figure
+    cells = [patch.get_facecolor() for patch in figure.axes[0].patches[2:]]  # behind the legend's
+    expected = weights.cross[2, [0, 3]][:, [3, 4]].max(1)  # [heads, columns]
+    assert [to_hex(cell) for cell in cells] == [TAB10[0]] * 8 + [TAB10[3]] * 8
+    np.testing.assert_allclose([cell[3] for cell in cells], expected.flatten(), atol=1e-6)
+
+
+def test_words_are_plain_text_in_their_places(weights):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        texts = texts_of(draw_attention(weights, kind="cross")._repr_svg_())
+    assert [text[0] for text in texts] == [
+        *("Encoder-decoder attention, layer 3 of 3", "head", *"12345678", "word to predict", "attends to"),
+        *("$x$", "x" * 31 + "…", "مرحبا", "til", "</s>"),
+        *("$x$", "<b>&", "שלום", "日本", "·", "un", "til", "</s>"),
+    ]
+    for column in (texts[12:17], texts[17:]):
+        assert len({x for _, x, _, _ in column}) == 1
+        steps = np.diff([y for _, _, y, _ in column])
+        np.testing.assert_allclose(steps, steps.mean(), atol=0.1)
+        assert steps.min() > 10
+    assert texts[12][2] == texts[17][2]  # both columns begin, and end, together
+    assert texts[16][2] == pytest.approx(texts[-1][2], abs=0.1)
+
+
+def test_many_heads_have_colours_of_their_own():
+    even = np.full((1, 16, 2, 2), 0.5, dtype=np.float32)
+    weights = AttentionWeights(["a", "b"], ["c", "d"], [False] * 2, [False] * 2, even, even, even)
+    lines = draw_attention(weights).figure.axes[0].collections[0]
+    assert len(np.unique(lines.get_color(), axis=0)) == 16
+    one = draw_attention(weights, heads=[16]).figure.axes[0].collections[0]
+    assert one.get_color()[0].tolist() in lines.get_color().tolist()  # whichever others are drawn
+
+
+def test_a_sentence_is_drawn_by_one_call(tokenizer, tmp_path):
+    model = lively(len(tokenizer), d_model=16, encoder_layers=2)
+    picture = attention_view(
+        model, tokenizer, "The old man reads.", "Der alte Mann.", layer=1, words=["man"], merge=True
+    )
+    expected = draw_attention(
+        merge_words(read_attention(model, tokenizer, "The old man reads.", "Der alte Mann.")), layer=1, words=["man"]
+    )
+    assert picture._repr_svg_() == expected._repr_svg_()
+    picture.save(tmp_path / "one.svg")
+    assert (tmp_path / "one.svg").read_text("utf-8") == picture._repr_svg_()
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_pictures_are_the_same_each_time(weights, tokenizer, tmp_path, suffix):
+    model = lively(len(tokenizer))
+    draws = {
+        "attention": lambda: draw_attention(merge_words(weights), words=["until"]),
+        "entropy": lambda: entropy_view(model, tokenizer, "The old man.", "Der alte Mann."),
+        "positions": lambda: positions_view(32, 10),
+        "rate": learning_rate_view,
+    }
+    for name, draw in draws.items():
+        files = [tmp_path / f"{name}{number}.{suffix}" for number in range(2)]
+        for file in files:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Glyph")
+                draw().save(file)
+        assert files[0].read_bytes() == files[1].read_bytes()
+        assert files[0].read_bytes().startswith(b"<?xml" if suffix == "svg" else b"\x89PNG")
+
+
+def test_entropy_as_by_loops(weights):
+    for kind, (entropy, maximum) in attention_entropy(weights).items():
+        rows, columns, layers = weights.select(kind)
+        for layer, head in np.ndindex(entropy.shape):
+            bits = [
+                -sum(weight * math.log2(weight) for weight in row.tolist() if weight) for row in layers[layer, head]
+            ]
+            assert entropy[layer, head] == pytest.approx(sum(bits) / len(rows), abs=1e-5)
+        seen = [row + 1 if kind == "decoder" else len(columns) for row in range(len(rows))]
+        assert maximum == pytest.approx(sum(map(math.log2, seen)) / len(seen))
+        assert entropy.max() <= maximum
+
+
+def test_entropy_of_every_head_is_shown(tokenizer):
+    model = lively(len(tokenizer), d_model=16, encoder_layers=2)
+    expected = attention_entropy(read_attention(model, tokenizer, "The old man.", "Der Mann."))
+    axes = entropy_view(model, tokenizer, "The old man.", "Der Mann.").figure.axes
+    for each, (values, maximum) in zip(axes, expected.values(), strict=False):
+        assert [text.get_text() for text in each.texts] == [f"{value:.1f}" for value in values.flatten()]
+        np.testing.assert_allclose(each.images[0].get_array(), values / maximum)
+        assert f"at most {maximum:.2f} bits" in each.get_title()
+
+
+def test_positions_are_the_papers_formula():
+    drawn = positions_view(6, 5).figure.axes[0].images[0].get_array()
+    for position, dimension in np.ndindex(5, 6):
+        angle = position / 10000 ** (dimension // 2 * 2 / 6)
+        expected = math.cos(angle) if dimension % 2 else math.sin(angle)
+        assert drawn[position, dimension] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("warmup", "steps"), [(4000, 100_000), (50, 20)])
+def test_the_rate_is_the_schedules(warmup, steps):
+    [line] = learning_rate_view(256, warmup, steps).figure.axes[0].lines
+    for step, rate in zip(*line.get_data(), strict=True):
+        assert rate == pytest.approx(noam_learning_rate(int(step), 256, warmup))
+    assert {1, min(warmup, steps), steps} <= set(line.get_xdata())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "self"}, "kind: must be"),
+        ({"layer": 0}, "layer: must be 1 to 2, is 0"),
+        ({"layer": 3}, "layer: must be 1 to 2, is 3"),
+        ({"heads": [1, 9]}, "heads: must be 1 to 8, is 9"),
+        ({"heads": []}, "heads: give at least one"),
+        ({"words": []}, "words: give at least one"),
+        (
+            {"words": ["cat"]},
+            r"words: 'cat' is none of those that attend, which are: \$x\$, <b>&, שלום, 日本, until, </s>",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_clear_error(weights, options, message):
+    with pytest.raises(ValueError, match=message):
+        draw_attention(weights, **options)
+
+
+def test_other_formats_and_numbers_are_refused(weights, tmp_path):
+    with pytest.raises(ValueError, match=r"path: .*a\.pdf does not end in \.svg or \.png"):
+        draw_attention(weights).save(tmp_path / "a.pdf")
+    for draw, options, message in (
+        (positions_view, {"d_model": 7}, "d_model: must be even, is 7"),
+        (positions_view, {"length": 0}, "length: must be at least 1, is 0"),
+        (learning_rate_view, {"warmup_steps": 0}, "warmup_steps: must be at least 1, is 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            draw(**options)

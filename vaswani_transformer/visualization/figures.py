@@ -1,0 +1,371 @@
+"""Pictures: attention as in the paper's Figures 3 to 5, its entropy, positions (3.5), the learning rate (5.3)."""
+
+import io
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..model.embeddings_vaswani import sinusoidal_positions
+from .attention import AttentionWeights, Kind, merge_words, read_attention
+
+
+_TITLES = {
+    "encoder": "Encoder self-attention",
+    "decoder": "Decoder self-attention",
+    "cross": "Encoder-decoder attention",
+}
+_CAPTIONS = {"encoder": "word", "decoder": "word to predict", "cross": "word to predict"}  # of the left column
+
+# Inches: a line of words, a character of them, the space between the columns, a head's cell and legend, the margin.
+_LINE, _CHARACTER, _BETWEEN, _CELL, _LEGEND, _MARGIN = 0.24, 0.085, 2.6, 0.1, 0.32, 0.15
+_DPI = 150  # of a PNG
+_LONGEST_WORD = 32  # characters; longer ones are cut
+_FAINTEST = 0.01  # lines of smaller weights could not be seen
+
+
+class Picture:
+    """A figure of matplotlib, which notebooks show.
+
+    Attributes:
+        figure: The figure.
+    """
+
+    def __init__(self, figure: Figure) -> None:
+        self.figure = figure
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture; the same picture gives the same bytes.
+
+        Args:
+            path: A file that ends in .svg or .png. A PNG has only the characters of matplotlib's `font.family`; the
+                text of an SVG is text, for which the reader's program chooses fonts.
+
+        Raises:
+            ValueError: The file ends otherwise.
+        """
+        require_picture("path", path)
+        self._write(path, Path(path).suffix.lower().removeprefix("."))
+
+    def _repr_svg_(self) -> str:
+        buffer = io.BytesIO()
+        self._write(buffer, "svg")
+        return buffer.getvalue().decode()
+
+    def _write(self, file: str | Path | io.BytesIO, file_format: str) -> None:
+        metadata = {"Date": None} if file_format == "svg" else None
+        with rc_context({"svg.hashsalt": "vaswani", "svg.fonttype": "none"}), warnings.catch_warnings():
+            if file_format == "svg":
+                warnings.filterwarnings("ignore", "Glyph .* missing")  # it has no glyphs
+            self.figure.savefig(file, format=file_format, dpi=_DPI, metadata=metadata)
+
+
+def require_picture(name: str, path: str | Path) -> None:
+    """Raise a ValueError that starts with `name` if a file does not end in .svg or .png."""
+    if Path(path).suffix.lower() not in (".svg", ".png"):
+        raise ValueError(f"{name}: {path} does not end in .svg or .png; name a picture of one of these formats")
+
+
+def attention_view(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: str,
+    target: str | None = None,
+    *,
+    kind: Kind = "encoder",
+    layer: int | None = None,
+    heads: Sequence[int] | None = None,
+    words: Sequence[str] | None = None,
+    merge: bool = False,
+) -> Picture:
+    """Draw one layer's attention as lines between words, as in Figures 3 to 5.
+
+    Args:
+        model: An encoder-decoder model.
+        tokenizer: Its tokenizer.
+        source: A sentence.
+        target: Its translation; by default the model's own.
+        kind: "encoder", "decoder" (self-attention) or "cross" (encoder-decoder attention).
+        layer: Number of the layer, counted from 1 as in the paper; by default the last one.
+        heads: Numbers of the heads to draw, from 1; by default all.
+        words: Words whose lines to draw, as the left column shows them, or whole words of several tokens; by default
+            all. What they attend to is also shown by coloured cells, one for each head.
+        merge: Merge the tokens of a word, as `merge_words` does.
+
+    Returns:
+        A picture: a line's colour is its head, its opacity and width are its weight.
+
+    Raises:
+        TypeError: As from `read_attention`.
+        ValueError: There is no such kind, layer, head or word; or as from `read_attention`.
+    """
+    weights = read_attention(model, tokenizer, source, target)
+    return draw_attention(merge_words(weights) if merge else weights, kind=kind, layer=layer, heads=heads, words=words)
+
+
+def draw_attention(
+    weights: AttentionWeights,
+    *,
+    kind: Kind = "encoder",
+    layer: int | None = None,
+    heads: Sequence[int] | None = None,
+    words: Sequence[str] | None = None,
+) -> Picture:
+    """Draw weights that `read_attention` read; see `attention_view` for the arguments."""
+    rows, columns, layers = weights.select(kind)
+    number_of_heads = layers.shape[1]
+    layer = len(layers) if layer is None else layer
+    heads = range(1, number_of_heads + 1) if heads is None else sorted(set(heads))
+    require_numbers("layer", [layer], len(layers))
+    require_numbers("heads", heads, number_of_heads)
+    chosen = _rows_of_words(weights, kind, words)  # [rows]
+    drawn = layers[layer - 1, [head - 1 for head in heads]] * chosen[:, None]  # [heads, rows, columns]
+    colors = {head: _color_of_head(head, number_of_heads) for head in heads}
+
+    captions = (_CAPTIONS[kind], "attends to")
+    left = _MARGIN + _width([*rows, captions[0]])  # where the lines begin
+    right = left + _BETWEEN
+    words_at = right + 0.1 + (0.0 if words is None else _CELL * len(heads) + 0.05)
+    title = f"{_TITLES[kind]}, layer {layer} of {len(layers)}"
+    width = max(words_at + _width([*columns, captions[1]]), 4.0) + _MARGIN
+    in_a_line = int((width - _MARGIN) / _LEGEND) - 1  # heads of the legend
+    top = 2.5 + -(-len(heads) // in_a_line)  # lines above the words
+    longest = max(len(rows), len(columns))
+    figure, axes = _page(width, top + 0.5 + longest)
+    row_places, column_places = (top + _spread(len(texts), longest) for texts in (rows, columns))
+
+    _write(axes, _MARGIN, 0.75, title, fontsize=11)
+    _write(axes, _MARGIN, 1.75, "head", fontsize=8, color="0.4")
+    for number, head in enumerate(heads):
+        x, y = _MARGIN + _LEGEND * (1 + number % in_a_line), 1.75 + number // in_a_line
+        axes.add_patch(Rectangle((x, y - 0.25), _CELL, 0.5, facecolor=colors[head], linewidth=0))
+        _write(axes, x + _CELL + 0.04, y, str(head), fontsize=8)
+    for x, caption, align in ((left - 0.1, captions[0], "right"), (words_at, captions[1], "left")):
+        _write(axes, x, top - 0.75, caption, ha=align, fontsize=8, color="0.4")
+    for y, word, is_chosen in zip(row_places, rows, chosen, strict=True):
+        _write(axes, left - 0.1, y, _cut(word), ha="right", color="black" if is_chosen else "0.65")
+    for y, word in zip(column_places, columns, strict=True):
+        _write(axes, words_at, y, _cut(word))
+    boldness = 1 if words is None else 2  # the lines of chosen words are few
+    _draw_lines(axes, drawn, [left, right], row_places, column_places, list(colors.values()), boldness)
+    if words is not None:
+        _draw_cells(axes, drawn.max(1), right + 0.1, column_places, list(colors.values()))
+    return Picture(figure)
+
+
+def require_numbers(name: str, numbers: Sequence[int], largest: int) -> None:
+    """Raise a ValueError unless there are numbers, all from 1 to `largest`."""
+    _require_some(name, numbers)
+    for number in numbers:
+        if not 1 <= number <= largest:
+            raise ValueError(f"{name}: must be 1 to {largest}, is {number}")
+
+
+def _require_some(name: str, chosen: Sequence[int] | Sequence[str]) -> None:
+    if not chosen:
+        raise ValueError(f"{name}: give at least one, or None for all")
+
+
+def _require_counts(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise ValueError(f"{name}: must be at least 1, is {number}")
+
+
+def _rows_of_words(weights: AttentionWeights, kind: Kind, words: Sequence[str] | None) -> np.ndarray:
+    """Whether each row, `[rows]`, is one of the words, or belongs to one.
+
+    Raises:
+        ValueError: A word is not in the sentence.
+    """
+    rows, continues = weights.target, weights.target_continues
+    if kind == "encoder":
+        rows, continues = weights.source, weights.source_continues
+    if words is None:
+        return np.ones(len(rows), dtype=bool)
+    _require_some("words", words)
+    numbers = np.cumsum(np.logical_not(continues)) - 1  # of each row's word
+    whole = ["".join(row for row, own in zip(rows, numbers, strict=True) if own == number) for number in numbers]
+    for word in words:
+        if word not in rows and word not in whole:
+            known = ", ".join(dict.fromkeys(filter(None, whole)))
+            raise ValueError(f"words: {word!r} is none of those that attend, which are: {known}")
+    return np.array([row in words or word in words for row, word in zip(rows, whole, strict=True)])
+
+
+def _color_of_head(head: int, number_of_heads: int) -> tuple[float, ...]:
+    """The same colour of a head, whichever others are drawn."""
+    if number_of_heads <= 10:
+        return colormaps["tab10"](head - 1)[:3]
+    return colormaps["turbo"]((head - 0.5) / number_of_heads)[:3]
+
+
+def _width(texts: Sequence[str]) -> float:
+    """Inches of the longest text."""
+    wide = [sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in _cut(text)) for text in texts]
+    return _CHARACTER * max(wide) + 0.1
+
+
+def _cut(text: str) -> str:
+    """A word as it is drawn."""
+    if len(text) > _LONGEST_WORD:
+        return f"{text[: _LONGEST_WORD - 1]}…"
+    return text or "·"
+
+
+def _page(width: float, lines: float) -> tuple[Figure, Axes]:
+    """A figure, and its axes, whose horizontal unit is an inch, and the vertical one a line, from the top."""
+    figure = Figure(figsize=(width, lines * _LINE))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(lines, 0))
+    axes.set_axis_off()
+    return figure, axes
+
+
+def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    axes.text(x, y, text, **{"va": "center", "fontsize": 10, "parse_math": False, **style})
+
+
+def _spread(words: int, lines: int) -> np.ndarray:
+    """Places `[words]` of a column, evenly over as many lines as the longer column has."""
+    return np.linspace(0, lines - 1, words) if words > 1 else np.zeros(1)
+
+
+def _draw_lines(
+    axes: Axes,
+    drawn: np.ndarray,
+    ends: Sequence[float],
+    rows: np.ndarray,
+    columns: np.ndarray,
+    colors: Sequence[tuple[float, ...]],
+    boldness: float,
+) -> None:
+    """Draw `drawn` `[heads, rows, columns]` between words at these places, strong lines above weak ones."""
+    places = np.argwhere(drawn >= _FAINTEST)
+    places = places[np.argsort(drawn[tuple(places.T)], kind="stable")]
+    weights = drawn[tuple(places.T)]
+    apart = min(0.6 / len(drawn), 0.12)  # of the lines of two heads, so that none hides another
+    shifts = apart * (np.arange(len(drawn)) - (len(drawn) - 1) / 2)
+    segments = [
+        [(ends[0], rows[row] + shifts[head]), (ends[1], columns[column] + shifts[head])] for head, row, column in places
+    ]
+    styles = [(*colors[head], weight) for head, weight in zip(places[:, 0], weights, strict=True)]
+    axes.add_collection(LineCollection(segments, colors=styles, linewidths=boldness * (0.5 + 2.5 * weights)))
+
+
+def _draw_cells(
+    axes: Axes, strongest: np.ndarray, x: float, columns: np.ndarray, colors: Sequence[tuple[float, ...]]
+) -> None:
+    """Draw `strongest` `[heads, columns]` beside the words of the right column."""
+    for (head, column), weight in np.ndenumerate(strongest):
+        place = (x + _CELL * head, float(columns[column]) - 0.4)
+        axes.add_patch(Rectangle(place, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0))
+
+
+def attention_entropy(weights: AttentionWeights) -> dict[Kind, tuple[np.ndarray, float]]:
+    """Entropy of each head in bits, and the largest possible, that of equal weights.
+
+    The entropy is the mean over the rows. A head of k bits spreads its attention as over 2^k tokens with equal weights.
+
+    Returns:
+        For each kind of attention, `[layers, heads]`, and a number.
+    """
+    found = {}
+    for kind in get_args(Kind):
+        rows, columns, layers = weights.select(kind)
+        logarithms = np.log2(layers, out=np.zeros_like(layers), where=layers > 0)
+        seen = np.arange(len(rows)) + 1 if kind == "decoder" else np.full(len(rows), len(columns))  # tokens of a row
+        found[kind] = -(layers * logarithms).sum(-1).mean(-1), float(np.log2(seen).mean())
+    return found
+
+
+def entropy_view(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, target: str | None = None
+) -> Picture:
+    """Draw the entropy of every head's attention between the tokens of a sentence and its translation.
+
+    Args and errors are those of `read_attention`.
+    """
+    entropies = attention_entropy(read_attention(model, tokenizer, source, target))
+    heads = max(values.shape[1] for values, _ in entropies.values())
+    layers = max(len(values) for values, _ in entropies.values())
+    figure = Figure(figsize=(3 * max(0.45 * heads, 1.8) + 1.5, max(0.4 * layers, 1.2) + 1.6), layout="constrained")
+    every = figure.subplots(1, 3)
+    for axes, (kind, (values, maximum)) in zip(every, entropies.items(), strict=True):
+        image = axes.imshow(values / max(maximum, 1e-9), vmin=0, vmax=1, cmap="viridis", aspect="auto")
+        for (layer, head), value in np.ndenumerate(values):
+            color = "white" if value < 0.6 * maximum else "black"
+            axes.text(head, layer, f"{value:.1f}", ha="center", va="center", fontsize=8, color=color)
+        axes.set_title(f"{_TITLES[kind]}\nat most {maximum:.2f} bits", fontsize=9)
+        axes.set_xticks(range(values.shape[1]), [str(head + 1) for head in range(values.shape[1])])
+        axes.set_yticks(range(len(values)), [str(layer + 1) for layer in range(len(values))])
+        axes.set_xlabel("head")
+    every[0].set_ylabel("layer")
+    figure.colorbar(image, ax=every, label="share of the maximum")
+    figure.suptitle("Entropy of attention, bits", fontsize=11)
+    return Picture(figure)
+
+
+def positions_view(d_model: int = 512, length: int = 100, layout: str = "sinusoidal") -> Picture:
+    """Draw the positional encoding (3.5): a row for each position, a column for each dimension.
+
+    Args:
+        d_model: Width of the encoding.
+        length: Number of positions.
+        layout: "sinusoidal", or another layout of `sinusoidal_positions`.
+
+    Raises:
+        ValueError: `d_model` is not even, or a number is below 1.
+    """
+    _require_counts(d_model=d_model, length=length)
+    if d_model % 2:
+        raise ValueError(f"d_model: must be even, is {d_model}")
+    encoding = sinusoidal_positions(torch.arange(length), d_model, layout)  # [length, d_model]
+    # Whole pixels for each number, without which the sines and cosines, which alternate, would make patterns.
+    width, height = (
+        numbers * max(round(pixels / numbers), 1) / _DPI for numbers, pixels in ((d_model, 1000), (length, 600))
+    )
+    figure = Figure(figsize=(width + 2, height + 1))
+    page = figure.get_figwidth(), figure.get_figheight()
+    axes = figure.add_axes((0.8 / page[0], 0.6 / page[1], width / page[0], height / page[1]))
+    image = axes.imshow(encoding.numpy(), vmin=-1, vmax=1, cmap="RdBu", aspect="auto", interpolation="none")
+    axes.set_xlabel("dimension")
+    axes.set_ylabel("position")
+    axes.set_title(f"Positional encoding, d_model = {d_model}")
+    figure.colorbar(image, cax=figure.add_axes(((width + 1) / page[0], 0.6 / page[1], 0.2 / page[0], height / page[1])))
+    return Picture(figure)
+
+
+def learning_rate_view(d_model: int = 512, warmup_steps: int = 4000, steps: int = 100_000) -> Picture:
+    """Draw the learning rate of section 5.3: `d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`.
+
+    Args:
+        d_model: Width of the model.
+        warmup_steps: Step of the largest rate.
+        steps: Last step.
+
+    Raises:
+        ValueError: A number is below 1.
+    """
+    _require_counts(d_model=d_model, warmup_steps=warmup_steps, steps=steps)
+    drawn = np.unique(np.append(np.linspace(1, steps, 1000).round(), min(warmup_steps, steps)))
+    rates = d_model**-0.5 * np.minimum(drawn**-0.5, drawn * warmup_steps**-1.5)
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(drawn, rates, color="tab:green")
+    axes.set_xlabel("step")
+    axes.set_ylabel("learning rate")
+    axes.set_title(f"Learning rate, d_model = {d_model}, warmup_steps = {warmup_steps:,}; at most {rates.max():.2e}")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    return Picture(figure)
