@@ -20,6 +20,7 @@ RECIPES = {
     "parse.py": ["--model=m", "--input=i", "--output=o"],
     "reproduce_table3.py": [],
     "translate.py": ["--model=m"],
+    "visualize_attention.py": ["--model=m", "--source=s", "--output=o.svg"],
     "score.py": ["--model=m", "--source=s", "--reference=r"],
     "export.py": ["--model=m", "--output=o"],
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
@@ -57,6 +58,7 @@ OTHER_VALUES = (
     "maybe",
     "9" * 6000,
 )
+PROSE = ("source", "target")  # of visualize_attention.py: sentences, which may be longer than a name
 CONVERTED = ("generation_config", "liger_kernel_config")  # a path and a mapping, which are never empty
 
 
@@ -135,6 +137,8 @@ def test_texts_that_no_option_takes_are_refused(parsers, recipe):
     parser = parsers[recipe]
     for name in options(parser, str):
         for value in TEXTS_NO_OPTION_TAKES if name not in CONVERTED else ():
+            if (recipe, value) == ("visualize_attention.py", "a" * 256) and name in PROSE:
+                continue
             message = outcome(parser, *RECIPES[recipe], f"--{name}={value}")
             assert message is not None, f"--{name}={value!r}"
             assert name in message, message

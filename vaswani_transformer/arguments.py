@@ -84,7 +84,9 @@ _OF_TRANSFORMERS = {
 }
 
 
-def option(default: Any, help: str, interval: Interval | None = None, alias: str | None = None) -> Any:
+def option(
+    default: Any, help: str, interval: Interval | None = None, alias: str | None = None, is_prose: bool | None = None
+) -> Any:
     """A dataclass field that `RecipeParser` turns into an option.
 
     Args:
@@ -92,8 +94,9 @@ def option(default: Any, help: str, interval: Interval | None = None, alias: str
         help: Its line in `--help`.
         interval: The numbers that it accepts.
         alias: Another name, such as "--from".
+        is_prose: Whether it is a text, and no name of a file or model, so that it may be longer.
     """
-    metadata = {"help": help, "interval": interval, "aliases": alias and [alias]}
+    metadata = {"help": help, "interval": interval, "aliases": alias and [alias], "is_prose": is_prose}
     return dataclasses.field(
         **{"default_factory": default.copy} if isinstance(default, list) else {"default": default},
         metadata={name: value for name, value in metadata.items() if value is not None},
@@ -141,6 +144,7 @@ class RecipeParser(HfArgumentParser):
 
     def __init__(self, dataclass_types: Sequence[type], **kwargs: Any) -> None:
         self._intervals: dict[str, Interval] = {}
+        self._prose: set[str] = set()
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
         self.add_argument("--config", type=Path, help="YAML file of settings; the command line takes precedence.")
         hints = {name: hint for kind in dataclass_types for name, hint in typing.get_type_hints(kind).items()}
@@ -153,9 +157,13 @@ class RecipeParser(HfArgumentParser):
             self._named.setdefault(action.dest, action)
         self._own_defaults = {name: action.default for name, action in self._named.items()}
 
-    def add_argument(self, *names: Any, interval: Interval | None = None, **kwargs: Any) -> argparse.Action:
-        """As `ArgumentParser.add_argument`; `interval` holds the numbers that the option accepts."""
+    def add_argument(
+        self, *names: Any, interval: Interval | None = None, is_prose: bool = False, **kwargs: Any
+    ) -> argparse.Action:
+        """As `ArgumentParser.add_argument`; the other keywords are those of `option`."""
         action = super().add_argument(*names, **kwargs)
+        if is_prose:
+            self._prose.add(action.dest)
         if interval is not None:
             self._intervals[action.dest] = interval
         return action
@@ -207,7 +215,8 @@ class RecipeParser(HfArgumentParser):
             self.error(f"{name}: is empty; give a value, or leave the option out")
         if "\n" in text or printable(text) != text:
             self.error(f"{name}: {reprlib.repr(text)} has control characters, or is not UTF-8; give it without them")
-        if len(text) > _LONGEST_TEXT or any(len(part.encode()) > _LONGEST_NAME for part in text.split("/")):
+        is_name_too_long = any(len(part.encode()) > _LONGEST_NAME for part in text.split("/"))
+        if len(text) > _LONGEST_TEXT or (is_name_too_long and name not in self._prose):
             self.error(f"{name}: {reprlib.repr(text)} is too long")
 
     def _check_mapping(self, name: str, text: str) -> None:

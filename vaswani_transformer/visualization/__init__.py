@@ -9,6 +9,8 @@ from .figures import (
     entropy_view,
     learning_rate_view,
     positions_view,
+    require_numbers,
+    require_picture,
 )
 
 
@@ -23,4 +25,6 @@ __all__ = [
     "merge_words",
     "positions_view",
     "read_attention",
+    "require_numbers",
+    "require_picture",
 ]

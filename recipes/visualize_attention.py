@@ -1,0 +1,112 @@
+"""Draw a model's attention as lines between words, as in the paper's Figures 3 to 5; and other pictures.
+
+    python recipes/visualize_attention.py --model runs/demo --source "The old man reads a book." --output attention.svg
+    python recipes/visualize_attention.py --model runs/demo --source "The old man reads a book." --kind cross \\
+        --layer 2 --heads 1 3 --words Mann --merge_words --output cross.png
+    python recipes/visualize_attention.py --model runs/demo --source "He sleeps." --picture entropy --output entropy.svg
+    python recipes/visualize_attention.py --picture positions --d_model 128 --output positions.png
+    python recipes/visualize_attention.py --picture learning_rate --warmup_steps 8000 --output rate.svg
+
+Layers and heads are counted from 1. The target is the model's own translation, unless `--target` gives another. For a
+parser, it is the labels of the parse.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from transformers import PreTrainedConfig
+
+from vaswani_transformer.arguments import COUNT, RecipeParser, option, refuse_unused
+from vaswani_transformer.console import exit_on_error
+from vaswani_transformer.saved_model import open_model
+from vaswani_transformer.visualization import (
+    Picture,
+    attention_view,
+    entropy_view,
+    learning_rate_view,
+    positions_view,
+    require_numbers,
+    require_picture,
+)
+
+
+_OF_SENTENCE = {"model", "source", "target", "trust_remote_code"}
+_OPTIONS = {  # of each picture
+    "attention": {*_OF_SENTENCE, "kind", "layer", "heads", "words", "merge_words"},
+    "entropy": _OF_SENTENCE,
+    "positions": {"d_model"},
+    "learning_rate": {"d_model", "warmup_steps"},
+}
+
+
+@dataclass
+class PictureArguments:
+    """What to draw."""
+
+    picture: Literal["attention", "entropy", "positions", "learning_rate"] = option(
+        "attention", "Attention between words; its entropy in each head; the positional encoding; the learning rate."
+    )
+    output: str | None = option(None, "The picture to write, which ends in .svg or .png.")
+    overwrite: bool = option(False, "Replace a picture that exists.")
+    model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
+    source: str | None = option(None, "A sentence.", is_prose=True)
+    target: str | None = option(None, "Its translation; by default the model's own.", is_prose=True)
+    kind: Literal["encoder", "decoder", "cross"] = option(
+        "encoder", "Self-attention of the encoder or the decoder, or from the target to the source."
+    )
+    layer: int | None = option(None, "The layer, from 1; by default the last.", COUNT)
+    heads: list[int] | None = option(None, "The heads, from 1; by default all.", COUNT)
+    words: list[str] | None = option(None, "The words whose lines to draw; by default all.")
+    merge_words: bool = option(False, "Draw words instead of the tokens that they are divided into.")
+    d_model: int = option(512, "Width of the model, of the positions and the learning rate.", COUNT)
+    warmup_steps: int = option(4000, "Step of the largest learning rate (5.3).", COUNT)
+    trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
+
+    def __post_init__(self) -> None:
+        used = _OPTIONS[self.picture]
+        for name in ("output", *("model", "source") * ("model" in used)):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: give it")
+        others = set().union(*_OPTIONS.values()) - used
+        refuse_unused(self, dict.fromkeys(others, f"leave it out, or draw another picture than {self.picture}"))
+        require_picture("output", self.output)
+        if Path(self.output).exists() and not self.overwrite:
+            raise ValueError(f"output: {self.output} exists already; name another file, or replace it with --overwrite")
+        if not Path(self.output).absolute().parent.is_dir():
+            raise ValueError(f"output: there is no directory {Path(self.output).parent}; make it")
+        if self.d_model % 2:
+            raise ValueError(f"d_model: must be even, is {self.d_model}")
+
+
+def main() -> None:
+    (args,) = RecipeParser((PictureArguments,)).parse()
+    with exit_on_error("visualize_attention.py"):
+        draw(args).save(args.output)
+
+
+def draw(args: PictureArguments) -> Picture:
+    if args.picture == "positions":
+        return positions_view(args.d_model)
+    if args.picture == "learning_rate":
+        return learning_rate_view(args.d_model, args.warmup_steps)
+    saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
+    require_layer_and_heads(args, saved.config)
+    sentences = (saved.load(), saved.tokenizer, args.source, args.target)
+    if args.picture == "entropy":
+        return entropy_view(*sentences)
+    chosen = {name: getattr(args, name) for name in ("kind", "layer", "heads", "words")}
+    return attention_view(*sentences, merge=args.merge_words, **chosen)
+
+
+def require_layer_and_heads(args: PictureArguments, config: PreTrainedConfig) -> None:
+    """Raise a ValueError for a layer or head that the model does not have, before it is loaded."""
+    stack = "encoder" if args.kind == "encoder" else "decoder"
+    if args.layer is not None:
+        require_numbers("layer", [args.layer], getattr(config, f"{stack}_layers", args.layer))
+    if args.heads is not None:
+        require_numbers("heads", args.heads, getattr(config, f"{stack}_attention_heads", max(args.heads)))
+
+
+if __name__ == "__main__":
+    main()
