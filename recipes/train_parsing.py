@@ -60,7 +60,7 @@ class ParsingArguments(DataArguments):
     length_penalty: float = option(0.3, "Alpha of the search (6.3).", Interval(minimum=-100, maximum=100))
     max_new_tokens_over_source: int = option(300, "Labels that a parse may have more than its sentence pieces.", COUNT)
     curve_sentences: int = option(
-        0, "Sentences of validation on which the checkpoints that are left are scored at the end.", Interval(minimum=0)
+        0, "Sentences of validation on which ten of the checkpoints are scored at the end.", Interval(minimum=0)
     )
 
     @property
