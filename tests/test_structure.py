@@ -121,6 +121,17 @@ def test_imports_flow_one_way(path):
     assert parts_of_the_package(path) <= ALLOWED[part] | {part}
 
 
+def test_importing_the_package_imports_no_matplotlib():
+    reached, new = set(), parts_of_the_package(PACKAGE / "__init__.py")
+    while new:
+        reached |= new
+        new = set().union(*(ALLOWED[part] for part in new)) - reached
+    assert {"model", "training"} <= reached
+    for path in MODULES:
+        if path.relative_to(PACKAGE).parts[0].removesuffix(".py") in reached:
+            assert not any(name.startswith("matplotlib") for name in imports(path)), path
+
+
 @pytest.mark.parametrize("path", HUB_FILES, ids=lambda path: path.name)
 def test_imports_flow_one_way_inside_the_model(path):
     prefix = "vaswani_transformer.model."
