@@ -93,6 +93,18 @@ def test_equal_labels_count_as_one():
     assert score_parse("(VP (PRT (RP up)))", "(VP (NP (RP up)))").matched == 1
 
 
+def test_pairs_of_equal_labels_and_words_do_not_add_up():
+    pairs = frozenset({frozenset({"B", "A"}), frozenset({"B", "C"})})
+    rules = EvalbRules(equal_labels=pairs, equal_words=pairs)
+    for one, other, is_same in (("A", "B", 1), ("B", "C", 1), ("C", "B", 1), ("A", "C", 0)):
+        score = score_parse(f"({one} ({one} a) (N b))", f"({other} ({other} a) (N b))", rules)
+        assert (score.matched, score.correct_tags) == (is_same, 1 + is_same)
+        assert (score_parse(f"(S (N {one}))", f"(S (N {other}))", rules).status == "valid") == bool(is_same)
+    # A gold phrase takes the first of the parse that is the same, even if a later one is left without.
+    assert score_parse("(A (C (N a)))", "(B (A (N a)))", rules).matched == 1
+    assert score_parse("(C (A (N a)))", "(B (A (N a)))", rules).matched == 2
+
+
 def test_unlabeled_brackets_match_by_their_span():
     rules = EvalbRules(is_labeled=False)
     assert score_parse("(S (NP (N a)) (V b))", "(X (Y (N a)) (V b))", rules).matched == 2
@@ -104,7 +116,7 @@ def test_a_malformed_parse_is_an_error(parse):
     assert score_parse(parse, "(S (N a))").status == "error"
 
 
-@pytest.mark.parametrize("line", ["DELETE_LABEL", "EQ_LABEL ADVP", "UNKNOWN 1", "LABELED 1 2"])
+@pytest.mark.parametrize("line", ["DELETE_LABEL", "EQ_LABEL ADVP", "UNKNOWN 1", "LABELED 1 2", "CUTOFF_LEN x"])
 def test_a_wrong_line_of_a_parameter_file_is_named(line, tmp_path):
     (tmp_path / "x.prm").write_text(f"# rules\n\n{line}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=rf"x.prm, line 3: '{line}'"):

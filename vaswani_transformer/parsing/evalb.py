@@ -1,7 +1,6 @@
 """F1 of constituency parses as the program EVALB computes it, and as an `evaluate` metric."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
@@ -78,7 +77,8 @@ class EvalbRules:
             name, *given = line.split() or ["#"]
             if name.startswith("#"):
                 continue
-            if name not in _PARAMETERS or len(given) != _PARAMETERS[name]:
+            is_number = name != "CUTOFF_LEN" or "".join(given).isdecimal()
+            if name not in _PARAMETERS or len(given) != _PARAMETERS[name] or not is_number:
                 raise ValueError(f"{path}, line {number}: {line.strip()!r} is no parameter of EVALB with its values")
             values.setdefault(name, []).append(given)
 
@@ -221,20 +221,19 @@ class _Brackets:
         return _Brackets([self.words[place] for place in kept], [self.tags[place] for place in kept], phrases)
 
     def counted(self, rules: EvalbRules) -> list[tuple[str, int, int]]:
-        """Phrases with words, without function tags and deleted labels; equal labels have one name."""
+        """Phrases with words, without function tags and deleted labels."""
+        deleted = rules.deleted.union(*(pair for pair in rules.equal_labels if pair & rules.deleted))
         phrases = [(_plain(label), first, end) for label, first, end in self.phrases if first < end]
-        deleted = {_one_name(label, rules.equal_labels) for label in rules.deleted}
-        named = [(_one_name(label, rules.equal_labels), first, end) for label, first, end in phrases]
-        return [phrase for phrase in named if phrase[0] not in deleted]
+        return [phrase for phrase in phrases if phrase[0] not in deleted]
 
 
 def _plain(label: str) -> str:
     return re.split("[-=]", label)[0]
 
 
-def _one_name(name: str, equal: frozenset[frozenset[str]]) -> str:
-    """One representative of a set of equivalent names: the alphabetically first."""
-    return min({name}.union(*(pair for pair in equal if name in pair)))
+def _is_same(one: str, other: str, equal: frozenset[frozenset[str]]) -> bool:
+    """Whether two names are the same or a pair of the parameter file; pairs do not add up, as in EVALB."""
+    return one == other or frozenset((one, other)) in equal
 
 
 def score_parse(
@@ -265,21 +264,21 @@ def score_parse(
     ours = ours.without(deleted if by_gold else [tag in rules.deleted for tag in ours.tags])
     if not ours.words:
         return replace(error, status="skip")
-    words = [[_one_name(word, rules.equal_words) for word in tree.words] for tree in (theirs, ours)]
-    if words[0] != words[1]:
+    if len(theirs.words) != len(ours.words):
         return error
-    tags = [[_one_name(tag, rules.equal_labels) for tag in tree.tags] for tree in (theirs, ours)]
+    words, tags = (zip(*pair, strict=True) for pair in ((theirs.words, ours.words), (theirs.tags, ours.tags)))
+    if not all(_is_same(*pair, rules.equal_words) for pair in words):
+        return error
     expected, found = theirs.counted(rules), ours.counted(rules)
-    spans = [[phrase if rules.is_labeled else phrase[1:] for phrase in phrases] for phrases in (expected, found)]
     return SentenceScore(
         length=length,
         status="valid",
-        matched=(Counter(spans[0]) & Counter(spans[1])).total(),
+        matched=_matched(expected, found, rules),
         gold=len(expected),
         parsed=len(found),
         crossing=sum(any(_cross(mine[1:], other[1:]) for other in expected) for mine in found),
-        words=len(words[0]),
-        correct_tags=sum(a == b for a, b in zip(*tags, strict=True)),
+        words=len(theirs.words),
+        correct_tags=sum(_is_same(*pair, rules.equal_labels) for pair in tags),
     )
 
 
@@ -310,6 +309,21 @@ def _read_brackets(text: str) -> _Brackets:
     if stack:
         raise ValueError("a bracket is not closed")
     return tree
+
+
+def _matched(expected: list[tuple[str, int, int]], found: list[tuple[str, int, int]], rules: EvalbRules) -> int:
+    """Number of gold phrases that take, in their order, the first phrase left of the parse that is the same."""
+    left: dict[tuple[int, int], list[str]] = {}  # labels of the parse's phrases, by span
+    for label, first, end in found:
+        left.setdefault((first, end), []).append(label)
+    count = 0
+    for label, first, end in expected:
+        labels = left.get((first, end), [])
+        same = (other for other in labels if not rules.is_labeled or _is_same(label, other, rules.equal_labels))
+        if (match := next(same, None)) is not None:
+            labels.remove(match)
+            count += 1
+    return count
 
 
 def _cross(one: tuple[int, int], other: tuple[int, int]) -> bool:
