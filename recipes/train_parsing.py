@@ -22,7 +22,7 @@ from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data import load_corpora
 from vaswani_transformer.decoding import BEAMS
 from vaswani_transformer.experiments import plot_learning_curve
-from vaswani_transformer.experiments.parsing import f1_by_step, score_split
+from vaswani_transformer.experiments.parsing import GoldTrees, f1_by_step, score_split
 from vaswani_transformer.experiments.records import ParsingRecord, ParsingSplit, RunData, RunSettings
 from vaswani_transformer.experiments.training_run import (
     TrainingRun,
@@ -36,6 +36,7 @@ from vaswani_transformer.hub import describe_run, published, push_run, repositor
 from vaswani_transformer.hub.model_card import write_parsing_card
 from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
 from vaswani_transformer.parsing.treebank import TreebankOptions, default_directory, prepare_treebank
+from vaswani_transformer.training.checkpoints import list_checkpoints
 from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.training.run_directory import describe_settings
 from vaswani_transformer.typed_json import from_json
@@ -68,8 +69,12 @@ class ParsingArguments(DataArguments):
         """What becomes of the treebanks.
 
         Raises:
-            ValueError: There is none to train on.
+            ValueError: There is none to train on, or none to draw the curve on; or sequences are called otherwise.
         """
+        if self.source_language == PARSE or self.target_language != PARSE:
+            raise ValueError(f"source_language, target_language: name the language of the words, and leave {PARSE!r}")
+        if self.curve_sentences and not self.validation:
+            raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
         return TreebankOptions(
             **{"validation": [], "test": [], **self.sources},
             silver=self.silver or [],
@@ -100,6 +105,7 @@ def train_and_score(
         if not data_args.shared_vocabulary:
             config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
         trainer = run.make_trainer(config, data)
+        gold = {split: GoldTrees.load(corpora.sources[split][0], data_args.source_language) for split in data.text}
         search = trainer.model.generation_config
         for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
             setattr(search, name, getattr(data_args, name))
@@ -111,11 +117,11 @@ def train_and_score(
     scores: dict[str, ParsingSplit] = {}
     parses: dict[str, list[Parse]] = {}
     for name, (split, directory) in run.models_to_score(data.text).items():
-        scores[name], parses[name] = score_split(directory, data, split, data_args.source_language)
+        scores[name], parses[name] = score_split(directory, data, split, gold[split])
     curve = None
-    if data_args.curve_sentences and "validation" in scores:
-        checkpoints = sorted(Path(args.output_dir).glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-        curve = f1_by_step(checkpoints, data, data_args.source_language, data_args.curve_sentences)
+    if data_args.curve_sentences:
+        sample = gold["validation"].sample(data_args.curve_sentences)
+        curve = f1_by_step(list_checkpoints(args.output_dir), data.tokenizer, sample)
     if trainer.is_world_process_zero():
         record = ParsingRecord(
             run=provenance,

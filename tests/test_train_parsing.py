@@ -1,5 +1,6 @@
 """train_parsing.py from end to end on a few trees, and one clear error for each mistake."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, ru
 from nltk import Tree
 from transformers import pipeline
 
+from vaswani_transformer.experiments.parsing import GoldTrees
 from vaswani_transformer.experiments.records import ParsingRecord
+from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 
 
 RECIPE = REPOSITORY / "recipes" / "train_parsing.py"
@@ -53,10 +56,11 @@ def refusal(settings: dict, folder: Path) -> str:
 
 
 def test_treebanks_become_a_scored_parser(settings, tmp_path):
-    result = run_python(command(settings, tmp_path))
-    assert result.returncode == 0, result.stderr
     directory = tmp_path / "run"
+    result = run_python(command({**settings, "curve_sentences": 3}, tmp_path))
+    assert result.returncode == 0, result.stderr
     record = ParsingRecord.load(directory / "all_results.json")
+    assert [(point.step, point.sentences) for point in record.curve] == [(2, 3), (4, 3)]
     assert set(record.scores) == {"validation", "test", "test_last_checkpoint"}
     for scores in record.scores.values():
         assert scores.free.sentences == 4
@@ -96,6 +100,15 @@ def test_words_and_labels_may_share_a_vocabulary(settings, tmp_path):
     assert parser("The cat sleeps .", constrained=True)[0]["repairs"] == 0
 
 
+@pytest.mark.parametrize("keeps_tags", [True, False])
+def test_gold_trees_have_their_tags(keeps_tags, settings, tmp_path):
+    options = TreebankOptions([settings["train"]], validation=[settings["validation"]], vocab_size=283)
+    corpora = prepare_treebank(tmp_path / "bank", dataclasses.replace(options, keeps_tags=keeps_tags))
+    gold = GoldTrees.load(corpora["validation"][0], "en")
+    assert gold.sentences[0] == ["The", "cat", "sleeps", "."]
+    assert gold.trees[0] == "(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -105,6 +118,9 @@ def test_words_and_labels_may_share_a_vocabulary(settings, tmp_path):
         ({"vocab_size": 30000}, "vocab_size: the corpus supports only"),
         ({"gold_copies": 0}, "gold_copies: must be at least 1"),
         ({"max_length": 3}, "cleaning left no sentence pair"),
+        ({"curve_sentences": 2, "validation": None}, "curve_sentences: there is no validation set"),
+        ({"source_language": "parse"}, "source_language, target_language: "),
+        ({"target_language": "de"}, "source_language, target_language: "),
     ],
 )
 def test_mistakes_are_one_line(changes, message, settings, tmp_path):

@@ -70,13 +70,14 @@ def test_a_prepared_treebank_is_used_again_or_refused(options, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("((S (NP (-NONE- *))))\n", "train: .*gold.mrg has no trees"),
-        ("((S (NP (NN a))))\n((NP (S b)))\n", "'S' is used as a part-of-speech tag and as a phrase"),
-        ("((S (NN a))\n", "gold.mrg, line 1"),
+        ("((S (NP (-NONE- *))))\n", "bad.mrg has no trees"),
+        ("((S (NP (NN a))))\n((NP (S b)))\n", "bad.mrg: the label 'S' is used as a part-of-speech tag and as a phrase"),
+        ("((S (NN a))\n", "bad.mrg, line 1"),
     ],
 )
-def test_nothing_is_written_from_a_bad_treebank(text, message, options, tmp_path):
-    (tmp_path / "gold.mrg").write_text(text, encoding="utf-8")
+@pytest.mark.parametrize("split", ["train", "silver", "validation"])
+def test_nothing_is_written_from_a_bad_treebank(split, text, message, options, tmp_path):
+    (tmp_path / "bad.mrg").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
-        prepare_treebank(tmp_path / "bank", TreebankOptions(**options))
+        prepare_treebank(tmp_path / "bank", TreebankOptions(**{**options, split: [str(tmp_path / "bad.mrg")]}))
     assert not (tmp_path / "bank").exists()

@@ -61,6 +61,9 @@ def test_trees_of_a_treebank_come_back_from_their_sequences(shared_data):
         ("((NP (NN Xpd TTD)))", "(TOP (NP (NN Xpd) (NN TTD)))"),
         ("((NP (NN a)) (NP (NN b)))", "(TOP (NP (NN a)) (NP (NN b)))"),
         ("((NN a))", "(TOP (NN a))"),
+        ("(ROOT Hello)", "(TOP (ROOT Hello))"),
+        ("((TOP (S1 (S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .)))))", MARY),
+        ("(S ((NP (NNP Mary))) (VP ( (VBZ sleeps))) (. .))", MARY),
     ],
 )
 def test_trees_are_normalised(tree, normal):
@@ -89,6 +92,7 @@ def test_trees_may_span_lines(tmp_path):
         ("some text\n", "line 1: not one tree"),
         ("(S\n(  a))\n", r"line 1: the bracket \(a\) is empty"),
         ("(S (NP))\n", r"line 1: the bracket \(NP\) is empty"),
+        ("(S (NN a))\n(S (/S (NN b)))\n", "line 2: the label '/S' begins with '/'"),
     ],
 )
 def test_a_malformed_tree_is_named_by_file_and_line(text, message, tmp_path):
@@ -96,8 +100,3 @@ def test_a_malformed_tree_is_named_by_file_and_line(text, message, tmp_path):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="x.mrg, " + message):
         list(read_trees(path))
-
-
-def test_a_label_that_looks_like_a_closing_one_is_refused():
-    with pytest.raises(ValueError, match="'/S' begins with '/'"):
-        sequence_of_tree(parse_tree("(TOP (/S (NN a)))"))

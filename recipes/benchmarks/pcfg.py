@@ -30,7 +30,7 @@ from vaswani_transformer.hub import describe_run, published
 from vaswani_transformer.model.parse_sequence_vaswani import Parse
 from vaswani_transformer.parsing.pcfg import GrammarOptions, TreebankGrammar
 from vaswani_transformer.parsing.scoring import ParserScores, right_branching, score_parser
-from vaswani_transformer.parsing.trees import normalize_tree, read_trees, words_of_tree
+from vaswani_transformer.parsing.trees import normalize_tree, read_trees, tree_in_one_line, words_of_tree
 from vaswani_transformer.typed_json import Record
 
 
@@ -96,10 +96,6 @@ def read_treebanks(files: Sequence[str]) -> list[Tree]:
     return trees
 
 
-def in_one_line(tree: Tree) -> str:
-    return " ".join(str(tree).split())
-
-
 def measure(train: Sequence[Tree], test: Sequence[Tree], options: GrammarOptions, longest: int) -> Result:
     """Make a grammar of some trees, and score its parses of the words of others."""
     name = ", ".join(f"{name} {value}" for name, value in vars(options).items())
@@ -110,7 +106,7 @@ def measure(train: Sequence[Tree], test: Sequence[Tree], options: GrammarOptions
     seconds = time.process_time() - began
     too_long = sum(len(words) > longest for words in sentences)
     parses = [
-        right_branching(words) if tree is None else Parse(in_one_line(tree), 0)
+        right_branching(words) if tree is None else Parse(tree_in_one_line(tree), 0)
         for tree, words in zip(found, sentences, strict=True)
     ]
     return Result(
@@ -119,7 +115,7 @@ def measure(train: Sequence[Tree], test: Sequence[Tree], options: GrammarOptions
         seconds=seconds,
         too_long=too_long,
         no_parse=found.count(None) - too_long,
-        scores=score_parser([*map(in_one_line, test)], parses),
+        scores=score_parser([*map(tree_in_one_line, test)], parses),
     )
 
 
@@ -139,7 +135,7 @@ def compare(args: Arguments, train: Sequence[Tree], test: Sequence[Tree]) -> Pcf
         settings={name: published(value) for name, value in vars(args).items()},
         tuning=tuning,
         test=measure(train, test, options[0], args.longest),
-        right_branching=score_parser([*map(in_one_line, test)], trivial),
+        right_branching=score_parser([*map(tree_in_one_line, test)], trivial),
     )
 
 

@@ -1,15 +1,17 @@
 """What `recipes/train_parsing.py` measures of a parser: the scores of Table 4, and F1 by step."""
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from accelerate import PartialState
-from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
 
 from ..data import TrainingData
+from ..data.corpora import read_lines
 from ..evaluation import perplexity
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.parse_sequence_vaswani import PARSE, Parse, ParseLabels, parse_of_sequence
@@ -25,12 +27,16 @@ class GoldTrees:
     trees: list[str]
 
     @classmethod
-    def of_corpus(cls, corpus: Dataset, language: str) -> "GoldTrees":
-        """The trees of a parallel corpus that `prepare_treebank` wrote."""
-        pairs = corpus["translation"][:]
+    def load(cls, file: str | Path, language: str) -> "GoldTrees":
+        """The trees of a file that `prepare_treebank` wrote, always with their tags: EVALB deletes words by them."""
+        rows = [json.loads(line) for line in read_lines(Path(file))]
+        pairs = [row["translation"] for row in rows]
         sentences, sequences = ([pair[side].split() for pair in pairs] for side in (language, PARSE))
         labels = ParseLabels.from_counts(Counter(chain.from_iterable(sequences)))  # training trees may lack some
-        trees = [parse_of_sequence(*each, labels).tree for each in zip(sequences, sentences, strict=True)]
+        trees = [
+            row.get("tree") or parse_of_sequence(sequence, words, labels).tree
+            for row, sequence, words in zip(rows, sequences, sentences, strict=True)
+        ]
         return cls(sentences, trees)
 
     def sample(self, size: int) -> "GoldTrees":
@@ -39,19 +45,19 @@ class GoldTrees:
         return GoldTrees([self.sentences[place] for place in places], [self.trees[place] for place in places])
 
 
-def score_split(directory: Path, data: TrainingData, split: str, language: str) -> tuple[ParsingSplit, list[Parse]]:
+def score_split(directory: Path, data: TrainingData, split: str, gold: GoldTrees) -> tuple[ParsingSplit, list[Parse]]:
     """Parse a corpus with a saved model, freely and constrained. Collective.
 
     Args:
         directory: The saved model.
         data: The corpora, with their tokenizer.
         split: Which corpus.
-        language: Code of the language of the words.
+        gold: Its trees.
 
     Returns:
         The scores, and the constrained parses.
     """
-    model, tokenizer, gold = _load(directory), data.tokenizer, GoldTrees.of_corpus(data.text[split], language)
+    model, tokenizer = _load(directory), data.tokenizer
     free = parse_corpus(model, tokenizer, gold.sentences)
     constrained = parse_corpus(model, tokenizer, gold.sentences, constrained=True)
     scores = ParsingSplit(
@@ -63,12 +69,13 @@ def score_split(directory: Path, data: TrainingData, split: str, language: str) 
     return scores, constrained
 
 
-def f1_by_step(checkpoints: Sequence[Path], data: TrainingData, language: str, sentences: int) -> list[CheckpointF1]:
-    """Greedily decoded F1 of ten of the checkpoints, on a sample of the validation set. Collective."""
-    gold, found = GoldTrees.of_corpus(data.text["validation"], language).sample(sentences), []
-    for directory in (checkpoints[place] for place in _evenly(len(checkpoints), 10)):
-        parses = parse_corpus(_load(directory), data.tokenizer, gold.sentences, num_beams=1)
-        step = int(directory.name.rpartition("-")[2])
+def f1_by_step(
+    checkpoints: Mapping[int, Path], tokenizer: PreTrainedTokenizerBase, gold: GoldTrees
+) -> list[CheckpointF1]:
+    """Greedily decoded F1 of ten of the checkpoints, given by step. Collective."""
+    steps, found = [*checkpoints], []
+    for step in (steps[place] for place in _evenly(len(steps), 10)):
+        parses = parse_corpus(_load(checkpoints[step]), tokenizer, gold.sentences, num_beams=1)
         found.append(CheckpointF1(step, len(gold.trees), score_parser(gold.trees, parses).all_sentences.f1))
     return found
 

@@ -1,6 +1,7 @@
 """Treebanks as parallel corpora of words and labels (6.3), with the vocabulary of both, in a directory that runs share.
 
-train.jsonl, validation.jsonl, test.jsonl   rows {"translation": {"en": words, "parse": sequence}}
+train.jsonl, validation.jsonl, test.jsonl   rows {"translation": {"en": words, "parse": sequence}}, and with "tree" the
+                                            tree in brackets, where its sequence lacks the tags
 tokenizer/                                  pieces of words, and the labels
 manifest.json                               from which treebanks, with which options
 """
@@ -27,7 +28,7 @@ from ..files import (
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .demo_treebank import demo_treebank
-from .trees import normalize_tree, read_trees, sequence_of_tree, words_of_tree
+from .trees import normalize_tree, read_trees, sequence_of_tree, tree_in_one_line, words_of_tree
 
 
 DEMO = "demo"  # the embedded treebank, instead of a file
@@ -71,8 +72,8 @@ def prepare_treebank(directory: str | Path, options: TreebankOptions) -> dict[st
         The corpora by split, as `load_parallel_corpus` takes them.
 
     Raises:
-        ValueError: A tree is malformed, a file has none, a label is both tag and phrase, the vocabulary cannot have
-            that size, or the directory holds corpora of other treebanks or options.
+        ValueError: A tree is malformed, a file has none, a label of a split is both tag and phrase, the vocabulary
+            cannot have that size, or the directory holds corpora of other treebanks or options.
         OSError: A file is missing or cannot be written.
     """
     directory = Path(directory)
@@ -105,11 +106,12 @@ def _origin(options: TreebankOptions, known: dict[str, Json]) -> dict[str, Json]
 def _write(directory: Path, options: TreebankOptions) -> None:
     origin = _origin(options, {})
     with atomic_directory(directory, "prepared") as staging:
-        gold = _write_corpus(staging, "train", options.train, options, options.gold_copies)
-        silver = _write_corpus(staging, "train", options.silver, options)
+        counts = Counter[str]()
+        _write_corpus(staging, "train", options.train, options, counts, options.gold_copies)
+        _write_corpus(staging, "train", options.silver, options, counts)
         for split in ("validation", "test"):
-            _write_corpus(staging, split, getattr(options, split), options)
-        labels = ParseLabels.from_counts(gold + silver)
+            _write_corpus(staging, split, getattr(options, split), options, Counter())
+        labels = ParseLabels.from_counts(counts)
         with open(_corpus(staging, "train"), encoding="utf-8") as corpus:
             words = (json.loads(line)["translation"][options.language] for line in corpus)
             tokenizer = VaswaniTokenizer.train(words, options.vocab_size, labels=labels.names)
@@ -118,10 +120,9 @@ def _write(directory: Path, options: TreebankOptions) -> None:
 
 
 def _write_corpus(
-    directory: Path, split: str, files: Sequence[str], options: TreebankOptions, copies: int = 1
-) -> Counter[str]:
-    """Append the trees of some files to a corpus, and count the labels in them."""
-    labels = Counter[str]()
+    directory: Path, split: str, files: Sequence[str], options: TreebankOptions, labels: Counter[str], copies: int = 1
+) -> None:
+    """Append the trees of some files to a corpus, and add their labels to the counts of those already in it."""
     for file in files:
         is_empty = True
         with open(_corpus(directory, split), "a", encoding="utf-8") as corpus:
@@ -130,8 +131,14 @@ def _write_corpus(
                 is_empty = False
                 sequence = sequence_of_tree(tree, options.keeps_tags)
                 labels.update(sequence)
-                row = {"translation": {options.language: " ".join(words_of_tree(tree)), PARSE: " ".join(sequence)}}
+                words = " ".join(words_of_tree(tree))
+                row: dict[str, Json] = {"translation": {options.language: words, PARSE: " ".join(sequence)}}
+                if not options.keeps_tags:
+                    row["tree"] = tree_in_one_line(tree)
                 corpus.write((json.dumps(row, ensure_ascii=False) + "\n") * copies)
         if is_empty:
             raise ValueError(f"{split}: {file} has no trees; give a treebank in brackets")
-    return labels
+        try:
+            ParseLabels.from_counts(labels)
+        except ValueError as error:
+            raise ValueError(f"{split}: {file}: {error}") from None

@@ -10,7 +10,7 @@ from ..model.parse_sequence_vaswani import CLOSING, ROOT, UNKNOWN_TAG
 
 
 _TRACE = "-NONE-"
-_ROOTS = ("", ROOT, "ROOT", "S1")
+_ROOTS = (ROOT, "ROOT", "S1")
 
 
 def read_trees(path: str | Path) -> Iterator[Tree]:
@@ -18,7 +18,8 @@ def read_trees(path: str | Path) -> Iterator[Tree]:
 
     Raises:
         ValueError: A tree is malformed: its brackets do not match, a bracket is empty, or has both words and
-            phrases. The message names the file and the line where the tree begins.
+            phrases, or a label begins with "/", which marks closing labels. The message names the file and the line
+            where the tree begins.
         OSError: There is no such file.
     """
     path, text, depth, first = Path(path), "", 0, 1
@@ -53,6 +54,10 @@ def parse_tree(text: str, name: str = "tree") -> Tree:
             raise ValueError(f"{name}: the bracket ({node.label()}) is empty; mend the tree")
         if 0 < words < len(node):
             raise ValueError(f"{name}: the bracket ({node.label()} ...) has both words and phrases; mend the tree")
+        if node.label().startswith(CLOSING):
+            raise ValueError(
+                f"{name}: the label {node.label()!r} begins with {CLOSING!r}, which marks closing labels; rename it"
+            )
     return tree
 
 
@@ -64,25 +69,28 @@ def normalize_tree(tree: Tree) -> Tree | None:
     - A phrase whose only child is a phrase of the same label is replaced by that child. Removed traces leave such
       pairs, whose number no parser could predict. Other unary chains, such as `S VP`, stay: EVALB counts them.
     - The outermost bracket, `TOP`, `ROOT`, `S1` or without a label, is `TOP`; one is added where there is none.
+    - Other brackets without a label go, but not what they hold: a sequence cannot write them.
     - Words under one tag, `(NN a b)`, get this tag each, since EVALB knows only brackets with one word.
 
     Returns:
         A new tree, or None if it has no words.
     """
     children = _normalized(tree)
-    if len(children) == 1 and children[0].label() in _ROOTS:
+    while len(children) == 1 and children[0].label() in _ROOTS and isinstance(children[0][0], Tree):
         children = list(children[0])
     return Tree(ROOT, children) if children else None
 
 
 def _normalized(tree: Tree) -> list[Tree]:
-    """What becomes of a node: nothing, one node, or one for each word of a tag."""
+    """What becomes of a node: nothing, one node, one for each word of a tag, or what a bracket without label holds."""
     label = tree.label()
     if label == _TRACE:
         return []
     if isinstance(tree[0], str):
         return [Tree(label, [word]) for word in tree]
     children = [node for child in tree for node in _normalized(child)]
+    if not label:
+        return children
     if label[1:]:  # a label may begin with the sign, as -LRB-
         label = label[0] + label[1:].split("-")[0].split("=")[0]
     if len(children) == 1 and children[0].label() == label and isinstance(children[0][0], Tree):
@@ -95,15 +103,17 @@ def words_of_tree(tree: Tree) -> list[str]:
     return tree.leaves()
 
 
+def tree_in_one_line(tree: Tree) -> str:
+    """The tree in brackets."""
+    return " ".join(str(tree).split())
+
+
 def sequence_of_tree(tree: Tree, keeps_tags: bool = True) -> list[str]:
     """The sequence of section 6.3, of a normalised tree: no words, and the outermost bracket dropped.
 
     Args:
         tree: As from `normalize_tree`.
         keeps_tags: Whether words are their tags, as in the paper, or all "XX", as in Vinyals et al. (2015).
-
-    Raises:
-        ValueError: A label begins with "/", which marks closing labels.
     """
     sequence: list[str] = []
     pending: list[Tree | str] = [*reversed(tree)]
@@ -113,8 +123,6 @@ def sequence_of_tree(tree: Tree, keeps_tags: bool = True) -> list[str]:
             sequence.append(node)
             continue
         label = node.label()
-        if label.startswith(CLOSING):
-            raise ValueError(f"the label {label!r} begins with {CLOSING!r}, which marks closing brackets; rename it")
         if isinstance(node[0], str):
             sequence.append(label if keeps_tags else UNKNOWN_TAG)
         else:
