@@ -21,11 +21,10 @@ from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.decoding import BEAMS, DecodingArguments
 from vaswani_transformer.files import atomic_write, make_directory
-from vaswani_transformer.model.parse_sequence_vaswani import Parse
 from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
 from vaswani_transformer.parsing.drawing import draw_tree
 from vaswani_transformer.parsing.scoring import ParserRecord, ParserScores, parse_corpus, score_parser
-from vaswani_transformer.parsing.trees import normalize_tree, read_trees, words_of_tree
+from vaswani_transformer.parsing.trees import normalize_tree, read_trees, tree_in_one_line, words_of_tree
 from vaswani_transformer.training import joined_processes
 
 
@@ -50,10 +49,18 @@ class ParsingArguments(DecodingArguments):
                 raise ValueError(f"{name}: give it")
         if (self.input is None) == (self.gold is None):
             raise ValueError("input, gold: give one of them")
-        if Path(self.output).exists() and not self.overwrite:
-            raise ValueError(f"output: {self.output} exists already; name another file, or replace it with --overwrite")
+        if self.gold is not None and self.record == Path(self.output):
+            raise ValueError(f"output: {self.output} would hold the scores; give the trees another suffix, as .mrg")
+        for path in [Path(self.output), *([] if self.gold is None else [self.record])]:
+            if path.exists() and not self.overwrite:
+                raise ValueError(f"output: {path} exists already; name another file, or replace it with --overwrite")
         if not Path(self.output).absolute().parent.is_dir():
             raise ValueError(f"output: there is no directory {Path(self.output).parent}; make it")
+
+    @property
+    def record(self) -> Path:
+        """Where the scores go."""
+        return Path(self.output).with_suffix(".json")
 
 
 def main() -> None:
@@ -69,6 +76,8 @@ def run(args: ParsingArguments) -> None:
         sentences = [divide(line) for line in read_lines(Path(args.input))]
     else:
         gold = [tree for each in read_trees(args.gold) if (tree := normalize_tree(each)) is not None]
+        if not gold:
+            raise ValueError(f"gold: {args.gold} has no trees; give a treebank in brackets")
         sentences = [words_of_tree(tree) for tree in gold]
     saved = args.open(args.model)
     if args.draw is not None:
@@ -79,20 +88,22 @@ def run(args: ParsingArguments) -> None:
         args.load(saved), saved.tokenizer, filled, args.tokens_per_batch, constrained=args.constrained, **given
     )
     if PartialState().is_main_process:
-        write(args, sentences, parses)
+        trees = iter([parse.tree for parse in parses])
+        lines = [next(trees) if words else "" for words in sentences]
+        atomic_write(args.output, "".join(line + "\n" for line in lines))
         if gold is not None:
-            scores = score_parser([tree.pformat(margin=2**31) for tree in gold], parses)
-            ParserRecord(scores).save(Path(args.output).with_suffix(".json"))
+            scores = score_parser([tree_in_one_line(tree) for tree in gold], parses)
+            ParserRecord(scores).save(args.record)
+        if args.draw is not None:
+            draw(lines, Path(args.draw))
+        if gold is not None:
             show(scores)
 
 
-def write(args: ParsingArguments, sentences: list[list[str]], parses: list[Parse]) -> None:
-    trees = iter([parse.tree for parse in parses])
-    lines = [next(trees) if words else "" for words in sentences]
-    atomic_write(args.output, "".join(line + "\n" for line in lines))
-    for number, line in enumerate(lines, start=1):
-        if args.draw is not None and line:
-            draw_tree(line, Path(args.draw) / f"{number:05d}.svg")
+def draw(trees: list[str], directory: Path) -> None:
+    for number, tree in enumerate(trees, start=1):
+        if tree:
+            draw_tree(tree, directory / f"{number:05d}.svg")
 
 
 def show(scores: ParserScores) -> None:

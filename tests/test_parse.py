@@ -74,11 +74,16 @@ def test_trees_are_scored_against_gold_ones_on_any_number_of_processes(model, tm
         (["--model", "x", "--output", "new.mrg", "--input", "no-such.txt"], "no-such.txt"),
         (["--model", "no-such", "--output", "new.mrg", "--input", "old.mrg"], "model: "),
         (["--model", "x", "--output", "new.mrg", "--gold", "old.mrg"], "old.mrg, line 1: "),
+        (["--model", "x", "--output", "new.mrg", "--gold", "traces.mrg"], "gold: traces.mrg has no trees"),
+        (["--model", "x", "--output", "new.json", "--gold", "a"], "output: new.json would hold the scores"),
+        (["--model", "x", "--output", "scored.mrg", "--gold", "a"], "output: scored.json exists already"),
     ],
 )
 def test_mistakes_are_one_line(options, message, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.mrg").write_text("no tree\n", encoding="utf-8")
+    (tmp_path / "traces.mrg").write_text("((S (NP (-NONE- *))))\n", encoding="utf-8")
+    (tmp_path / "scored.json").write_text("{}", encoding="utf-8")
     with pytest.raises(SystemExit) as raised:
         call_recipe("parse.py", *options)
     assert message in f"{raised.value.code}{capfd.readouterr().err}"

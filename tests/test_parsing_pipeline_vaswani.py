@@ -41,6 +41,7 @@ def test_a_sentence_does_not_depend_on_its_batch(parser):
 
 def test_words_are_taken_as_they_are(parser):
     one = parser(["The", "can't", "cat."], is_split_into_words=True)
+    assert parser({"text": ["The", "can't", "cat."]}, is_split_into_words=True) == one
     several = parser([["The", "can't", "cat."], ["Cats"]], is_split_into_words=True)
     assert one == several[:1]
     assert [record["words"] for record in several] == [["The", "can't", "cat."], ["Cats"]]
@@ -69,6 +70,19 @@ def test_a_sentence_of_200_words(parser):
     assert record["repairs"] == 0
 
 
+def test_an_empty_list_has_no_parses(parser):
+    assert parser([]) == parser([], is_split_into_words=True) == []
+
+
+def test_processors_of_the_caller_are_applied(parser):
+    def refuse(input_ids, scores):
+        raise ZeroDivisionError
+
+    for constrained in (False, True):
+        with pytest.raises(ZeroDivisionError):
+            parser("The cat .", constrained=constrained, logits_processor=[refuse])
+
+
 def test_what_no_parser_can_take_is_refused(parser, tmp_path):
     with pytest.raises(ValueError, match="sentence 1: has no words"):
         parser(["The cat .", "  "])
@@ -76,6 +90,8 @@ def test_what_no_parser_can_take_is_refused(parser, tmp_path):
         parser([["a b"]], is_split_into_words=True)
     with pytest.raises(TypeError, match="takes strings, not int"):
         parser([3])
+    with pytest.raises(TypeError, match="takes strings, not NoneType"):
+        parser(None)
     with pytest.raises(TypeError, match="takes lists of words, not str"):
         parser("The cat", is_split_into_words=True)
     learned = make_parser(tmp_path / "learned", position_encoding="learned", max_position_embeddings=12)
@@ -116,6 +132,7 @@ def test_a_saved_model_parses_with_transformers_alone(hub, directory, parser, tm
         ('He said, "Go."', "He said , `` Go . ''"),
         ("Mr. Smith (aged 1,000) came at 10:30...", "Mr. Smith ( aged 1,000 ) came at 10:30 ..."),
         ("WHAT IS THIS?", "WHAT IS THIS ?"),
+        ("“It’s the dogs’ food,” he said. “Can’t!”", "`` It 's the dogs ' food , '' he said. `` Ca n't ! ''"),
         ("Words already , apart .", "Words already , apart ."),
         ("", ""),
     ],

@@ -1,7 +1,7 @@
 """`pipeline("constituency-parsing")` (6.3): a sentence in, its tree in brackets out."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any, NotRequired, TypedDict
 
@@ -39,11 +39,13 @@ _WORD_RULES = [
     (re.compile(r"(?<=\w)n't\b", re.IGNORECASE), r" \g<0>"),
     (re.compile(r"(?<=[sS])'(?=\s|$)"), " '"),
 ]
+_QUOTES = str.maketrans({"“": " `` ", "”": " '' ", "‘": " ` ", "’": "'"})  # as the treebank writes them
 _BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
 
 
 def split_words(text: str) -> list[str]:
     """The words of a sentence as the Penn Treebank divides them, such as `do`, `n't` and `?`."""
+    text = text.translate(_QUOTES)
     for pattern, replacement in _WORD_RULES:
         text = pattern.sub(replacement, text)
     return text.split()
@@ -157,9 +159,13 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         preprocess, forward, postprocess = self._sanitize_parameters(**kwargs)
         preprocess, postprocess = {**self._preprocess_params, **preprocess}, {**self._postprocess_params, **postprocess}
         is_one = isinstance(inputs, (str, Mapping))
-        if preprocess.get("is_split_into_words"):
-            is_one = bool(inputs) and isinstance(inputs[0], str)
+        if not isinstance(inputs, Iterable) and not hasattr(inputs, "__getitem__"):
+            is_one = True
+        elif preprocess.get("is_split_into_words") and not isinstance(inputs, Mapping):
+            is_one = len(inputs) > 0 and isinstance(inputs[0], str)
         sentences = [self.preprocess(item, **preprocess)["words"] for item in ([inputs] if is_one else inputs)]
+        if not sentences:
+            return []
         with self.device_placement():
             outputs = self._forward({"words": sentences}, **{**self._forward_params, **forward})
         results = [

@@ -86,12 +86,13 @@ def generate_in_batches(
     encoded = _encode(model, tokenizer, [sentences[index] for index in filled], truncation) if filled else {}
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
     costs = {length: _cost(model, length, generate_kwargs) for length in set(lengths)}
+    given = generate_kwargs.get("logits_processor") or []
     for batch in _batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(model.device)  # [batch, source]
         indices = [filled[row] for row in batch]
         if processors is not None:
-            generate_kwargs["logits_processor"] = processors(indices, [lengths[row] for row in batch])
+            generate_kwargs["logits_processor"] = [*given, *processors(indices, [lengths[row] for row in batch])]
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
         yield indices, output_ids.unflatten(0, (len(batch), -1))
 
