@@ -130,6 +130,7 @@ def train_and_score(
             settings=RunSettings.of(args),
             training=training,
             curve=curve,
+            others=None,
             **scores,
         )
         write_results(Path(args.output_dir), record, parses, trainer.state.log_history)
