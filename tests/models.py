@@ -1,8 +1,10 @@
 """Small models and sources for tests of the search and of parsing."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from transformers import BatchEncoding
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
@@ -43,11 +45,29 @@ def penalty(length: int, alpha: float, penalty_type: str) -> float:
     return ((5 + length) / 6) ** alpha if penalty_type == "gnmt" else length**alpha
 
 
+class Numbers:
+    """A tokenizer of sentences such as "7 8 9"."""
+
+    def __call__(self, text: str, add_special_tokens: bool = True, return_tensors: str | None = None) -> object:
+        tokens = [int(word) for word in text.split() if word.isdigit()]
+        return BatchEncoding({"input_ids": [tokens]}, tensor_type=return_tensors)
+
+    def decode(self, tokens: list[int], **options: object) -> str:
+        return " ".join(map(str, tokens))
+
+    def convert_ids_to_tokens(self, token: int) -> str:
+        return str(token)
+
+
+# A score, and the tokens after the start token.
+Scored = tuple[float, tuple[int, ...]]
+
+
 @torch.no_grad()
-def beam_search_by_definition(
+def steps_by_definition(
     model: VaswaniForConditionalGeneration, source: list[int], num_beams: int, alpha: float, rule: object, kind: str
-) -> list[tuple[float, tuple[int, ...]]]:
-    """Finished hypotheses of one sentence, best first, or live ones; each with its score."""
+) -> Iterator[tuple[list[Scored], list[Scored], list[Scored]]]:
+    """Candidates, live and finished hypotheses of each step of a search for one sentence, best first."""
     limit = len(source) + model.generation_config.max_new_tokens_over_source
     live, finished = [(0.0, ())], []
     for length in range(1, limit + 1):
@@ -62,6 +82,7 @@ def beam_search_by_definition(
         finished += [(score / penalty(length, alpha, kind), tokens) for score, tokens in counted if tokens[-1] == EOS]
         finished = sorted(finished, reverse=True)[:num_beams]
         live = [candidate for candidate in candidates if candidate[1][-1] != EOS][:num_beams]
+        yield candidates, live, list(finished)
         full = len(finished) == num_beams
         if rule is True and full:
             break
@@ -71,6 +92,16 @@ def beam_search_by_definition(
             ends = (length + 1, limit)
             if finished[0][0] >= max(live[0][0] / penalty(end, alpha, kind) for end in ends):
                 break
+
+
+def beam_search_by_definition(
+    model: VaswaniForConditionalGeneration, source: list[int], num_beams: int, alpha: float, rule: object, kind: str
+) -> list[Scored]:
+    """Finished hypotheses of one sentence, best first, or live ones; each with its score."""
+    for length, (_, live, finished) in enumerate(  # noqa: B007 - the last step counts
+        steps_by_definition(model, source, num_beams, alpha, rule, kind), start=1
+    ):
+        pass
     return finished or [(score / penalty(length, alpha, kind), tokens) for score, tokens in live]
 
 

@@ -1,7 +1,7 @@
 """Section 6.1 of the paper: beam search with the length penalty of Wu et al. (2016)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -146,6 +146,8 @@ class BeamSearch:
         processors: Logits processors.
         criteria: Stopping criteria; a candidate that one of them stops is finished.
         config: The generation configuration, as `generate` has prepared it.
+        observer: Called in each step with this search, the candidates, and which of them have ended: `[S,
+            num_candidates]`. `state` is then the one after the step, before any sentence is dropped.
 
     Raises:
         ValueError: `length_penalty_type` is unknown, or `length_penalty` is not a number in [-100, 100].
@@ -157,9 +159,10 @@ class BeamSearch:
         processors: LogitsProcessorList,
         criteria: StoppingCriteriaList,
         config: GenerationConfig,
+        observer: Callable[["BeamSearch", Hypotheses, torch.Tensor], None] | None = None,
     ) -> None:
         _require_penalty(config)
-        self.prefixes, self.processors, self.config = prefixes, processors, config
+        self.prefixes, self.processors, self.config, self.observer = prefixes, processors, config, observer
         self.prefix_length, self.num_beams = prefixes.shape[1], config.num_beams
         ends = _token_ids(config.eos_token_id)
         self.eos = torch.tensor(ends, dtype=torch.long, device=prefixes.device)
@@ -193,6 +196,8 @@ class BeamSearch:
         finished = candidates.masked(self._penalized(candidates.scores), is_finished)
         state.finished = state.finished.concat(finished).best(self.num_beams)
         state.live = candidates.masked(candidates.scores, ~has_ended).best(self.num_beams)
+        if self.observer is not None:
+            self.observer(self, candidates, has_ended)
         self._store_done(decoder)
 
     @property
@@ -344,19 +349,21 @@ class BeamSearch:
 
     def _is_sentence_done(self) -> torch.Tensor:
         """Which sentences are done by the rules of the class: `[S]`."""
-        state, generated = self.state, self.state.length - self.prefix_length
-        best_live, finished = state.live.scores[:, 0], state.finished.scores
-        has_all = finished[:, -1] > -math.inf
-        if self.config.early_stopping is True:
-            is_done = has_all
-        elif self.config.early_stopping == "never":
+        state = self.state
+        deciding, bound = self.stopping_scores()
+        is_reached = (deciding > -math.inf) & (deciding >= bound)
+        return is_reached | (state.length - self.prefix_length >= state.limits) | state.live.scores[:, 0].isneginf()
+
+    def stopping_scores(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The score of the finished hypothesis that decides, and the bound that it must reach: `[S]` each."""
+        state, best_live = self.state, self.state.live.scores[:, 0]
+        if self.config.early_stopping == "never":
             # More tokens only lower a log-probability, unless a logits processor raises it. The final score is at
             # most this log-probability with the penalty of the largest length or, if alpha <= 0, of the smallest.
-            length = state.limits if self.config.length_penalty > 0 else generated + 1
-            is_done = finished[:, self.config.num_return_sequences - 1] >= self._penalized(best_live, length)
-        else:
-            is_done = has_all & (finished[:, -1] >= self._penalized(best_live))
-        return is_done | (generated >= state.limits) | best_live.isneginf()
+            length = state.limits if self.config.length_penalty > 0 else state.length - self.prefix_length + 1
+            return state.finished.scores[:, self.config.num_return_sequences - 1], self._penalized(best_live, length)
+        bound = torch.full_like(best_live, -math.inf) if self.config.early_stopping else self._penalized(best_live)
+        return state.finished.scores[:, -1], bound
 
 
 def length_penalty(length: torch.Tensor | int, alpha: float, penalty_type: str) -> torch.Tensor | float:

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -16,7 +16,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch
+from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses
 from .length_limits_vaswani import EndPerSentence, LengthPerSentence, length_limits, tokens_over_source
 from .step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
 
@@ -118,9 +118,10 @@ class VaswaniGenerationMixin(GenerationMixin):
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
         synced_gpus: bool = False,
+        observer: Callable[[BeamSearch, Hypotheses, torch.Tensor], None] | None = None,
         **model_kwargs: Any,
     ) -> Any:
-        """Beam search; see `transformers.GenerationMixin._beam_search` for the arguments.
+        """Beam search; see `transformers.GenerationMixin._beam_search` for the arguments, `BeamSearch` for `observer`.
 
         Tensors have `num_beams` rows for each sentence.
         """
@@ -129,7 +130,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         if cache is not None and cache.get_seq_length() > 0:
             raise ValueError("past_key_values: beam search has its own cache; give the prefix as decoder_input_ids")
         prefixes = input_ids[:: config.num_beams]
-        search = BeamSearch(prefixes, logits_processor, stopping_criteria, config)
+        search = BeamSearch(prefixes, logits_processor, stopping_criteria, config, observer)
         needs_outputs = config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states)
         outputs: list[Seq2SeqLMOutput] | None = [] if needs_outputs else None
         calls_forward = synced_gpus or needs_outputs or not self._can_decode_incrementally(config, model_kwargs)
