@@ -9,6 +9,7 @@ EXPORT = ["ctranslate2>=4.8.5,<5"]  # recipes/export.py
 TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
 PARSING = ["nltk>=3.9"]  # recipes/train_parsing.py: treebanks
+BROWSER = ["playwright>=1.50"]  # tests/test_explorer.py: drives a Chromium that is installed
 
 setup(
     name="vaswani_transformer",
@@ -19,7 +20,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]),
-    package_data={"vaswani_transformer": ["py.typed", "hub/*.md.jinja"]},
+    package_data={"vaswani_transformer": ["py.typed", "hub/*.md.jinja", "visualization/explorer.*"]},
     install_requires=[
         "torch>=2.6",
         "transformers>=5.15,<6",
@@ -59,6 +60,7 @@ setup(
             *CONVERT,
             *TRACKING,
             *PARSING,
+            *BROWSER,
         ],
     },
 )

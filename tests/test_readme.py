@@ -98,6 +98,7 @@ CHANGES = {
     "translate.py": ({}, "news.de"),
     "export.py": ({}, "runs/demo_ct2/model.bin"),
     "score.py": ({}, "runs/scores/results.json"),
+    "explore.py": ({"alternatives": "1"}, "explorer.html"),
     "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),
 }
 

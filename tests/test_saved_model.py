@@ -265,6 +265,7 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
         ["score.py", "--model", "{trap}", "--source", "{text}", "--reference", "{text}", "--output_dir", "{new}"],
         ["score.py", "--hypotheses", "{text}", "--compare", "{trap}", "--source", "{text}", "--reference", "{text}"],
         ["export.py", "--model", "{trap}", "--output", "{new}"],
+        ["explore.py", "--model", "{trap}", "--source", "y", "--output", "{new}.html"],
         ["visualize_attention.py", "--model", "{trap}", "--source", "y", "--output", "{new}.svg"],
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
         ["benchmarks/decode.py", "--text", "{text}", "--model", "{trap}", "--output", "{new}"],

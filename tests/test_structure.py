@@ -86,6 +86,7 @@ TESTED_IN = {
     "sharded_translation": "translate",
     "shards": "preparation",
     "sweep": "reproduce_table3",
+    "token_texts": "search_trace",
     "weights": "convert",
 }
 

@@ -67,7 +67,10 @@ class AttentionWeights:
 
 
 def read_attention(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, target: str | None = None
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: str,
+    target: str | Sequence[int] | None = None,
 ) -> AttentionWeights:
     """Compute the attention weights of a sentence and its translation, without dropout.
 
@@ -75,7 +78,8 @@ def read_attention(
         model: An encoder-decoder model. Its attention implementation and training mode are the same afterwards.
         tokenizer: Its tokenizer.
         source: A sentence. For a parser, it is divided into words as by its pipeline.
-        target: Its translation, or the labels of its parse; by default the model's own, by its generation_config.
+        target: Its translation, or the labels of its parse, as text or as tokens with the EOS; by default the model's
+            own, by its generation_config.
 
     Raises:
         TypeError: The model is no encoder-decoder, or a sentence is no string.
@@ -84,13 +88,12 @@ def read_attention(
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not model.can_generate():
         raise TypeError(f"model: {type(model).__name__} is no encoder-decoder that generates; give a translation model")
     is_parser = getattr(model.config, "target_language", None) == PARSE
-    _require_text("source", source)
+    require_text("source", source)
     if is_parser:
         source = text_of_words(split_words(source))
     inputs = tokenizer(source, return_tensors="pt").to(model.device)  # [1, S]
     _require_positions(model, "source", inputs.input_ids)
     if target is not None:
-        _require_text("target", target)
         labels = _encode_target(tokenizer, target).to(model.device)  # [1, T]
         _require_positions(model, "target", labels)
     with _evaluation_mode(model), torch.no_grad():
@@ -150,7 +153,8 @@ def _merged(weights: np.ndarray, rows: Sequence[int], columns: Sequence[int]) ->
     return sums / counts[:, None].astype(weights.dtype)
 
 
-def _require_text(name: str, text: object) -> None:
+def require_text(name: str, text: object) -> None:
+    """Raise a TypeError or ValueError unless `text` is a sentence of valid Unicode."""
     if not isinstance(text, str):
         raise TypeError(f"{name}: must be a string, is {type(text).__name__}: {text!r}")
     if not text.strip():
@@ -161,7 +165,10 @@ def _require_text(name: str, text: object) -> None:
         raise ValueError(f"{name}: has a lone surrogate at position {error.start}; give valid Unicode") from None
 
 
-def _encode_target(tokenizer: PreTrainedTokenizerBase, target: str) -> torch.Tensor:
+def _encode_target(tokenizer: PreTrainedTokenizerBase, target: str | Sequence[int]) -> torch.Tensor:
+    if not isinstance(target, str) and isinstance(target, Sequence):
+        return torch.tensor([list(target)])
+    require_text("target", target)
     if isinstance(tokenizer, FSMTTokenizer):  # with the source's vocabulary, also a target
         raise ValueError("target: FSMT's tokenizer encodes sources only; leave it out")
     return tokenizer(text_target=target, return_tensors="pt").input_ids

@@ -1,0 +1,66 @@
+"""Write a page that shows how a model translates one sentence: its attention, its beam search, its alternatives.
+
+    python recipes/explore.py --model runs/demo --source "The old man reads a book." --output explorer.html
+    python recipes/explore.py --model runs/demo --source "Who sleeps?" --target "Wer schläft?" --num_beams 8
+
+The page is one HTML file that needs no network. Point at a token for its attention, choose one for what the model would
+have said instead, and follow the hypotheses of the search. With `--target`, attention and alternatives are of that
+translation; the search is always the model's own.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vaswani_transformer.arguments import Interval, RecipeParser, option
+from vaswani_transformer.console import exit_on_error
+from vaswani_transformer.decoding import BEAMS
+from vaswani_transformer.saved_model import open_model
+from vaswani_transformer.visualization.explorer import write_explorer
+
+
+@dataclass
+class ExplorerArguments:
+    """What to translate, with which model, and how."""
+
+    model: str | None = option(None, "Directory of a saved model of this package, or its name on the Hub.")
+    source: str | None = option(None, "The sentence.", is_prose=True)
+    target: str | None = option(None, "A translation to show, instead of the model's.", is_prose=True)
+    output: str = option("explorer.html", "HTML file to write.")
+    overwrite: bool = option(False, "Replace an output file that exists.")
+    alternatives: int = option(
+        4, "Alternatives of each token; each is a search of its own.", Interval(minimum=0, maximum=100)
+    )
+    num_beams: int | None = option(
+        None, "Beams (6.1); by default the model's generation_config.", Interval(minimum=2, maximum=BEAMS.maximum)
+    )
+    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
+
+    def __post_init__(self) -> None:
+        for name in ("model", "source"):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: give it")
+        if Path(self.output).exists() and not self.overwrite:
+            raise ValueError(f"output: {self.output} exists already; name another file, or replace it with --overwrite")
+        if not Path(self.output).absolute().parent.is_dir():
+            raise ValueError(f"output: there is no directory {Path(self.output).parent}; make it")
+
+
+def main() -> None:
+    (args,) = RecipeParser((ExplorerArguments,)).parse()
+    with exit_on_error("explore.py"):
+        saved = open_model(args.model, model_type="vaswani")
+        given = {name: getattr(args, name) for name in ("num_beams", "length_penalty")}
+        write_explorer(
+            args.output,
+            saved.load(),
+            saved.tokenizer,
+            args.source,
+            args.target,
+            args.alternatives,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+    print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The recipe that writes a page for one sentence."""
+
+import pytest
+from helpers import call_recipe
+
+
+@pytest.mark.parametrize("target", [None, "Der Mann liest."])
+def test_a_page_is_written(lively_model, tmp_path, capsys, target):
+    page = tmp_path / "page.html"
+    arguments = ["--model", lively_model, "--source", "The man", "--output", page, "--alternatives", 0]
+    call_recipe("explore.py", *arguments, *(["--target", target] if target else []), "--num_beams", 2)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "The man" in text
+    assert not target or f'"translation":"{target}"' in text
+    assert f"{page}: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": None}, "source: give it"),
+        ({"model": None}, "model: give it"),
+        ({"model": "missing"}, "model: "),
+        ({"num_beams": 1}, "num_beams: must be"),
+        ({"output": "missing/page.html"}, "output: there is no directory missing"),
+        ({"output": "there.html"}, "output: there.html exists already"),
+    ],
+)
+def test_bad_input_gets_one_line(lively_model, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.html").touch()
+    given = {"model": lively_model, "source": "The man", "output": "page.html", **options}
+    arguments = [text for name, value in given.items() if value is not None for text in (f"--{name}", value)]
+    with pytest.raises(SystemExit) as stopped:
+        call_recipe("explore.py", *arguments)
+    assert message in str(stopped.value)
+    assert "\n" not in str(stopped.value)
+    assert not (tmp_path / "page.html").exists()

@@ -1,0 +1,220 @@
+"""The page for one sentence: what it contains, and how it behaves in Chromium."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.visualization.attention import read_attention
+from vaswani_transformer.visualization.explorer import explorer_page, write_explorer
+from vaswani_transformer.visualization.search_trace import trace_search
+
+
+HOSTILE = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> <!-- & \u2028"
+RIGHT_TO_LEFT = "שלום עולם"
+SEARCH: dict[str, Any] = {"num_beams": 3, "max_new_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def model(lively_model) -> VaswaniForConditionalGeneration:
+    return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+
+
+@pytest.fixture(scope="module")
+def pages(model, tokenizer, tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    paths = {}
+    for name, source in (("plain", "The old man reads a book."), ("hostile", HOSTILE), ("right", RIGHT_TO_LEFT)):
+        paths[name] = folder / f"{name}.html"
+        write_explorer(paths[name], model, tokenizer, source, alternatives=2 if name == "plain" else 1, **SEARCH)
+    return paths
+
+
+def data_of(page: str) -> dict[str, Any]:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_the_page_names_no_address_and_allows_none(pages):
+    page = pages["plain"].read_text(encoding="utf-8")
+    assert not re.search(r"https?:|//\w|\burl\(|@import|\bsrc=|<link", page)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert policy.startswith("default-src 'none';")
+    for kind, pattern in (("style", r"<style>(.*?)</style>"), ("script", r"<script>(.*?)</script>")):
+        digest = hashlib.sha256(re.search(pattern, page, re.DOTALL)[1].encode()).digest()
+        assert f"{kind}-src 'sha256-{base64.b64encode(digest).decode()}'" in policy.replace("&#43;", "+")
+
+
+def test_text_is_escaped(pages):
+    page = pages["hostile"].read_text(encoding="utf-8")
+    assert "<img" not in page
+    assert page.count("</script>") == 2
+    assert data_of(page)["source"] == HOSTILE
+
+
+def test_the_page_has_the_attention_and_the_search(model, tokenizer, pages):
+    data = data_of(pages["plain"].read_text(encoding="utf-8"))
+    trace = trace_search(model, tokenizer, data["source"], **SEARCH)
+    weights = read_attention(model, tokenizer, data["source"], trace.hypotheses[0].tokens)
+    for kind, stored in data["attention"]["kinds"].items():
+        rows, columns, values = weights.select(kind)
+        assert (stored["rows"], stored["columns"]) == (rows, columns)
+        bytes_ = np.frombuffer(base64.b64decode(stored["weights"]), dtype=np.uint8).reshape(values.shape)
+        assert np.abs(bytes_ / 255 - values).max() <= 0.5 / 255 + 1e-6
+    assert data["translation"] == trace.hypotheses[0].text
+    assert len(data["choices"]) == len(data["attention"]["target"]) == len(trace.hypotheses[0].tokens)
+    assert data["search"]["reason"] == trace.reason
+    for step, expected in zip(data["search"]["steps"], trace.steps, strict=True):
+        assert [row[5] for row in step["candidates"]] == [candidate.fate for candidate in expected.candidates]
+        assert [row[4] for row in step["candidates"]] == pytest.approx(
+            [candidate.normalized_score for candidate in expected.candidates], abs=1e-4
+        )
+
+
+def test_a_given_translation_is_shown(model, tokenizer):
+    data = data_of(explorer_page(model, tokenizer, "The man", "Der Mann", alternatives=0, **SEARCH))
+    assert data["isGiven"]
+    assert "".join(data["attention"]["target"]).startswith("DerMann")
+    assert len(data["choices"]) == len(tokenizer(text_target="Der Mann").input_ids)
+
+
+@pytest.mark.parametrize(("source", "target"), [(" ", None), ("\ud800", None), ("The man", "")])
+def test_empty_and_invalid_sentences_are_refused(model, tokenizer, source, target):
+    with pytest.raises(ValueError, match=r"^(source|target): "):
+        explorer_page(model, tokenizer, source, target)
+
+
+def test_a_long_pair_in_a_large_model_has_at_most_three_megabytes(tokenizer):
+    torch.manual_seed(0)
+    config = VaswaniConfig(vocab_size=len(tokenizer), d_model=16, d_ff=16, num_heads=8)
+    large = VaswaniForConditionalGeneration(config).eval()
+    source = tokenizer.decode(tokenizer("The old man reads a book. " * 40).input_ids[:99])
+    target = tokenizer.decode(tokenizer("Der alte Mann liest ein Buch. " * 40).input_ids[:99])
+    page = explorer_page(large, tokenizer, source, target, alternatives=0)
+    data = data_of(page)
+    kinds = data["attention"]["kinds"]
+    assert (kinds["encoder"]["layers"], kinds["encoder"]["heads"]) == (6, 8)
+    assert min(len(kinds["encoder"]["rows"]), len(kinds["decoder"]["rows"])) >= 95
+    alternatives = 4 * len(data["choices"]) * (2 * len(data["translation"]) + 60)  # with four of each token
+    assert len(page.encode()) + alternatives < 3_000_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium; tests that ask for it skip where it is absent."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("chromium is not installed")
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with driver.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])  # for root
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def show(browser, pages) -> Iterator[Any]:
+    """Opens one of the pages; afterwards it must have complained of nothing and asked for nothing else."""
+    context = browser.new_context(viewport={"width": 900, "height": 700})
+    tab = context.new_page()
+    complaints: list[str] = []
+    requests: list[str] = []
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("dialog", lambda dialog: complaints.append(dialog.message))
+    tab.on("request", lambda request: requests.append(request.url))
+
+    def open_page(name: str) -> Any:
+        tab.goto(pages[name].as_uri())
+        tab.wait_for_selector("html[data-ready]", state="attached")
+        return tab
+
+    yield open_page
+    assert complaints == []
+    assert len(requests) == 1
+    context.close()
+
+
+def test_lines_of_a_head_vanish_with_it(show):
+    tab = show("plain")
+    assert tab.locator("#lines path[data-head='0']").count()
+    tab.locator("#heads [data-head='0']").click()
+    assert tab.locator("#heads [data-head='0']").get_attribute("aria-pressed") == "false"
+    assert tab.locator("#lines path[data-head='0']").count() == 0
+    assert tab.locator("#lines path[data-head='1']").count()
+    tab.locator("#heads [data-head='0']").click()
+    assert tab.locator("#lines path[data-head='0']").count()
+
+
+def test_pointing_at_a_token_shows_its_weights(show):
+    tab = show("plain")
+    data = data_of(tab.content())
+    kind = data["attention"]["kinds"]["encoder"]
+    tab.locator("[data-kind='encoder']").click()
+    tab.locator("#rows [role=option]").nth(2).hover()
+    weights = np.frombuffer(base64.b64decode(kind["weights"]), dtype=np.uint8)
+    mean = weights.reshape(kind["layers"], kind["heads"], len(kind["rows"]), -1)[-1, :, 2].mean(0)
+    told = tab.locator("#attention-told").text_content()
+    assert told.startswith(f"{kind['rows'][2]} attends to {kind['columns'][mean.argmax()] or '·'} ")
+    assert tab.locator("#rows [aria-selected=true]").count() == 1
+    tab.locator("#rows [role=option]").nth(2).focus()
+    tab.keyboard.press("ArrowDown")
+    assert tab.locator("#attention-told").text_content().startswith(f"{kind['rows'][3]} attends to")
+
+
+def test_choosing_a_token_shows_its_alternatives(show):
+    tab = show("plain")
+    choice = data_of(tab.content())["choices"][1]
+    tab.locator("#words button").nth(1).click()
+    told = [" ".join(text.split()) for text in tab.locator("#alternatives .other").all_text_contents()]
+    assert len(told) == 2
+    for text, other in zip(told, choice["alternatives"], strict=True):
+        assert text.endswith(" ".join(other["translation"].split()))
+
+
+def test_the_tree_follows_arrow_keys_and_tells_what_became_of_a_candidate(show):
+    tab = show("plain")
+    steps = data_of(tab.content())["search"]["steps"]
+    assert len(steps) > 7
+    assert 0 < tab.locator(".node").count() < sum(len(step["candidates"]) for step in steps)  # only those in view
+    tab.locator(".node").first.focus()
+    beaten = next(index for index, row in enumerate(steps[0]["candidates"]) if row[5] == "beaten")
+    for _ in range(beaten):
+        tab.keyboard.press("ArrowDown")
+    assert "Dropped: 3 candidates that go on are better." in tab.locator("#candidate").text_content()
+    tab.keyboard.press("End")
+    assert f"Step {len(steps)}" in tab.locator("#tree").text_content()
+    tab.keyboard.press("Home")
+    assert "Step 1, candidate 1" in tab.locator("#candidate").text_content()
+    tab.keyboard.press("ArrowRight")
+    assert "Step 2, candidate" in tab.locator("#candidate").text_content()
+    assert tab.evaluate("document.activeElement.className").startswith("node")
+
+
+def test_hostile_text_is_shown_as_text(show):
+    tab = show("hostile")
+    assert tab.locator("#source").text_content() == HOSTILE
+    assert tab.locator("img").count() == 0
+    assert tab.locator("script").count() == 2
+    tab.locator("#words button").first.click()
+
+
+def test_right_to_left_text_runs_right_to_left(show):
+    tab = show("right")
+    assert tab.locator("#source").text_content() == RIGHT_TO_LEFT
+    assert tab.evaluate("getComputedStyle(document.getElementById('source')).direction") == "rtl"
+
+
+def test_a_phone_needs_no_sideways_scrolling(show):
+    tab = show("plain")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390

@@ -1,0 +1,143 @@
+"""Other tokens at each place of a translation, and the translation that follows from each."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..model.length_limits_vaswani import SentenceProcessor
+from .token_texts import token_texts
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another token at a place of a translation.
+
+    Attributes:
+        token: The token.
+        text: Its text, with its leading space.
+        probability: Given the source and the tokens before it.
+        tokens: The translation that follows from it, the tokens before it included.
+        translation: These tokens decoded.
+    """
+
+    token: int
+    text: str
+    probability: float
+    tokens: tuple[int, ...]
+    translation: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A token of a translation, and its alternatives.
+
+    Attributes:
+        token: The token.
+        text: Its text, with its leading space.
+        probability: Given the source and the tokens before it.
+        alternatives: Most probable first.
+    """
+
+    token: int
+    text: str
+    probability: float
+    alternatives: tuple[Alternative, ...]
+
+
+class ForcedPrefixes(SentenceProcessor):
+    """Forces the first tokens of each sentence, each with its own log-probability.
+
+    So the score of a hypothesis is that of the whole sentence. Unlike `decoder_input_ids`, prefixes may differ in
+    length.
+
+    Args:
+        prefixes: For each sentence, the tokens after the start token.
+    """
+
+    def __init__(self, prefixes: Sequence[Sequence[int]]) -> None:
+        rows = [torch.tensor(prefix, dtype=torch.long) for prefix in prefixes]
+        self.tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)  # [sentences, longest]
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        place = input_ids.shape[1] - 1
+        if place >= self.tokens.shape[1]:
+            return scores
+        forced = self.tokens[:, place].to(scores.device)
+        forced = forced.repeat_interleave(len(scores) // len(forced)).unsqueeze(-1)  # [rows, 1]
+        tokens = torch.arange(scores.shape[1], device=scores.device)
+        return scores.masked_fill((forced >= 0) & (tokens != forced), -math.inf)
+
+    def select(self, sentences: torch.Tensor) -> None:
+        self.tokens = self.tokens[sentences]
+
+
+@torch.no_grad()
+def find_alternatives(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: str,
+    target: Sequence[int],
+    count: int = 4,
+    batch_size: int = 128,
+    **options: Any,
+) -> tuple[Choice, ...]:
+    """For each token of a translation, the most probable others at its place, and what follows from each.
+
+    Args:
+        model: A model of this package.
+        tokenizer: Its tokenizer.
+        source: The sentence.
+        target: Tokens of its translation, EOS included.
+        count: Alternatives of each token; fewer are found where the length limit lets none follow.
+        batch_size: Translations computed at once.
+        options: For `generate`, which continues from each alternative by the same search as without it.
+    """
+    inputs = tokenizer(source, return_tensors="pt").to(model.device)
+    start = torch.tensor([[model.generation_config.decoder_start_token_id, *target[:-1]]], device=model.device)
+    probabilities = model(**inputs, decoder_input_ids=start).logits[0].float().softmax(-1)  # [target, vocabulary]
+    chosen = torch.tensor(list(target), device=model.device).unsqueeze(-1)
+    others = probabilities.scatter(1, chosen, -1.0).topk(min(count, probabilities.shape[1] - 1))
+    prefixes = [(*target[:place], token) for place, tokens in enumerate(others.indices.tolist()) for token in tokens]
+    translations = [
+        translation
+        for first in range(0, len(prefixes), batch_size)
+        for translation in _continue(model, inputs, prefixes[first : first + batch_size], options)
+    ]
+    found = [
+        Alternative(prefix[-1], *described)
+        for prefix, *described in zip(
+            prefixes,
+            token_texts(tokenizer, [prefix[-1] for prefix in prefixes]),
+            others.values.flatten().tolist(),
+            translations,
+            [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in translations],
+            strict=True,
+        )
+    ]
+    own = zip(target, token_texts(tokenizer, target), probabilities.gather(1, chosen).flatten().tolist(), strict=True)
+    of_each = others.indices.shape[1]
+    return tuple(
+        Choice(token, text, probability, _reached(found[place * of_each : (place + 1) * of_each], place))
+        for place, (token, text, probability) in enumerate(own)
+    )
+
+
+def _reached(alternatives: Sequence[Alternative], place: int) -> tuple[Alternative, ...]:
+    """The alternatives whose translations contain them, within the length limit."""
+    return tuple(other for other in alternatives if other.tokens[place : place + 1] == (other.token,))
+
+
+def _continue(
+    model: PreTrainedModel, inputs: Any, prefixes: Sequence[tuple[int, ...]], options: dict[str, Any]
+) -> list[tuple[int, ...]]:
+    """The translation that begins with each prefix, up to its EOS."""
+    repeated = {name: value.expand(len(prefixes), -1) for name, value in inputs.items()}
+    given = [*options.get("logits_processor", []), ForcedPrefixes(prefixes)]
+    settings = {**options, "num_return_sequences": 1, "return_dict_in_generate": False, "logits_processor": given}
+    rows = model.generate(**repeated, **settings)[:, 1:].tolist()
+    end = model.generation_config.eos_token_id
+    return [tuple(row[: row.index(end) + 1] if end in row else row) for row in rows]
