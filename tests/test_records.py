@@ -8,11 +8,12 @@ from runs import run_results
 
 from vaswani_transformer.experiments import RunRecord
 from vaswani_transformer.experiments.comparison import SweepRecord
+from vaswani_transformer.experiments.records import ParsingRecord
 from vaswani_transformer.typed_json import from_json, to_json
 
 
 # Both were written before records had types.
-PUBLISHED = {"multi30k-en-de.json": RunRecord, "table3.json": SweepRecord}
+PUBLISHED = {"multi30k-en-de.json": RunRecord, "table3.json": SweepRecord, "craft-parsing.json": ParsingRecord}
 
 
 def without_nulls(value: object) -> object:
