@@ -33,7 +33,7 @@ def run(pcfg, tmp_path, monkeypatch):
     return call
 
 
-ONE = ("--horizontal", 1, "--vertical", 1, "--rare", 2, "--tuning", 1)
+ONE = ("--horizontal", 1, "--vertical", 1, "--rare", 2)
 
 
 def test_trees_like_the_training_trees_are_found(run):

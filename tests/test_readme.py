@@ -177,6 +177,7 @@ def test_command_runs(command, workspace):
     for word in words[:script]:
         assert "/" not in word or (REPOSITORY / word).exists()
     arguments = [str(REPOSITORY / word) if word.startswith("recipes/") else word for word in words[script:]]
+    arguments = [word for word in arguments if word != "--resume"]  # there is no run to continue
     if words[script] == "recipes/convert.py":
         save_marian(workspace / "opus-mt")
     changes, product = CHANGES[Path(words[script]).name]

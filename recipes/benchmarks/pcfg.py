@@ -119,10 +119,15 @@ def measure(train: Sequence[Tree], test: Sequence[Tree], options: GrammarOptions
     )
 
 
+def grammars(args: Arguments) -> list[GrammarOptions]:
+    """The combinations of the options."""
+    return [GrammarOptions(*values) for values in product(args.horizontal, args.vertical, args.rare)]
+
+
 def compare(args: Arguments, train: Sequence[Tree], test: Sequence[Tree]) -> PcfgRecord:
     """Choose the best grammar, if there are several, and measure it."""
     run = describe_run()
-    options = [GrammarOptions(*values) for values in product(args.horizontal, args.vertical, args.rare)]
+    options = grammars(args)
     tuning: list[Result] = []
     if len(options) > 1:
         rest, last = train[: -args.tuning], train[-args.tuning :]
@@ -184,7 +189,7 @@ def main() -> None:
     (args,) = RecipeParser((Arguments,)).parse()
     with exit_on_error("pcfg.py"):
         train, test = read_treebanks(args.train), read_treebanks(args.test)
-        if len(train) <= args.tuning:
+        if len(grammars(args)) > 1 and len(train) <= args.tuning:
             raise ValueError(f"tuning: there are only {len(train)} training trees; leave some to train on")
         output = make_directory("output", args.output)
     record = compare(args, train, test)
