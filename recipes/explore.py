@@ -11,7 +11,7 @@ translation; the search is always the model's own.
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani_transformer.arguments import Interval, RecipeParser, option
+from vaswani_transformer.arguments import Interval, RecipeParser, option, require_new_file
 from vaswani_transformer.console import exit_on_error
 from vaswani_transformer.decoding import BEAMS
 from vaswani_transformer.saved_model import open_model
@@ -39,10 +39,7 @@ class ExplorerArguments:
         for name in ("model", "source"):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: give it")
-        if Path(self.output).exists() and not self.overwrite:
-            raise ValueError(f"output: {self.output} exists already; name another file, or replace it with --overwrite")
-        if not Path(self.output).absolute().parent.is_dir():
-            raise ValueError(f"output: there is no directory {Path(self.output).parent}; make it")
+        require_new_file("output", self.output, self.overwrite)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from accelerate import PartialState
 from rich.table import Table
 
-from vaswani_transformer.arguments import RecipeParser, option
+from vaswani_transformer.arguments import RecipeParser, option, require_new_file
 from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data.corpora import read_lines
 from vaswani_transformer.decoding import BEAMS, DecodingArguments
@@ -52,10 +52,7 @@ class ParsingArguments(DecodingArguments):
         if self.gold is not None and self.record == Path(self.output):
             raise ValueError(f"output: {self.output} would hold the scores; give the trees another suffix, as .mrg")
         for path in [Path(self.output), *([] if self.gold is None else [self.record])]:
-            if path.exists() and not self.overwrite:
-                raise ValueError(f"output: {path} exists already; name another file, or replace it with --overwrite")
-        if not Path(self.output).absolute().parent.is_dir():
-            raise ValueError(f"output: there is no directory {Path(self.output).parent}; make it")
+            require_new_file("output", path, self.overwrite)
 
     @property
     def record(self) -> Path:

@@ -12,12 +12,11 @@ parser, it is the labels of the parse.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from transformers import PreTrainedConfig
 
-from vaswani_transformer.arguments import COUNT, RecipeParser, option, refuse_unused
+from vaswani_transformer.arguments import COUNT, RecipeParser, option, refuse_unused, require_new_file
 from vaswani_transformer.console import exit_on_error
 from vaswani_transformer.saved_model import open_model
 from vaswani_transformer.visualization import (
@@ -71,10 +70,7 @@ class PictureArguments:
         others = set().union(*_OPTIONS.values()) - used
         refuse_unused(self, dict.fromkeys(others, f"leave it out, or draw another picture than {self.picture}"))
         require_picture("output", self.output)
-        if Path(self.output).exists() and not self.overwrite:
-            raise ValueError(f"output: {self.output} exists already; name another file, or replace it with --overwrite")
-        if not Path(self.output).absolute().parent.is_dir():
-            raise ValueError(f"output: there is no directory {Path(self.output).parent}; make it")
+        require_new_file("output", self.output, self.overwrite)
         if self.d_model % 2:
             raise ValueError(f"d_model: must be even, is {self.d_model}")
 

@@ -120,6 +120,14 @@ def _refusal(name: str, interval: Interval, number: float) -> str:
     return f"{name}: must be {interval}{bound}, is {reprlib.repr(number)}"
 
 
+def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:
+    """Raise a ValueError unless a file can be written: it is new or may be replaced, and its directory exists."""
+    if Path(path).exists() and not overwrite:
+        raise ValueError(f"{name}: {path} exists already; name another file, or replace it with --overwrite")
+    if not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"{name}: there is no directory {Path(path).parent}; make it")
+
+
 def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
     """Refuse options that would have no effect.
 
@@ -160,7 +168,7 @@ class RecipeParser(HfArgumentParser):
     def add_argument(
         self, *names: Any, interval: Interval | None = None, is_prose: bool = False, **kwargs: Any
     ) -> argparse.Action:
-        """As `ArgumentParser.add_argument`; the other keywords are those of `option`."""
+        """Like `ArgumentParser.add_argument`, with the keywords of `option` too."""
         action = super().add_argument(*names, **kwargs)
         if is_prose:
             self._prose.add(action.dest)

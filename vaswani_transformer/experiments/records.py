@@ -234,7 +234,7 @@ class CheckpointF1:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedParser:
-    """Another parser, scored on the same trees: those of the test set, or else of the validation set.
+    """Another parser, scored on the test set, or on the validation set if there is no test set.
 
     Attributes:
         name: What it is.

@@ -65,6 +65,14 @@ class AttentionWeights:
             return self.target, self.source, self.cross
         raise ValueError(f'kind: must be "encoder", "decoder" or "cross", is {kind!r}')
 
+    def select_continues(self, kind: Kind) -> tuple[list[bool], list[bool]]:
+        """Whether each token of the rows, and of the columns, continues the word of the token before it."""
+        if kind == "encoder":
+            return self.source_continues, self.source_continues
+        if kind == "cross":
+            return self.target_continues, self.source_continues
+        return self.target_continues, [False, *self.target_continues[:-1]]
+
 
 def read_attention(
     model: PreTrainedModel,
@@ -87,10 +95,9 @@ def read_attention(
     """
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not model.can_generate():
         raise TypeError(f"model: {type(model).__name__} is no encoder-decoder that generates; give a translation model")
-    is_parser = getattr(model.config, "target_language", None) == PARSE
+    is_parser = _is_parser(model)
     require_text("source", source)
-    if is_parser:
-        source = text_of_words(split_words(source))
+    source = source_text(model, source)
     inputs = tokenizer(source, return_tensors="pt").to(model.device)  # [1, S]
     _require_positions(model, "source", inputs.input_ids)
     if target is not None:
@@ -118,13 +125,22 @@ def read_attention(
     )
 
 
+def source_text(model: PreTrainedModel, source: str) -> str:
+    """A sentence as the model's pipeline gives it to the tokenizer: for a parser, divided into words."""
+    return text_of_words(split_words(source)) if _is_parser(model) else source
+
+
+def _is_parser(model: PreTrainedModel) -> bool:
+    return getattr(model.config, "target_language", None) == PARSE
+
+
 def merge_words(weights: AttentionWeights) -> AttentionWeights:
     """Weights between words: a word's column is the sum over its tokens, its row the mean over them.
 
     In the decoder, a word of several tokens attends to its own first tokens too, one place right of the diagonal.
     """
-    source, inputs = _starts(weights.source_continues), _starts([False, *weights.target_continues[:-1]])
-    target = _starts(weights.target_continues)
+    target, inputs = map(_starts, weights.select_continues("decoder"))
+    source = _starts(weights.source_continues)
     return AttentionWeights(
         source=_joined(weights.source, source),
         target=_joined(weights.target, target),

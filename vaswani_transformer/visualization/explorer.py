@@ -10,10 +10,8 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.parse_sequence_vaswani import PARSE
-from ..model.parsing_pipeline_vaswani import split_words, text_of_words
 from .alternatives import Choice, find_alternatives
-from .attention import AttentionWeights, read_attention, require_text
+from .attention import AttentionWeights, read_attention, require_text, source_text
 from .search_trace import SearchTrace, trace_search
 
 
@@ -64,7 +62,7 @@ def explorer_page(
     """The HTML that `write_explorer` writes."""
     require_text("source", source)
     given = None if target is None else read_attention(model, tokenizer, source, target)
-    text = text_of_words(split_words(source)) if getattr(model.config, "target_language", None) == PARSE else source
+    text = source_text(model, source)
     trace = trace_search(model, tokenizer, text, **options)
     tokens = tokenizer(text_target=target).input_ids if given else trace.hypotheses[0].tokens
     weights = given or read_attention(model, tokenizer, source, tokens)
@@ -82,21 +80,16 @@ def explorer_page(
 
 def _attention(weights: AttentionWeights) -> dict[str, Any]:
     """Tokens and weights of the attentions."""
-    inputs = [False, *weights.target_continues[:-1]]
-    continues = {
-        "cross": (weights.target_continues, weights.source_continues),
-        "encoder": (weights.source_continues, weights.source_continues),
-        "decoder": (weights.target_continues, inputs),
-    }
     kinds = {}
     for kind in ("cross", "encoder", "decoder"):
         rows, columns, values = weights.select(kind)
+        row_continues, column_continues = weights.select_continues(kind)
         quantised = np.rint(values * 255).astype(np.uint8)  # [layers, heads, rows, columns]
         kinds[kind] = {
             "rows": rows,
             "columns": columns,
-            "rowContinues": continues[kind][0],
-            "columnContinues": continues[kind][1],
+            "rowContinues": row_continues,
+            "columnContinues": column_continues,
             "layers": values.shape[0],
             "heads": values.shape[1],
             "weights": base64.b64encode(quantised.tobytes()).decode("ascii"),

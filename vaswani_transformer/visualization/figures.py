@@ -188,9 +188,8 @@ def _rows_of_words(weights: AttentionWeights, kind: Kind, words: Sequence[str] |
     Raises:
         ValueError: A word is not in the sentence.
     """
-    rows, continues = weights.target, weights.target_continues
-    if kind == "encoder":
-        rows, continues = weights.source, weights.source_continues
+    rows, _, _ = weights.select(kind)
+    continues, _ = weights.select_continues(kind)
     if words is None:
         return np.ones(len(rows), dtype=bool)
     _require_some("words", words)
@@ -293,7 +292,7 @@ def entropy_view(
 ) -> Picture:
     """Draw the entropy of every head's attention between the tokens of a sentence and its translation.
 
-    Args and errors are those of `read_attention`.
+    It takes the arguments of `read_attention`, and raises the same errors.
     """
     entropies = attention_entropy(read_attention(model, tokenizer, source, target))
     heads = max(values.shape[1] for values, _ in entropies.values())
