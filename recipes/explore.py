@@ -15,7 +15,7 @@ from vaswani_transformer.arguments import Interval, RecipeParser, option, requir
 from vaswani_transformer.console import exit_on_error
 from vaswani_transformer.decoding import BEAMS
 from vaswani_transformer.saved_model import open_model
-from vaswani_transformer.visualization.explorer import write_explorer
+from vaswani_transformer.visualization import write_explorer
 
 
 @dataclass

@@ -1,6 +1,7 @@
-"""The paper's appendix: attention as lines between words; and pictures of its entropy, positions, learning rate."""
+"""Attention as in the paper's appendix, and other pictures of the model; a page to explore one translation."""
 
 from .attention import AttentionWeights, merge_words, read_attention
+from .explorer import explorer_page, write_explorer
 from .figures import (
     Picture,
     attention_entropy,
@@ -21,10 +22,12 @@ __all__ = [
     "attention_view",
     "draw_attention",
     "entropy_view",
+    "explorer_page",
     "learning_rate_view",
     "merge_words",
     "positions_view",
     "read_attention",
     "require_numbers",
     "require_picture",
+    "write_explorer",
 ]
