@@ -1,0 +1,95 @@
+"""Serve a page to try a model on: sentences with their search and attention, and whole files.
+
+    python recipes/demo_app.py --model runs/demo
+    python recipes/demo_app.py --model user/en-de --push_to_space space
+
+It needs `pip install "vaswani_transformer[demo]"`. The page shows a translation while it is decoded, the hypotheses of
+the beam with their scores, an alignment, and the explorer of explore.py; it translates files of a sentence a line. Only
+this machine reaches it, unless `--host` names another address, such as 0.0.0.0. `--push_to_space` writes the folder of
+a Space that shows the same page, and serves nothing.
+"""
+
+import dataclasses
+import importlib.util
+import ipaddress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from vaswani_transformer.arguments import Interval, RecipeParser, option
+from vaswani_transformer.console import exit_on_error
+from vaswani_transformer.decoding import BEAMS, DecodingArguments
+from vaswani_transformer.demo import DemoTranslator, Limits, write_space
+from vaswani_transformer.model.parse_sequence_vaswani import PARSE
+from vaswani_transformer.saved_model import SavedModel, open_model
+
+
+@dataclass
+class DemoArguments:
+    """Which model the page shows, where, and how it decodes."""
+
+    model: str | None = option(None, "Directory of a saved model of this package, or its name on the Hub.")
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 is all of this machine's.", alias="--server_name")
+    port: int = option(7860, "Port to listen on.", Interval(minimum=1, maximum=65535))
+    push_to_space: str | None = option(None, "Folder of a Space to write, instead of serving the page.")
+    num_beams: int | None = option(
+        None, "Beams (6.1); by default the model's generation_config.", Interval(minimum=2, maximum=BEAMS.maximum)
+    )
+    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
+
+    def __post_init__(self) -> None:
+        if self.model is None:
+            raise ValueError("model: give the directory of a saved model, or its name on the Hub")
+        if importlib.util.find_spec("gradio") is None:
+            raise ValueError('gradio is not installed; run `pip install "vaswani_transformer[demo]"`')
+        if self.host != "localhost":
+            try:
+                ipaddress.ip_address(self.host)
+            except ValueError:
+                raise ValueError(f"host: {self.host!r} is neither an IP address nor localhost") from None
+        if self.push_to_space is not None and Path(self.push_to_space).exists():
+            raise ValueError(f"push_to_space: {self.push_to_space} exists already; name another folder, or remove it")
+
+    @property
+    def generate_kwargs(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in ("num_beams", "length_penalty")}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def main() -> None:
+    args, limits = RecipeParser((DemoArguments, Limits)).parse()
+    with exit_on_error("demo_app.py"):
+        saved = open_model(args.model, model_type="vaswani")
+        if getattr(saved.config, "target_language", None) == PARSE:
+            raise ValueError(f"model: {args.model} is a parser; use parse.py, or name a translation model")
+        if args.push_to_space is not None:
+            make_space(args, limits)
+        else:
+            serve_model(args, limits, saved)
+
+
+def make_space(args: DemoArguments, limits: Limits) -> None:
+    """Write the folder of a Space, with the options that differ from their defaults."""
+    settings = {**args.generate_kwargs, **changed(limits)}
+    options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
+    write_space(args.push_to_space, Path(__file__), args.model, version("gradio"), options)
+    print(f"{args.push_to_space}: push it with `hf upload USER/NAME {args.push_to_space} . --repo-type space`")
+
+
+def changed(limits: Limits) -> dict[str, int]:
+    found = {field.name: (getattr(limits, field.name), field.default) for field in dataclasses.fields(limits)}
+    return {name: value for name, (value, default) in found.items() if value != default}
+
+
+def serve_model(args: DemoArguments, limits: Limits, saved: SavedModel) -> None:
+    from vaswani_transformer.demo.page import build_page, serve  # gradio is optional, and imports for seconds
+
+    model = DecodingArguments().load(saved)
+    print(f"http://{args.host}:{args.port}")
+    translator = DemoTranslator(model, saved.tokenizer, limits, **args.generate_kwargs)
+    serve(build_page(translator, Path(args.model).name), translator, args.host, args.port)
+
+
+if __name__ == "__main__":
+    main()

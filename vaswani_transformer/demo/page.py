@@ -1,0 +1,161 @@
+"""The page of a model, in gradio. Text of users, and what the model makes of it, is always shown as text."""
+
+import base64
+import html
+import os
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
+
+import gradio as gr
+
+from .translator import DemoTranslator, RefusedError
+
+
+_FONTS = ("system-ui", "sans-serif")  # of the reader's machine
+_ONE_AT_A_TIME = {"concurrency_limit": 1, "concurrency_id": "model"}
+_STYLE = """
+.alignment { overflow-x: auto; background: white; border-radius: 8px; }
+.alignment img { max-width: none; display: block; }
+.explorer iframe { width: 100%; height: 80vh; border: 0; display: block; }
+footer { flex-wrap: wrap; }
+"""
+_SECONDS_KEPT = 3600  # of files that users gave or got
+
+
+def build_page(translator: DemoTranslator, name: str) -> gr.Blocks:
+    """The page, with its queue.
+
+    Args:
+        translator: What it shows.
+        name: Name of the model.
+    """
+    with gr.Blocks(title=f"Translate with {name}", analytics_enabled=False, delete_cache=(_SECONDS_KEPT,) * 2) as page:
+        gr.HTML(f"<h1>Translate with {html.escape(name)}</h1>")
+        with gr.Tab("Sentence"):
+            _sentence_tab(translator)
+        with gr.Tab("File"):
+            _file_tab(translator)
+    # Without the queue, requests would not be limited.
+    return page.queue(max_size=translator.limits.max_queue, default_concurrency_limit=1, api_open=False)
+
+
+def serve(page: gr.Blocks, translator: DemoTranslator, host: str, port: int, is_blocking: bool = True) -> str:
+    """Serve a page on an address; returns its URL, at once unless `is_blocking`.
+
+    Raises:
+        OSError: The port is in use.
+    """
+    # Larger uploads end at once; a file a little over the limit is refused by the page, which says why.
+    largest = 2 * 1000 * translator.limits.max_file_kilobytes
+    _, url, _ = page.launch(
+        server_name=host,
+        server_port=port,
+        share=False,
+        prevent_thread_lock=not is_blocking,
+        max_file_size=largest,
+        ssr_mode=False,
+        footer_links=["gradio"],
+        theme=gr.themes.Default(font=_FONTS, font_mono=("ui-monospace", "monospace")),
+        css=_STYLE,
+        quiet=True,
+    )
+    return url
+
+
+def _sentence_tab(translator: DemoTranslator) -> None:
+    limits = translator.limits
+    source = gr.Textbox(label="Sentence", lines=2, max_lines=8, info=f"At most {limits.max_tokens:,} tokens.")
+    with gr.Row():
+        start = gr.Button("Translate", variant="primary", min_width=120)
+        stop = gr.Button("Stop", min_width=80)
+    target = gr.Textbox(label="Translation", lines=2, max_lines=8, interactive=False, buttons=["copy"])
+    found = gr.Dataframe(
+        headers=["Score", "Hypothesis"],
+        datatype="str",
+        label="Hypotheses of the beam, with log-probability / length penalty",
+        interactive=False,
+        wrap=True,
+        column_widths=["90px", "auto"],
+    )
+    gr.HTML("<h2>Alignment</h2><p>Encoder-decoder attention, mean of all layers and heads; darker is more.</p>")
+    alignment = gr.HTML()
+    about = f"Attention, beam search and alternatives, of at most {limits.max_explored_tokens:,} tokens."
+    gr.HTML(f"<h2>Explorer</h2><p>{about}</p>")
+    explore = gr.Button("Explore this sentence")
+    download = gr.DownloadButton("Download the explorer page", visible=False)
+    explorer = gr.HTML()
+
+    @_refusing
+    def translate(text: str) -> Iterator[tuple[Any, ...]]:
+        for search in translator.translate(text):
+            yield search.text, [], ""
+        rows = [[f"{each.score:.4f}", each.text] for each in search.hypotheses]
+        picture = translator.align(text, search.hypotheses[0].tokens)
+        yield search.text, rows, _image(picture._repr_svg_(), "Encoder-decoder attention as a heat map")
+
+    @_refusing
+    def show_explorer(text: str) -> Iterator[tuple[Any, ...]]:
+        page = translator.explore(text)
+        frame = f'<iframe sandbox="allow-scripts" title="Explorer" srcdoc="{html.escape(page)}"></iframe>'
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "explorer.html")
+            file.write_text(page, encoding="utf-8")
+            yield f'<div class="explorer">{frame}</div>', gr.DownloadButton(value=str(file), visible=True)
+
+    outputs = [target, found, alignment]
+    begun = gr.on([start.click, source.submit], translate, source, outputs, api_name="translate", **_ONE_AT_A_TIME)
+    explored = explore.click(show_explorer, source, [explorer, download], api_name="explore", **_ONE_AT_A_TIME)
+    stop.click(None, cancels=[begun, explored])
+
+
+def _file_tab(translator: DemoTranslator) -> None:
+    limits = translator.limits
+    label = f"UTF-8 text, a sentence a line: at most {limits.max_lines:,} lines, {limits.max_file_kilobytes:,} kB"
+    upload = gr.File(label=label, file_count="single", type="filepath")
+    with gr.Row():
+        start = gr.Button("Translate the file", variant="primary", min_width=120)
+        stop = gr.Button("Stop", min_width=80)
+    progress = gr.Textbox(label="Progress", interactive=False)
+    download = gr.File(label="Translations", interactive=False)
+
+    @_refusing
+    def translate_file(path: str | None) -> Iterator[tuple[str, str | None]]:
+        if path is None:
+            raise RefusedError("There is no file; choose one.")
+        for state in translator.translate_file(path):
+            told = f"{state.done:,} of {state.total:,} lines translated"
+            if state.text is None:
+                yield told, None
+                continue
+            with TemporaryDirectory() as folder:  # gradio copies the file before it goes on
+                file = Path(folder, "translations.txt")
+                file.write_text(state.text, encoding="utf-8")
+                yield told, str(file)
+
+    begun = start.click(translate_file, upload, [progress, download], api_name="translate_file", **_ONE_AT_A_TIME)
+    stop.click(None, cancels=[begun])
+
+
+def _refusing(steps: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Show a refusal as a message of the page."""
+
+    @wraps(steps)
+    def shown(*arguments: Any) -> Iterator[Any]:
+        try:
+            yield from steps(*arguments)
+        except RefusedError as error:
+            raise gr.Error(html.escape(str(error)), title="Refused", print_exception=False) from None
+
+    return shown
+
+
+def _image(svg: str, alternative: str) -> str:
+    """A picture in a frame that scrolls. In an image, no script of an SVG runs."""
+    data = base64.b64encode(svg.encode()).decode("ascii")
+    return f'<div class="alignment"><img alt="{alternative}" src="data:image/svg+xml;base64,{data}"></div>'
