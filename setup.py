@@ -9,6 +9,7 @@ EXPORT = ["ctranslate2>=4.8.5,<5"]  # recipes/export.py
 TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
 PARSING = ["nltk>=3.9"]  # recipes/train_parsing.py: treebanks
+DEMO = ["gradio>=6.31,<7"]  # recipes/demo_app.py
 BROWSER = ["playwright>=1.50"]  # tests/test_explorer.py: drives a Chromium that is installed
 
 setup(
@@ -48,6 +49,7 @@ setup(
         "convert": CONVERT,
         "tracking": TRACKING,
         "parsing": PARSING,
+        "demo": DEMO,
         "dev": [
             "pytest>=8.0",
             "pytest-xdist>=3.6",
@@ -60,6 +62,7 @@ setup(
             *CONVERT,
             *TRACKING,
             *PARSING,
+            *DEMO,
             *BROWSER,
         ],
     },

@@ -3,7 +3,7 @@
 import base64
 import html
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +14,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio i
 
 import gradio as gr
 
+from ..visualization.live_search import FoundHypothesis
 from .translator import DemoTranslator, RefusedError
 
 
@@ -22,6 +23,9 @@ _ONE_AT_A_TIME = {"concurrency_limit": 1, "concurrency_id": "model"}
 _STYLE = """
 .alignment { overflow-x: auto; background: white; border-radius: 8px; }
 .alignment img { max-width: none; display: block; }
+.found { width: 100%; border-collapse: collapse; overflow-wrap: anywhere; }
+.found th, .found td { text-align: start; vertical-align: top; padding: 0.3rem 0.8rem 0.3rem 0; }
+.found th, .found td { border-bottom: 1px solid var(--border-color-primary); }
 .explorer iframe { width: 100%; height: 80vh; border: 0; display: block; }
 footer { flex-wrap: wrap; }
 """
@@ -70,19 +74,14 @@ def serve(page: gr.Blocks, translator: DemoTranslator, host: str, port: int, is_
 
 def _sentence_tab(translator: DemoTranslator) -> None:
     limits = translator.limits
-    source = gr.Textbox(label="Sentence", lines=2, max_lines=8, info=f"At most {limits.max_tokens:,} tokens.")
+    with gr.Row():
+        source = gr.Textbox(label="Sentence", lines=3, max_lines=8, info=f"At most {limits.max_tokens:,} tokens.")
+        target = gr.Textbox(label="Translation", lines=3, max_lines=8, interactive=False)
     with gr.Row():
         start = gr.Button("Translate", variant="primary", min_width=120)
         stop = gr.Button("Stop", min_width=80)
-    target = gr.Textbox(label="Translation", lines=2, max_lines=8, interactive=False, buttons=["copy"])
-    found = gr.Dataframe(
-        headers=["Score", "Hypothesis"],
-        datatype="str",
-        label="Hypotheses of the beam, with log-probability / length penalty",
-        interactive=False,
-        wrap=True,
-        column_widths=["90px", "auto"],
-    )
+    gr.HTML("<h2>Hypotheses</h2><p>Those that the beam search ended with. Score: log-probability / length penalty.</p>")
+    found = gr.HTML()
     gr.HTML("<h2>Alignment</h2><p>Encoder-decoder attention, mean of all layers and heads; darker is more.</p>")
     alignment = gr.HTML()
     about = f"Attention, beam search and alternatives, of at most {limits.max_explored_tokens:,} tokens."
@@ -94,10 +93,13 @@ def _sentence_tab(translator: DemoTranslator) -> None:
     @_refusing
     def translate(text: str) -> Iterator[tuple[Any, ...]]:
         for search in translator.translate(text):
-            yield search.text, [], ""
-        rows = [[f"{each.score:.4f}", each.text] for each in search.hypotheses]
+            yield search.text, "", ""
         picture = translator.align(text, search.hypotheses[0].tokens)
-        yield search.text, rows, _image(picture._repr_svg_(), "Encoder-decoder attention as a heat map")
+        yield (
+            search.text,
+            _table(search.hypotheses),
+            _image(picture._repr_svg_(), "Encoder-decoder attention as a heat map"),
+        )
 
     @_refusing
     def show_explorer(text: str) -> Iterator[tuple[Any, ...]]:
@@ -117,7 +119,7 @@ def _sentence_tab(translator: DemoTranslator) -> None:
 def _file_tab(translator: DemoTranslator) -> None:
     limits = translator.limits
     label = f"UTF-8 text, a sentence a line: at most {limits.max_lines:,} lines, {limits.max_file_kilobytes:,} kB"
-    upload = gr.File(label=label, file_count="single", type="filepath")
+    upload = gr.File(label=label, file_count="single", type="filepath", height=160)
     with gr.Row():
         start = gr.Button("Translate the file", variant="primary", min_width=120)
         stop = gr.Button("Stop", min_width=80)
@@ -150,9 +152,14 @@ def _refusing(steps: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any
         try:
             yield from steps(*arguments)
         except RefusedError as error:
-            raise gr.Error(html.escape(str(error)), title="Refused", print_exception=False) from None
+            raise gr.Error(html.escape(str(error)), duration=None, print_exception=False) from None
 
     return shown
+
+
+def _table(hypotheses: Sequence[FoundHypothesis]) -> str:
+    rows = "".join(f"<tr><td>{each.score:.4f}</td><td>{html.escape(each.text)}</td></tr>" for each in hypotheses)
+    return f'<table class="found"><tr><th>Score</th><th>Hypothesis</th></tr>{rows}</table>'
 
 
 def _image(svg: str, alternative: str) -> str:
