@@ -13,7 +13,6 @@ import dataclasses
 import importlib.util
 import ipaddress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ class DemoArguments:
     def __post_init__(self) -> None:
         if self.model is None:
             raise ValueError("model: give the directory of a saved model, or its name on the Hub")
-        if importlib.util.find_spec("gradio") is None:
+        if self.push_to_space is None and importlib.util.find_spec("gradio") is None:
             raise ValueError('gradio is not installed; run `pip install "vaswani_transformer[demo]"`')
         if self.host != "localhost":
             try:
@@ -73,7 +72,7 @@ def make_space(args: DemoArguments, limits: Limits) -> None:
     """Write the folder of a Space, with the options that differ from their defaults."""
     settings = {**args.generate_kwargs, **changed(limits)}
     options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
-    write_space(args.push_to_space, Path(__file__), args.model, version("gradio"), options)
+    write_space(args.push_to_space, Path(__file__), args.model, options)
     print(f"{args.push_to_space}: push it with `hf upload USER/NAME {args.push_to_space} . --repo-type space`")
 
 

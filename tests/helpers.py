@@ -123,12 +123,16 @@ def start_ranks(
     folder: Path | None = None,
 ) -> list[subprocess.Popen]:
     """Start what `run_ranks` runs, for a test that kills, stops or interrupts a rank."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
     own = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     given = os.environ if environment is None else environment
     return [_start(arguments, {**given, **more}, folder, stdin=subprocess.DEVNULL) for more in own]
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def _start(

@@ -99,6 +99,7 @@ CHANGES = {
     "export.py": ({}, "runs/demo_ct2/model.bin"),
     "score.py": ({}, "runs/scores/results.json"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),
+    "demo_app.py": ({}, "runs/space/app.py"),
     "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),
 }
 

@@ -33,6 +33,7 @@ ALLOWED = {
     "training": {"arguments", "console", "data", "evaluation", "files", "typed_json"},
     "experiments": {"console", "data", "evaluation", "files", "model", "parsing", "training", "typed_json"},
     "visualization": {"model"},
+    "demo": {"arguments", "data", "files", "model", "visualization"},
     "hub": {"experiments", "parsing"},
     "convert": {"evaluation", "files", "model", "typed_json"},
 }
@@ -78,6 +79,7 @@ TESTED_IN = {
     "lexicon": "phrasebook",
     "marian": "convert",
     "memory": "trainer",
+    "page": "demo_app",
     "parity": "export",
     "parsing": "train_parsing",
     "processes": "translate",
@@ -86,7 +88,9 @@ TESTED_IN = {
     "sharded_translation": "translate",
     "shards": "preparation",
     "sweep": "reproduce_table3",
+    "space": "demo_app",
     "token_texts": "search_trace",
+    "translator": "demo_app",
     "weights": "convert",
 }
 

@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from ..files import atomic_directory
 
 
+GRADIO = "6.31.0"  # that of constraints.txt
 _PACKAGE = Path(__file__).parents[1]
 _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.spm", "vocab*", "merges.txt", "README.md")
 
@@ -44,14 +45,13 @@ Translate a sentence or a file, and see the beam search and the attention of the
 """
 
 
-def write_space(folder: str | Path, recipe: Path, model: str, gradio: str, options: Sequence[str] = ()) -> None:
+def write_space(folder: str | Path, recipe: Path, model: str, options: Sequence[str] = ()) -> None:
     """Write the folder of a Space that shows a model.
 
     Args:
         folder: The folder to make.
         recipe: The recipe that serves the page; it is copied.
         model: Directory of a saved model, which is copied; or its name on the Hub.
-        gradio: Version of gradio.
         options: Further options of the recipe.
 
     Raises:
@@ -71,7 +71,7 @@ def write_space(folder: str | Path, recipe: Path, model: str, gradio: str, optio
             "requirements.txt": "".join(f"{line}\n" for line in _requirements()),
             "README.md": _README.format(
                 title=json.dumps(f"Translate with {Path(model).name}"[:60], ensure_ascii=False),
-                gradio=gradio,
+                gradio=GRADIO,
                 recipe=recipe.name,
                 models="" if is_directory else f"models:\n- {json.dumps(model)}\n",
             ),

@@ -1,0 +1,315 @@
+"""The page to try a model on: what it translates and refuses, its server, how it behaves in Chromium, its Space."""
+
+import ast
+import gzip
+import importlib.util
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import REPOSITORY, call_recipe, free_port, run_python
+from transformers import AutoModelForSeq2SeqLM
+
+from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.demo import DemoTranslator, Limits, RefusedError, write_space
+from vaswani_transformer.demo.space import GRADIO
+
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+SEARCH: dict[str, Any] = {"num_beams": 3, "max_new_tokens": 8}
+NEEDS_GRADIO = pytest.mark.skipif(importlib.util.find_spec("gradio") is None, reason="gradio is not installed")
+
+
+@pytest.fixture(scope="module")
+def model(lively_model) -> Any:
+    return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+
+
+@pytest.fixture(scope="module")
+def translator(model, tokenizer) -> DemoTranslator:
+    limits = Limits(max_characters=200, max_tokens=40, max_explored_tokens=10, max_file_kilobytes=50, max_queue=5)
+    return DemoTranslator(model, tokenizer, limits, **SEARCH)
+
+
+def generated(model, tokenizer, text: str) -> str:
+    output = model.generate(**tokenizer(text, return_tensors="pt"), **SEARCH)
+    return tokenizer.decode(output[0], skip_special_tokens=True)
+
+
+def translated(translator: DemoTranslator, path: Path) -> str:
+    *_, end = translator.translate_file(path)
+    return end.text
+
+
+def test_a_sentence_ends_with_what_generate_returns(model, tokenizer, translator):
+    *steps, end = translator.translate("  The old man reads a book. ")
+    assert len(steps) > 1
+    assert end.text == generated(model, tokenizer, "The old man reads a book.")
+    assert len(end.hypotheses) == SEARCH["num_beams"]
+    scores = [found.score for found in end.hypotheses]
+    assert scores == sorted(scores, reverse=True)
+    assert "<svg" in translator.align("The old man reads a book.", end.hypotheses[0].tokens)._repr_svg_()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (" \n", "There is no text"),
+        ("\ud800", "not valid Unicode"),
+        ("a" * 201, "has 201 characters, and the limit is 200"),
+        ("a b c " * 30, r"has \d+ tokens, and the limit here is 40"),
+    ],
+)
+def test_sentences_over_a_limit_are_refused(translator, text, message):
+    with pytest.raises(RefusedError, match=message):
+        next(translator.translate(text))
+    with pytest.raises(RefusedError):
+        translator.explore(text)
+
+
+def test_the_explorer_has_a_limit_of_its_own(translator):
+    assert "The cat" in translator.explore("The cat")
+    with pytest.raises(RefusedError, match="the limit here is 10"):
+        translator.explore("The old man reads a book in the garden.")
+
+
+def test_a_file_keeps_its_order_and_its_blank_lines(model, tokenizer, translator, tmp_path):
+    sentences = [f"The {word} man {'reads ' * times}." for word in ("old", "young", "red") for times in range(4)]
+    lines = ["" if number % 7 == 3 else sentences[number % 12] for number in range(1000)]
+    file = tmp_path / "text.txt"
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    progress = list(translator.translate_file(file))
+    assert [state.done for state in progress] == sorted(state.done for state in progress)
+    assert len(progress) > 3
+    assert (progress[-1].done, progress[-1].total) == (1000, 1000)
+    found = progress[-1].text.split("\n")
+    assert found.pop() == ""
+    assert len(found) == 1000
+    expected = {line: " ".join(generated(model, tokenizer, line).splitlines()) if line else "" for line in set(lines)}
+    assert found == [expected[line] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no text"),
+        (b"\n \n", "has no text"),
+        (b"The man\n\xff\n", r"The file, line 2: not UTF-8 .*"),
+        (gzip.compress(b"The man"), "not UTF-8"),
+        (b"a\n" * 1001, "more than 1,000 lines"),
+        (b"a" * 50_001, "more than 50 kB"),
+        (b"a\n" + b"b" * 300, "Line 2 has 300 characters"),
+    ],
+)
+def test_files_over_a_limit_are_refused(translator, tmp_path, content, message):
+    (tmp_path / "text.txt").write_bytes(content)
+    with pytest.raises(RefusedError, match=message):
+        translated(translator, tmp_path / "text.txt")
+
+
+def test_a_refusal_or_an_abandoned_sentence_blocks_nobody(translator, tmp_path):
+    for _ in range(3):
+        next(translator.translate("The old man reads a book."))
+    with pytest.raises(RefusedError):
+        next(translator.translate(""))
+    (tmp_path / "text.txt").write_text("The man.\n", encoding="utf-8")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: translated(translator, tmp_path / "text.txt"), range(8)))
+    assert len(set(found)) == 1
+
+
+def test_one_beam_is_refused(model, tokenizer):
+    with pytest.raises(ValueError, match="num_beams: is 1"):
+        DemoTranslator(model, tokenizer, num_beams=1)
+
+
+@pytest.mark.parametrize("is_directory", [True, False])
+def test_the_folder_of_a_space_is_complete(lively_model, tmp_path, is_directory):
+    name = str(lively_model) if is_directory else "user/en-de"
+    recipe = REPOSITORY / "recipes" / "demo_app.py"
+    write_space(tmp_path / "space", recipe, name, ["--max_tokens", "50"])
+    folder = tmp_path / "space"
+    app = (folder / "app.py").read_text(encoding="utf-8")
+    compile(app, "app.py", "exec")
+    given = ast.literal_eval(re.search(r"sys\.argv\[1:\] = (\[.*\])", app)[1])
+    assert given[:4] == ["--model", "model" if is_directory else name, "--host", "0.0.0.0"]
+    assert given[-2:] == ["--max_tokens", "50"]
+    assert (folder / "model" / "model.safetensors").is_file() == is_directory
+    assert (folder / "demo_app.py").read_bytes() == recipe.read_bytes()
+    assert (folder / "vaswani_transformer" / "visualization" / "explorer.js").is_file()
+    assert not list(folder.rglob("__pycache__"))
+    metadata = (folder / "README.md").read_text(encoding="utf-8").split("---\n")[1]
+    assert "sdk: gradio\n" in metadata
+    assert f"sdk_version: {GRADIO}\n" in metadata
+    assert ("user/en-de" in metadata) != is_directory
+    requirements = (folder / "requirements.txt").read_text(encoding="utf-8")
+    assert re.search(r"^torch>=", requirements, re.M)
+    assert "pytest" not in requirements
+    assert f"gradio=={GRADIO}\n" in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
+
+
+def test_a_space_runs_without_the_repository(lively_model, tmp_path):
+    call_recipe("demo_app.py", "--model", lively_model, "--push_to_space", tmp_path / "space", "--max_lines", 7)
+    program = (
+        "import demo_app, vaswani_transformer as v, sys; print(v.__file__, demo_app.Limits(max_lines=7).max_lines)"
+    )
+    result = run_python(["-c", program], folder=tmp_path / "space")
+    assert result.stdout.startswith(str(tmp_path / "space")), result.stderr
+    assert '"--max_lines", "7"' in (tmp_path / "space" / "app.py").read_text(encoding="utf-8")
+
+
+@NEEDS_GRADIO
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": None}, "model: give"),
+        ({"model": "missing"}, "model: "),
+        ({"host": "no host"}, "host: 'no host' is neither"),
+        ({"port": 99999}, "port: must be"),
+        ({"num_beams": 1}, "num_beams: must be"),
+        ({"max_tokens": 0}, "max_tokens: must be"),
+        ({"push_to_space": "there"}, "push_to_space: there exists already"),
+    ],
+)
+def test_bad_options_get_one_line(lively_model, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    given = {"model": lively_model, **options}
+    arguments = [text for name, value in given.items() if value is not None for text in (f"--{name}", value)]
+    with pytest.raises(SystemExit) as stopped:
+        call_recipe("demo_app.py", *arguments)
+    assert message in str(stopped.value)
+    assert "\n" not in str(stopped.value)
+
+
+def test_limits_are_options():
+    (limits,) = RecipeParser((Limits,)).parse(["--max_queue", "3"])
+    assert limits.max_queue == 3
+
+
+@pytest.fixture(scope="module")
+def address(translator) -> Iterator[str]:
+    """Address of a page that is served; tests that ask for it skip without gradio."""
+    pytest.importorskip("gradio", reason="gradio is not installed")
+    from vaswani_transformer.demo.page import build_page, serve
+
+    page = build_page(translator, "a <b>model</b>")
+    yield serve(page, translator, "127.0.0.1", free_port(), is_blocking=False)
+    page.close()
+
+
+def test_fifty_requests_at_once_are_answered_or_refused(address, translator):
+    from gradio_client import Client
+
+    clients = [Client(address, verbose=False) for _ in range(5)]
+
+    def ask(number: int) -> str:
+        try:
+            return clients[number % 5].predict("The old man reads a book.", api_name="/translate")[0]
+        except Exception as error:  # gradio_client has several types
+            return f"{type(error).__name__}: {error}"
+
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(ask, range(50)))
+    *_, end = translator.translate("The old man reads a book.")
+    refused = [answer for answer in answers if answer != end.text]
+    assert 1 <= len(refused) < 50
+    assert all("Queue is full" in answer for answer in refused), set(refused)
+    assert ask(0) == end.text
+
+
+def test_refusals_and_files_over_http(address, tmp_path):
+    from gradio_client import Client, handle_file
+
+    client = Client(address, verbose=False)
+    with pytest.raises(Exception, match="has 201 characters"):
+        client.predict("a" * 201, api_name="/translate")
+    (tmp_path / "text.txt").write_text("The man.\n\nThe cat.\n", encoding="utf-8")
+    told, path = client.predict(handle_file(tmp_path / "text.txt"), api_name="/translate_file")
+    assert told == "3 of 3 lines translated"
+    assert Path(path).read_text(encoding="utf-8").split("\n")[1::2] == ["", ""]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium; tests that ask for it skip where it is absent."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("chromium is not installed")
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with driver.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])  # for root
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=[1280, 390])
+def tab(request, browser, address) -> Iterator[Any]:
+    """The page; afterwards it must have complained of nothing, and asked nobody else for anything."""
+    context = browser.new_context(viewport={"width": request.param, "height": 900})
+    tab = context.new_page()
+    complaints: list[str] = []
+    outside: list[str] = []
+    tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("dialog", lambda dialog: complaints.append(dialog.message))
+    local = (address, address.replace("http", "ws"), "data:", "blob:", "about:")
+    tab.on("request", lambda sent: None if sent.url.startswith(local) else outside.append(sent.url))
+    tab.goto(address)
+    tab.get_by_label("Sentence").first.wait_for()
+    yield tab
+    assert tab.evaluate("document.documentElement.scrollWidth") == request.param
+    assert complaints == []
+    assert outside == []
+    context.close()
+
+
+def test_a_sentence_is_translated_and_explored_by_keyboard(tab, translator):
+    source = "The cat."
+    *_, end = translator.translate(source)
+    tab.get_by_label("Sentence").first.focus()
+    tab.keyboard.type(source)
+    for name in ("Translate", "Explore this sentence"):
+        while tab.evaluate("document.activeElement.textContent.trim()") != name:
+            tab.keyboard.press("Tab")
+        tab.keyboard.press("Enter")
+    tab.locator(".alignment img").wait_for()
+    assert tab.get_by_label("Translation").first.input_value() == end.text
+    assert tab.locator(".found td").nth(1).text_content() == end.hypotheses[0].text
+    frame = tab.frame_locator(".explorer iframe")
+    frame.locator("html[data-ready]").wait_for(state="attached")
+    assert frame.locator("#source").text_content() == source
+
+
+def test_hostile_text_is_shown_as_text(tab, translator, monkeypatch):
+    kind = type(translator.tokenizer)
+    decode = kind.decode
+    monkeypatch.setattr(kind, "decode", lambda *given, **options: HOSTILE + decode(*given, **options))
+    tab.get_by_label("Sentence").first.fill(HOSTILE)
+    tab.get_by_role("button", name="Translate", exact=True).click()
+    tab.locator(".alignment img").wait_for()
+    assert tab.get_by_label("Sentence").first.input_value() == HOSTILE
+    assert tab.get_by_label("Translation").first.input_value().startswith(HOSTILE)
+    assert tab.locator(".found td").nth(1).text_content().startswith(HOSTILE)
+    assert tab.locator("img[src=x]").count() == 0
+    assert "<b>model</b>" in tab.locator("h1").text_content()
+
+
+def test_a_refusal_is_shown_in_the_page(tab):
+    tab.get_by_label("Sentence").first.fill("a" * 201)
+    tab.get_by_role("button", name="Translate", exact=True).click()
+    tab.get_by_text("The text has 201 characters, and the limit is 200; shorten it.").first.wait_for()
+
+
+def test_a_file_is_translated_in_the_page(tab, tmp_path):
+    (tmp_path / "text.txt").write_text("The man.\n\nThe cat.\n", encoding="utf-8")
+    tab.get_by_role("tab", name="File").click()
+    tab.set_input_files("input[type=file]", str(tmp_path / "text.txt"))
+    tab.get_by_text("text.txt").first.wait_for()
+    tab.get_by_role("button", name="Translate the file").click()
+    tab.get_by_text("translations.txt").first.wait_for()
+    assert tab.get_by_label("Progress").input_value() == "3 of 3 lines translated"
