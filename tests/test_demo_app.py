@@ -222,10 +222,14 @@ def test_fifty_requests_at_once_are_answered_or_refused(address, translator):
     assert ask(0) == end.text
 
 
-def test_refusals_and_files_over_http(address, tmp_path):
+def test_steps_refusals_and_files_over_http(address, translator, tmp_path):
     from gradio_client import Client, handle_file
 
     client = Client(address, verbose=False)
+    job = client.submit("The old man reads a book.", api_name="/translate")
+    job.result()
+    steps = list(translator.translate("The old man reads a book."))
+    assert [shown[0] for shown in job.outputs()] == [step.text for step in [*steps, steps[-1]]]
     with pytest.raises(Exception, match="has 201 characters"):
         client.predict("a" * 201, api_name="/translate")
     (tmp_path / "text.txt").write_text("The man.\n\nThe cat.\n", encoding="utf-8")
@@ -309,7 +313,7 @@ def test_a_file_is_translated_in_the_page(tab, tmp_path):
     (tmp_path / "text.txt").write_text("The man.\n\nThe cat.\n", encoding="utf-8")
     tab.get_by_role("tab", name="File").click()
     tab.set_input_files("input[type=file]", str(tmp_path / "text.txt"))
-    tab.get_by_text("text.txt").first.wait_for()
+    tab.locator("a[href*='text.txt']").wait_for()
     tab.get_by_role("button", name="Translate the file").click()
-    tab.get_by_text("translations.txt").first.wait_for()
+    tab.locator("a[href*='translations.txt']").wait_for()
     assert tab.get_by_label("Progress").input_value() == "3 of 3 lines translated"

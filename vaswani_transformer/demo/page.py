@@ -24,8 +24,9 @@ _STYLE = """
 .alignment { overflow-x: auto; background: white; border-radius: 8px; }
 .alignment img { max-width: none; display: block; }
 .found { width: 100%; border-collapse: collapse; overflow-wrap: anywhere; }
-.found th, .found td { text-align: start; vertical-align: top; padding: 0.3rem 0.8rem 0.3rem 0; }
-.found th, .found td { border-bottom: 1px solid var(--border-color-primary); }
+.found th, .found td { text-align: start; vertical-align: top; padding: 0.3rem 0.8rem; }
+.found th, .found td { border: 1px solid var(--border-color-primary); }
+.found :first-child { white-space: nowrap; overflow-wrap: normal; }
 .explorer iframe { width: 100%; height: 80vh; border: 0; display: block; }
 footer { flex-wrap: wrap; }
 """
@@ -75,8 +76,9 @@ def serve(page: gr.Blocks, translator: DemoTranslator, host: str, port: int, is_
 def _sentence_tab(translator: DemoTranslator) -> None:
     limits = translator.limits
     with gr.Row():
-        source = gr.Textbox(label="Sentence", lines=3, max_lines=8, info=f"At most {limits.max_tokens:,} tokens.")
-        target = gr.Textbox(label="Translation", lines=3, max_lines=8, interactive=False)
+        about = f"At most {limits.max_tokens:,} tokens. Shift and Enter translate it."
+        source = gr.Textbox(label="Sentence", lines=3, max_lines=8, info=about, min_width=300)
+        target = gr.Textbox(label="Translation", lines=3, max_lines=8, interactive=False, min_width=300)
     with gr.Row():
         start = gr.Button("Translate", variant="primary", min_width=120)
         stop = gr.Button("Stop", min_width=80)
@@ -95,11 +97,8 @@ def _sentence_tab(translator: DemoTranslator) -> None:
         for search in translator.translate(text):
             yield search.text, "", ""
         picture = translator.align(text, search.hypotheses[0].tokens)
-        yield (
-            search.text,
-            _table(search.hypotheses),
-            _image(picture._repr_svg_(), "Encoder-decoder attention as a heat map"),
-        )
+        image = _image(picture._repr_svg_(), "Encoder-decoder attention as a heat map")
+        yield search.text, _table(search.hypotheses), image
 
     @_refusing
     def show_explorer(text: str) -> Iterator[tuple[Any, ...]]:
