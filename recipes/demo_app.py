@@ -12,6 +12,7 @@ a Space that shows the same page, and serves nothing.
 import dataclasses
 import importlib.util
 import ipaddress
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ class DemoArguments:
 def main() -> None:
     args, limits = RecipeParser((DemoArguments, Limits)).parse()
     with exit_on_error("demo_app.py"):
+        if args.push_to_space is None:
+            require_free_port(args)
         saved = open_model(args.model, model_type="vaswani")
         if getattr(saved.config, "target_language", None) == PARSE:
             raise ValueError(f"model: {args.model} is a parser; use parse.py, or name a translation model")
@@ -66,6 +69,15 @@ def main() -> None:
             make_space(args, limits)
         else:
             serve_model(args, limits, saved)
+
+
+def require_free_port(args: DemoArguments) -> None:
+    """Refuse an address that cannot be listened on, before the model is loaded."""
+    family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
+    try:
+        socket.create_server((args.host, args.port), family=family).close()
+    except OSError as error:
+        raise ValueError(f"port: cannot listen on port {args.port} of {args.host}: {error.strerror}") from None
 
 
 def make_space(args: DemoArguments, limits: Limits) -> None:

@@ -5,6 +5,7 @@ import gzip
 import importlib.util
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -184,6 +185,13 @@ def test_bad_options_get_one_line(lively_model, tmp_path, monkeypatch, options, 
         call_recipe("demo_app.py", *arguments)
     assert message in str(stopped.value)
     assert "\n" not in str(stopped.value)
+
+
+@NEEDS_GRADIO
+def test_a_port_in_use_is_refused_before_the_model_is_loaded():
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(SystemExit) as stopped:
+        call_recipe("demo_app.py", "--model", "missing", "--port", server.getsockname()[1])
+    assert str(stopped.value).startswith("demo_app.py: port: cannot listen on port")
 
 
 def test_limits_are_options():

@@ -26,7 +26,7 @@ _STYLE = """
 .found { width: 100%; border-collapse: collapse; overflow-wrap: anywhere; }
 .found th, .found td { text-align: start; vertical-align: top; padding: 0.3rem 0.8rem; }
 .found th, .found td { border: 1px solid var(--border-color-primary); }
-.found :first-child { white-space: nowrap; overflow-wrap: normal; }
+.found th:first-child, .found td:first-child { white-space: nowrap; overflow-wrap: normal; }
 .explorer iframe { width: 100%; height: 80vh; border: 0; display: block; }
 footer { flex-wrap: wrap; }
 """
