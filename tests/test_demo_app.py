@@ -137,9 +137,9 @@ def test_the_folder_of_a_space_is_complete(lively_model, tmp_path, is_directory)
     app = (folder / "app.py").read_text(encoding="utf-8")
     compile(app, "app.py", "exec")
     given = ast.literal_eval(re.search(r"sys\.argv\[1:\] = (\[.*\])", app)[1])
-    assert given[:4] == ["--model", "model" if is_directory else name, "--host", "0.0.0.0"]
+    assert given[:4] == ["--model", f"models/{lively_model.name}" if is_directory else name, "--host", "0.0.0.0"]
     assert given[-2:] == ["--max_tokens", "50"]
-    assert (folder / "model" / "model.safetensors").is_file() == is_directory
+    assert (folder / given[1] / "model.safetensors").is_file() == is_directory
     assert (folder / "demo_app.py").read_bytes() == recipe.read_bytes()
     assert (folder / "vaswani_transformer" / "visualization" / "explorer.js").is_file()
     assert not list(folder.rglob("__pycache__"))

@@ -58,7 +58,7 @@ def write_space(folder: str | Path, recipe: Path, model: str, options: Sequence[
         FileExistsError: The folder exists.
     """
     is_directory = Path(model).is_dir()
-    name = "model" if is_directory else model
+    name = f"models/{Path(model).resolve().name}" if is_directory else model  # the page shows the last part
     arguments = ["--model", name, "--host", "0.0.0.0", "--port", "7860", *options]
     with atomic_directory(folder, option="push_to_space") as staged:
         ignored = shutil.ignore_patterns("__pycache__")
@@ -70,7 +70,7 @@ def write_space(folder: str | Path, recipe: Path, model: str, options: Sequence[
             "app.py": _APP.format(recipe=recipe.name, module=recipe.stem, arguments=json.dumps(arguments)),
             "requirements.txt": "".join(f"{line}\n" for line in _requirements()),
             "README.md": _README.format(
-                title=json.dumps(f"Translate with {Path(model).name}"[:60], ensure_ascii=False),
+                title=json.dumps(f"Translate with {Path(name).name}"[:60], ensure_ascii=False),
                 gradio=GRADIO,
                 recipe=recipe.name,
                 models="" if is_directory else f"models:\n- {json.dumps(model)}\n",
@@ -81,7 +81,7 @@ def write_space(folder: str | Path, recipe: Path, model: str, options: Sequence[
 
 
 def _copy_model(directory: Path, copy: Path) -> None:
-    copy.mkdir()
+    copy.mkdir(parents=True)
     for path in {path for pattern in _MODEL_FILES for path in directory.glob(pattern)}:
         if not path.name.startswith(("_", ".")) and path.is_file():
             shutil.copyfile(path, copy / path.name)
