@@ -16,6 +16,7 @@ os.environ.update(
     HF_DATASETS_CACHE=f"{_CACHE}/datasets",
     HF_EVALUATE_OFFLINE="1",
     TOKENIZERS_PARALLELISM="false",
+    GRADIO_ANALYTICS_ENABLED="False",
     HYPOTHESIS_STORAGE_DIRECTORY=f"{_CACHE}/hypothesis",
     OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"),
 )
