@@ -17,6 +17,7 @@ os.environ.update(
     HF_EVALUATE_OFFLINE="1",
     TOKENIZERS_PARALLELISM="false",
     GRADIO_ANALYTICS_ENABLED="False",
+    HF_HUB_DISABLE_TELEMETRY="True",  # as gradio sets it
     HYPOTHESIS_STORAGE_DIRECTORY=f"{_CACHE}/hypothesis",
     OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"),
 )
