@@ -22,6 +22,7 @@ RECIPES = {
     "translate.py": ["--model=m"],
     "visualize_attention.py": ["--model=m", "--source=s", "--output=o.svg"],
     "explore.py": ["--model=m", "--source=s"],
+    "demo_app.py": ["--model=m"],
     "score.py": ["--model=m", "--source=s", "--reference=r"],
     "export.py": ["--model=m", "--output=o"],
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
