@@ -267,6 +267,7 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
         ["export.py", "--model", "{trap}", "--output", "{new}"],
         ["explore.py", "--model", "{trap}", "--source", "y", "--output", "{new}.html"],
         ["visualize_attention.py", "--model", "{trap}", "--source", "y", "--output", "{new}.svg"],
+        ["demo_app.py", "--model", "{trap}", "--push_to_space", "{new}"],
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
         ["benchmarks/decode.py", "--text", "{text}", "--model", "{trap}", "--output", "{new}"],
         ["benchmarks/stock_trainer.py", "--like", "{like}", "--ours", "{trap}", "--output", "{new}"],

@@ -19,7 +19,7 @@ from .translator import DemoTranslator, RefusedError
 
 
 _FONTS = ("system-ui", "sans-serif")  # of the reader's machine
-_ONE_AT_A_TIME = {"concurrency_limit": 1, "concurrency_id": "model"}
+_ONE_AT_A_TIME: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "model"}
 _STYLE = """
 .alignment { overflow-x: auto; background: white; border-radius: 8px; }
 .alignment img { max-width: none; display: block; }

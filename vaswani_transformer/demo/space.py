@@ -88,7 +88,6 @@ def _copy_model(directory: Path, copy: Path) -> None:
 
 
 def _requirements() -> list[str]:
-    """What the package needs; gradio comes with the Space. The wheels of torch for CPUs are smaller."""
+    """What the package needs; gradio comes with the Space."""
     found = [Requirement(line) for line in requires(_PACKAGE.name) or []]
-    needed = sorted(str(each) for each in found if each.marker is None)
-    return ["--extra-index-url https://download.pytorch.org/whl/cpu", *needed]
+    return sorted(str(each) for each in found if each.marker is None)
