@@ -19,7 +19,8 @@ from vaswani_transformer.data.phrasebook import phrasebook
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "model_cards").glob("*.md"))]
 
 
-# What each recipe is run with instead, so that it takes seconds, and a file that it must make.
+# What each recipe is run with instead, so that it takes seconds, and a file that it must make: None is the command's own
+# output, and then only options of the command are replaced.
 CHANGES = {
     "train_wmt.py": (
         {
@@ -99,6 +100,7 @@ CHANGES = {
     "export.py": ({}, "runs/demo_ct2/model.bin"),
     "score.py": ({}, "runs/scores/results.json"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),
+    "visualize_attention.py": ({"layer": "1", "source": "The old man reads.", "words": "man", "heads": "1"}, None),
     "demo_app.py": ({}, "runs/space/app.py"),
     "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),
 }
@@ -116,7 +118,8 @@ def blocks(language: str) -> list:
 
 def commands() -> list[str]:
     """All commands; where one has the words of another and more, that one alone."""
-    lines = [line for block in blocks("bash") for line in block.values[0].splitlines() if line.strip()]
+    texts = [block.values[0].replace("\\\n", " ") for block in blocks("bash")]
+    lines = [line for text in texts for line in text.splitlines() if line.strip()]
     for document in DOCUMENTS[1:]:
         lines += re.findall(r"^- Command: `(.+)`$", document.read_text(encoding="utf-8"), re.M)
     words = {line: set(line.split()) for line in lines}
@@ -127,13 +130,15 @@ def commands() -> list[str]:
 def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     """A folder where the paths that the documents name exist."""
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "demo").symlink_to(saved_model)
+    for name in ("demo", "tatoeba_de_en"):
+        (tmp_path / "runs" / name).symlink_to(saved_model)
     make_parser(tmp_path / "runs" / "demo_parsing")
     (tmp_path / "trees.mrg").write_text("((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n" * 9, encoding="utf-8")
     for half in ("first_half.mrg", "second_half.mrg", "second_half.silver.mrg"):
         (tmp_path / "runs" / half).symlink_to(tmp_path / "trees.mrg")
     (tmp_path / "sentences.txt").write_text("The cat sat on the mat.\n", encoding="utf-8")
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
+    (tmp_path / "model_cards" / "pictures").mkdir(parents=True)
     for split, size in (("train", 300), ("test", 6)):
         for side, language in enumerate(("en", "de")):
             lines = "".join(f"{pair[side]}\n" for pair in phrasebook(split)[:size])
@@ -152,6 +157,7 @@ def test_python_snippet_runs(snippet, workspace, saved_model, hub):
     (workspace / "path" / "to" / "this" / "directory").symlink_to(model)
     if "import vaswani_transformer" not in snippet and "from vaswani_transformer" not in snippet:
         snippet = f"import sys; sys.modules['vaswani_transformer'] = None\n{snippet}"  # as where it is not installed
+    snippet = snippet.replace(".launch()", ".launch(prevent_thread_lock=True)")  # which serves until the script ends
     result = hub.run(snippet, folder=workspace)
     assert result.returncode == 0, result.stderr
 
@@ -182,6 +188,9 @@ def test_command_runs(command, workspace):
     if words[script] == "recipes/convert.py":
         save_marian(workspace / "opus-mt")
     changes, product = CHANGES[Path(words[script]).name]
+    if product is None:
+        product = words[words.index("--output") + 1]
+        changes = {name: value for name, value in changes.items() if f"--{name}" in words}
     overrides = [word for name, value in changes.items() for word in (f"--{name}", *value.split())]
     environment = dict(os.environ)
     if words[0] == "accelerate":  # which understands the command; that it starts programs is its own affair
