@@ -49,6 +49,9 @@ class ParsingArguments(DataArguments):
     train: list[str] | None = option(None, "Files of gold trees (plain, .gz, .xz), or the embedded 'demo'.")
     silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.")
     gold_copies: int = option(1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT)
+    recombined_copies: int = option(
+        0, "Further trees for each gold tree, made of phrases and words of all gold trees.", Interval(minimum=0)
+    )
     validation: list[str] | None = option(None, "As train.")
     test: list[str] | None = option(None, "As train.")
     target_language: str = option(PARSE, "What targets are called; leave it as it is.")
@@ -79,6 +82,7 @@ class ParsingArguments(DataArguments):
             **{"validation": [], "test": [], **self.sources},
             silver=self.silver or [],
             gold_copies=self.gold_copies,
+            recombined_copies=self.recombined_copies,
             language=self.source_language,
             vocab_size=self.vocab_size,
             keeps_tags=self.keeps_tags,

@@ -19,8 +19,8 @@ from vaswani_transformer.data.phrasebook import phrasebook
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "model_cards").glob("*.md"))]
 
 
-# What each recipe is run with instead, so that it takes seconds, and a file that it must make: None is the command's own
-# output, and then only options of the command are replaced.
+# What each recipe is run with instead, so that it takes seconds, and a file that it must make. None is the output that
+# the command names; then only options of the command are replaced.
 CHANGES = {
     "train_wmt.py": (
         {

@@ -8,11 +8,12 @@ manifest.json                               from which treebanks, with which opt
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
+from nltk import Tree
 
 from ..files import (
     Json,
@@ -28,6 +29,7 @@ from ..files import (
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .demo_treebank import demo_treebank
+from .recombination import Recombiner
 from .trees import normalize_tree, read_trees, sequence_of_tree, tree_in_one_line, words_of_tree
 
 
@@ -42,6 +44,7 @@ class TreebankOptions:
         train: Files of gold trees to train on; "demo" is the embedded treebank.
         silver: Files of a parser's own trees to train on, too.
         gold_copies: How often the gold trees count in an epoch, so that they are not lost among many silver ones.
+        recombined_copies: Further trees to train on, for each gold tree, with phrases and words of other gold trees.
         validation: Files of gold trees.
         test: Files of gold trees.
         language: Code of the language of the words.
@@ -52,6 +55,7 @@ class TreebankOptions:
     train: Sequence[str]
     silver: Sequence[str] = ()
     gold_copies: int = 1
+    recombined_copies: int = 0
     validation: Sequence[str] = ()
     test: Sequence[str] = ()
     language: str = "en"
@@ -109,6 +113,10 @@ def _write(directory: Path, options: TreebankOptions) -> None:
         counts = Counter[str]()
         _write_corpus(staging, "train", options.train, options, counts, options.gold_copies)
         _write_corpus(staging, "train", options.silver, options, counts)
+        if options.recombined_copies:
+            gold = [tree for file in options.train for tree in _normalized_trees(file, "train")]
+            with open(_corpus(staging, "train"), "a", encoding="utf-8") as corpus:
+                corpus.writelines(_row(tree, options) for tree in Recombiner(gold).copies(options.recombined_copies))
         for split in ("validation", "test"):
             _write_corpus(staging, split, getattr(options, split), options, Counter())
         labels = ParseLabels.from_counts(counts)
@@ -126,19 +134,26 @@ def _write_corpus(
     for file in files:
         is_empty = True
         with open(_corpus(directory, split), "a", encoding="utf-8") as corpus:
-            trees = demo_treebank(split) if file == DEMO else read_trees(file)
-            for tree in filter(None, map(normalize_tree, trees)):
+            for tree in _normalized_trees(file, split):
                 is_empty = False
-                sequence = sequence_of_tree(tree, options.keeps_tags)
-                labels.update(sequence)
-                words = " ".join(words_of_tree(tree))
-                row: dict[str, Json] = {"translation": {options.language: words, PARSE: " ".join(sequence)}}
-                if not options.keeps_tags:
-                    row["tree"] = tree_in_one_line(tree)
-                corpus.write((json.dumps(row, ensure_ascii=False) + "\n") * copies)
+                labels.update(sequence_of_tree(tree, options.keeps_tags))
+                corpus.write(_row(tree, options) * copies)
         if is_empty:
             raise ValueError(f"{split}: {file} has no trees; give a treebank in brackets")
         try:
             ParseLabels.from_counts(labels)
         except ValueError as error:
             raise ValueError(f"{split}: {file}: {error}") from None
+
+
+def _normalized_trees(file: str, split: str) -> Iterator[Tree]:
+    return filter(None, map(normalize_tree, demo_treebank(split) if file == DEMO else read_trees(file)))
+
+
+def _row(tree: Tree, options: TreebankOptions) -> str:
+    """A line of a corpus."""
+    words, sequence = " ".join(words_of_tree(tree)), " ".join(sequence_of_tree(tree, options.keeps_tags))
+    row: dict[str, Json] = {"translation": {options.language: words, PARSE: sequence}}
+    if not options.keeps_tags:
+        row["tree"] = tree_in_one_line(tree)
+    return json.dumps(row, ensure_ascii=False) + "\n"

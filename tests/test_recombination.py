@@ -1,0 +1,50 @@
+"""Recombined trees: their phrases and words are those of people, and each copy is new."""
+
+from collections import Counter
+
+from nltk import Tree
+
+from vaswani_transformer.parsing.demo_treebank import demo_treebank
+from vaswani_transformer.parsing.recombination import Recombiner
+from vaswani_transformer.parsing.trees import normalize_tree, parse_tree
+
+
+TREES = [tree for tree in map(normalize_tree, demo_treebank("train")) if tree is not None][:300]
+
+
+def productions(trees: list[Tree]) -> set[tuple[str, ...]]:
+    """Rules of a grammar: a label and those of its children, or a tag and its word."""
+    return {
+        (node.label(), *(child if isinstance(child, str) else child.label() for child in node))
+        for tree in trees
+        for node in tree.subtrees()
+    }
+
+
+def test_recombined_trees_have_the_rules_of_the_treebank_and_are_new():
+    found = list(Recombiner(TREES).copies(3))
+    assert len(found) == 3 * len(TREES)
+    assert productions(found) <= productions(TREES)
+    assert len(set(map(str, found)) - set(map(str, TREES))) > len(TREES)
+    assert [str(tree) for tree in found] == [str(tree) for tree in Recombiner(TREES).copies(3)]
+    assert [str(tree) for tree in found] != [str(tree) for tree in Recombiner(TREES, seed=1).copies(3)]
+
+
+def test_the_treebank_itself_is_left_as_it_is():
+    before = [str(tree) for tree in TREES]
+    list(Recombiner(TREES).copies(1))
+    assert [str(tree) for tree in TREES] == before
+
+
+def test_only_phrases_under_the_same_parent_are_exchanged():
+    # Two subjects and two objects, all "NP": a subject must not become an object.
+    words = [("Anna", "tea"), ("Ben", "milk")]
+    trees = [parse_tree(f"(TOP (S (NP (S_ {a})) (VP (V drinks) (NP (O_ {b})))))") for a, b in words]
+    found = Counter((tree.leaves()[0], tree.leaves()[2]) for tree in Recombiner(trees).copies(200))
+    assert set(found) == {(a, b) for a, _ in words for _, b in words}
+
+
+def test_a_phrase_without_another_of_its_length_stays():
+    long = parse_tree("(TOP (S (NP (N a) (N b) (N c) (N d) (N e) (N f) (N g) (N h) (N i) (N j)) (VP (V x))))")
+    short = parse_tree("(TOP (S (NP (N k)) (VP (V x))))")
+    assert {len(tree.leaves()) for tree in Recombiner([long, short]).copies(100)} == {2, 11}
