@@ -27,6 +27,7 @@ CHANGES = {
             "train": "train.en train.de",
             "validation": "test.en test.de",
             "test": "test.en test.de",
+            "source_language": "en",
             "target_language": "de",
             "num_proc": "1",
             "tokenizer_model": "bpe",
@@ -157,6 +158,7 @@ def test_python_snippet_runs(snippet, workspace, saved_model, hub):
     (workspace / "path" / "to" / "this" / "directory").symlink_to(model)
     if "import vaswani_transformer" not in snippet and "from vaswani_transformer" not in snippet:
         snippet = f"import sys; sys.modules['vaswani_transformer'] = None\n{snippet}"  # as where it is not installed
+    snippet = snippet.replace("translation_de_to_en", "translation_en_to_de")  # as the model at hand
     snippet = snippet.replace(".launch()", ".launch(prevent_thread_lock=True)")  # which serves until the script ends
     result = hub.run(snippet, folder=workspace)
     assert result.returncode == 0, result.stderr
