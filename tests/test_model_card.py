@@ -1,5 +1,6 @@
 """Model cards say what the run measured, in a form that the Hub's client reads."""
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -230,3 +231,14 @@ def test_published_cards_are_made_of_the_results_beside_them(path: Path, tmp_pat
     else:
         write_model_card(tmp_path / "card.md", RunRecord.load(results), picture)
     assert (tmp_path / "card.md").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+
+
+def test_the_card_of_a_parser_names_all_trees_that_it_learned_from(tmp_path):
+    record = ParsingRecord.load(REPOSITORY / "model_cards" / "craft-parsing.json")
+    others = {**record.data.others, "recombined_copies": 6, "silver": ["a/silver.mrg", "b.mrg"]}
+    data = dataclasses.replace(record.data, train=["gold.mrg"], others=others)
+    write_parsing_card(tmp_path / "card.md", dataclasses.replace(record, data=data))
+    text = (tmp_path / "card.md").read_text(encoding="utf-8")
+    found = "gold.mrg with 6 recombined copies, and silver trees of a/silver.mrg and b.mrg"
+    assert f"| this model, constrained | {found} |" in text
+    assert f"- Corpus: {found};" in text

@@ -6,7 +6,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 
 from ..experiments.paper import PAPER_PARSERS, PAPER_SETTINGS
-from ..experiments.records import ParsingRecord, RunRecord
+from ..experiments.records import ParsingRecord, RunData, RunRecord
 
 
 _FOLDER = Path(__file__).parent
@@ -53,7 +53,7 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
     ]
     others = record.others or []
     tested, trees = record.test or record.validation, "test" if record.test else "validation"
-    ours = [("this model, constrained", _corpus(record.data.train), tested.constrained)] if tested else []
+    ours = [("this model, constrained", _trained_on(record.data), tested.constrained)] if tested else []
     ours += [(other.name, other.trained_on, other.scores) for other in others]
     card = ModelCard.from_template(
         ModelCardData(
@@ -82,7 +82,7 @@ def _training_section(record: RunRecord | ParsingRecord, picture: str | None) ->
     """How the model was trained, for any task."""
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
     section = template.render(
-        corpus=_corpus(record.data.train),
+        corpus=_trained_on(record.data),
         run=record.run,
         data=record.data,
         model=record.model,
@@ -129,6 +129,16 @@ def _eval_result(record: RunRecord) -> EvalResult:
 def _corpus(files: list[str]) -> str:
     """The files of a corpus, each with the folder that contains it, or the name of a dataset."""
     return " and ".join("/".join(Path(file).parts[-2:]) for file in files)
+
+
+def _trained_on(data: RunData) -> str:
+    """The corpus, and of a parser also the trees that are not gold."""
+    text, silver = _corpus(data.train), data.others.get("silver")
+    if copies := data.others.get("recombined_copies"):
+        text += f" with {copies} recombined copies"
+    if isinstance(silver, list):
+        text += f", and silver trees of {_corpus(silver)}"
+    return text
 
 
 def _scores(record: RunRecord) -> list[tuple[str, object]]:
