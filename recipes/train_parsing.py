@@ -50,7 +50,9 @@ class ParsingArguments(DataArguments):
     silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.")
     gold_copies: int = option(1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT)
     recombined_copies: int = option(
-        0, "Further trees for each gold tree, made of phrases and words of all gold trees.", Interval(minimum=0)
+        0,
+        "New trees for each gold tree, made of phrases and words of all of them; six serve a small treebank.",
+        Interval(minimum=0, maximum=1000),
     )
     validation: list[str] | None = option(None, "As train.")
     test: list[str] | None = option(None, "As train.")
