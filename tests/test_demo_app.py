@@ -60,6 +60,7 @@ def test_a_sentence_ends_with_what_generate_returns(model, tokenizer, translator
     ("text", "message"),
     [
         (" \n", "There is no text"),
+        (None, "There is no text"),
         ("\ud800", "not valid Unicode"),
         ("a" * 201, "has 201 characters, and the limit is 200"),
         ("a b c " * 30, r"has \d+ tokens, and the limit here is 40"),
@@ -101,6 +102,8 @@ def test_a_file_keeps_its_order_and_its_blank_lines(model, tokenizer, translator
         (b"\n \n", "has no text"),
         (b"The man\n\xff\n", r"The file, line 2: not UTF-8 .*"),
         (gzip.compress(b"The man"), "not UTF-8"),
+        ("The man\nsleeps.\n".encode("utf-16-le"), "Line 1 is no UTF-8 text"),
+        (b"The man\rsleeps.\r", "Line 1 is no UTF-8 text with line feeds"),
         (b"a\n" * 1001, "more than 1,000 lines"),
         (b"a" * 50_001, "more than 50 kB"),
         (b"a\n" + b"b" * 300, "Line 2 has 300 characters"),

@@ -37,6 +37,8 @@ def pages(model, tokenizer, tmp_path_factory) -> dict[str, Path]:
     for name, source in (("plain", "The old man reads a book."), ("hostile", HOSTILE), ("right", RIGHT_TO_LEFT)):
         paths[name] = folder / f"{name}.html"
         write_explorer(paths[name], model, tokenizer, source, alternatives=2 if name == "plain" else 1, **SEARCH)
+    paths["given"] = folder / "given.html"
+    write_explorer(paths["given"], model, tokenizer, "Hello", RIGHT_TO_LEFT, alternatives=0, **SEARCH)
     return paths
 
 
@@ -214,7 +216,23 @@ def test_right_to_left_text_runs_right_to_left(show):
     assert tab.evaluate("getComputedStyle(document.getElementById('source')).direction") == "rtl"
 
 
+def test_tokens_of_a_right_to_left_translation_run_right_to_left(show):
+    tab = show("given")
+    first, second = (tab.locator("#words button").nth(index).bounding_box() for index in (0, 1))
+    assert first["x"] > second["x"]
+
+
 def test_a_phone_needs_no_sideways_scrolling(show):
     tab = show("plain")
     tab.set_viewport_size({"width": 390, "height": 800})
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
+    tab.evaluate("document.querySelector('#words bdi').textContent = 'x'.repeat(90)")
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_a_long_line_about_attention_moves_no_token(show):
+    tab = show("plain")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    place = tab.locator("#rows").bounding_box()
+    tab.evaluate("document.getElementById('attention-told').textContent = 'internationalization, '.repeat(20)")
+    assert tab.locator("#rows").bounding_box() == place

@@ -131,9 +131,9 @@ class DemoTranslator:
         with self._lock:
             return next(batches, None)
 
-    def _checked(self, source: str, most: int) -> str:
-        """The sentence without white space around it, if it is within the limits."""
-        if not source.strip():
+    def _checked(self, source: str | None, most: int) -> str:
+        """The sentence without white space around it, if it is within the limits; programs send None for no text."""
+        if source is None or not source.strip():
             raise RefusedError("There is no text; type a sentence.")
         try:
             source.encode()
@@ -165,6 +165,8 @@ class DemoTranslator:
                         raise RefusedError(
                             f"The file has more than {self.limits.max_lines:,} lines, which is the limit; divide it."
                         )
+                    if "\0" in line or "\r" in line.strip():  # UTF-16 without a mark; line ends of old Macs
+                        raise RefusedError(f"Line {number:,} is no UTF-8 text with line feeds; save the file as such.")
                     if reason := self._excess(line, self.limits.max_tokens):
                         raise RefusedError(f"Line {number:,} {reason}; shorten it.")
                     lines.append(line)

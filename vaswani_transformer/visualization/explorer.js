@@ -252,7 +252,7 @@ function tellAttention(means) {
   const { rows, columns } = data.attention.kinds[view.kind];
   const [own, others] = view.side === "row" ? [rows, columns] : [columns, rows];
   const best = means.map((mean, place) => [mean, place]).sort((a, b) => b[0] - a[0]).slice(0, 4);
-  line.replaceChildren(text(own[view.place]), view.side === "row" ? " attends to " : " is attended to by ");
+  line.replaceChildren(text(own[view.place] || "\u00b7"), view.side === "row" ? " attends to " : " is attended to by ");
   best.forEach(([mean, place], index) => line.append(index ? ", " : "", text(others[place] || "\u00b7"), ` ${percent(mean)}`));
   line.append(" (mean of the chosen heads).");
 }
@@ -459,6 +459,7 @@ function moveInTree(event) {
 
 $("source").textContent = data.source;
 $("translation").textContent = data.translation;
+$("words").dir = getComputedStyle($("translation")).direction; // dir="auto" would ignore its tokens, which are isolated
 $("summary").textContent = data.isGiven
   ? "Attention and alternatives are of this given translation; the beam search is the model's own."
   : `The model's translation, by beam search over ${steps.length} steps.`;
