@@ -1,5 +1,6 @@
 """Every command and every snippet of the README and of the model cards runs."""
 
+import gzip
 import os
 import re
 import shlex
@@ -101,7 +102,7 @@ CHANGES = {
     "export.py": ({}, "runs/demo_ct2/model.bin"),
     "score.py": ({}, "runs/scores/results.json"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),
-    "visualize_attention.py": ({"layer": "1", "source": "The old man reads.", "words": "man", "heads": "1"}, None),
+    "visualize_attention.py": ({"layer": "1"}, None),
     "demo_app.py": ({}, "runs/space/app.py"),
     "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),
 }
@@ -137,6 +138,8 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "trees.mrg").write_text("((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n" * 9, encoding="utf-8")
     for half in ("first_half.mrg", "second_half.mrg", "second_half.silver.mrg"):
         (tmp_path / "runs" / half).symlink_to(tmp_path / "trees.mrg")
+    for packed in ("dev.mrg.gz", "runs/recombined.mrg.gz"):
+        (tmp_path / packed).write_bytes(gzip.compress((tmp_path / "trees.mrg").read_bytes()))
     (tmp_path / "sentences.txt").write_text("The cat sat on the mat.\n", encoding="utf-8")
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
     (tmp_path / "model_cards" / "pictures").mkdir(parents=True)

@@ -430,9 +430,12 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
 
     classes = (train_wmt.DataArguments, train_wmt.ModelArguments, train_wmt.RecipeTrainingArguments)
     data, model, args = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--bf16", "false"])
-    assert data.train
-    assert data.validation
-    assert data.test
+    if path.stem == "small":  # for a corpus of one's own
+        assert (data.train, data.validation, data.test) == (None, None, None)
+    else:
+        assert data.train
+        assert data.validation
+        assert data.test
     assert configure_model(model, *data.languages).d_model == (model.d_model or {"big": 1024}.get(model.variant, 512))
     assert args.max_steps > 0
     if path.stem.startswith("wmt14"):
