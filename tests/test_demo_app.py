@@ -4,7 +4,6 @@ import ast
 import gzip
 import importlib.util
 import re
-import shutil
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -247,19 +246,6 @@ def test_steps_refusals_and_files_over_http(address, translator, tmp_path):
     told, path = client.predict(handle_file(tmp_path / "text.txt"), api_name="/translate_file")
     assert told == "3 of 3 lines translated"
     assert Path(path).read_text(encoding="utf-8").split("\n")[1::2] == ["", ""]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium; tests that ask for it skip where it is absent."""
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("chromium is not installed")
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with driver.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])  # for root
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(params=[1280, 390])

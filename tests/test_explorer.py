@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,19 +107,6 @@ def test_a_long_pair_in_a_large_model_has_at_most_three_megabytes(tokenizer):
     assert min(len(kinds["encoder"]["rows"]), len(kinds["decoder"]["rows"])) >= 95
     alternatives = 4 * len(data["choices"]) * (2 * len(data["translation"]) + 60)  # with four of each token
     assert len(page.encode()) + alternatives < 3_000_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium; tests that ask for it skip where it is absent."""
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("chromium is not installed")
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with driver.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])  # for root
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
