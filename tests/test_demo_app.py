@@ -20,7 +20,7 @@ from vaswani_transformer.demo.space import GRADIO
 
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-SEARCH: dict[str, Any] = {"num_beams": 3, "max_new_tokens": 8}
+SEARCH = {"num_beams": 3, "max_new_tokens": 8}
 NEEDS_GRADIO = pytest.mark.skipif(importlib.util.find_spec("gradio") is None, reason="gradio is not installed")
 
 

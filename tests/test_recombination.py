@@ -1,4 +1,4 @@
-"""Recombined trees: their phrases and words are those of people, and each copy is new."""
+"""Recombined trees use only the rules and words of the treebank, and differ between copies."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ TREES = [tree for tree in map(normalize_tree, demo_treebank("train")) if tree is
 
 
 def productions(trees: list[Tree]) -> set[tuple[str, ...]]:
-    """Rules of a grammar: a label and those of its children, or a tag and its word."""
+    """The grammar rules of some trees: (label, labels of the children), or (tag, word)."""
     return {
         (node.label(), *(child if isinstance(child, str) else child.label() for child in node))
         for tree in trees

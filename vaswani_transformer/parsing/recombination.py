@@ -1,7 +1,7 @@
-"""New trees made of those of a treebank: data recombination, as Jia and Liang (2016) did for semantic parsing.
+"""Data recombination for treebanks, after that of Jia and Liang (2016) for semantic parsing.
 
-A model that has seen each gold tree many times knows its sentences by heart. Recombined ones are new in every copy, and
-their words and phrases still have the tags and labels that people gave them.
+A model overfits a small treebank after a few epochs. Recombined trees differ in every copy, and their words and phrases
+keep their gold tags and labels.
 """
 
 import random
@@ -36,7 +36,7 @@ class Recombiner:
                         self._words[child.label()].append(child[0])
 
     def copies(self, count: int) -> Iterator[Tree]:
-        """So many recombined trees of each tree."""
+        """Yield `count` recombined copies of each tree."""
         for _ in range(count):
             for tree in self._trees:
                 yield self._recombined(tree, _PHRASES)

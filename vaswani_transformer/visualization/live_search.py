@@ -45,7 +45,7 @@ class LiveSearch:
 
 
 class _AbandonedError(Exception):
-    """Ends a search of which nobody reads the steps."""
+    """Raised in the observer to stop a search whose iterator was closed."""
 
 
 def stream_search(
