@@ -20,7 +20,7 @@ from rich.table import Table
 from vaswani_transformer.arguments import RecipeParser, option
 from vaswani_transformer.console import PlainConsole, exit_on_error
 from vaswani_transformer.convert.parity import Difference, ParityReport, parity_report
-from vaswani_transformer.data.corpora import read_lines
+from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.saved_model import open_model
 
 

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from vaswani_transformer.arguments import RecipeParser, option, require_new_file
 from vaswani_transformer.console import PlainConsole
-from vaswani_transformer.data.corpora import read_lines
+from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding import BEAMS, DecodingArguments
 from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.model.parsing_pipeline_vaswani import split_words

@@ -30,6 +30,7 @@ from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data import TrainingData, load_corpora, sentences
+from vaswani_transformer.data.corpora import is_of_hub
 from vaswani_transformer.evaluation import bleu_by_source_length, perplexity, sacrebleu_score, translate_corpus
 from vaswani_transformer.experiments import RunRecord, plot_bleu_by_source_length, plot_learning_curve
 from vaswani_transformer.experiments.records import Example, RunData, RunSettings, SplitScores
@@ -92,8 +93,9 @@ def train_and_score(
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
     """Datasets for the card: from `--datasets`, or the loaded corpora that are datasets on the Hub."""
-    names = dict.fromkeys(source[0] for source in data_args.sources.values() if len(source) == 1)
-    return data_args.datasets or [name for name in names if name != "phrasebook" and not Path(name).exists()]
+    return data_args.datasets or list(
+        dict.fromkeys(source[0] for source in data_args.sources.values() if is_of_hub(source))
+    )
 
 
 def describe_data(data_args: DataArguments, cleaning: dict[str, int]) -> RunData:

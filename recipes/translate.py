@@ -27,7 +27,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option
-from vaswani_transformer.data.corpora import decode_lines
+from vaswani_transformer.data.text_files import decode_lines
 from vaswani_transformer.decoding import BEAMS, DecodingArguments
 from vaswani_transformer.evaluation.sharded_translation import (
     SourceText,

@@ -1,9 +1,13 @@
 """Small corpora in every format that can be read."""
 
+import bz2
+import csv
 import gzip
+import io
 import json
 import lzma
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -20,6 +24,8 @@ PAIRS = [
 ]
 ROWS = [{"translation": {"en": english, "de": german}} for english, german in PAIRS]
 
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
 
 class Folder:
     """Writes corpora into a temporary folder."""
@@ -33,7 +39,7 @@ class Folder:
         return str(path)
 
     def lines(self, name: str, lines: list[str], end: str = "\n") -> str:
-        compress = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
+        compress = COMPRESS.get(Path(name).suffix, bytes)
         return self.raw(name, compress("".join(line + end for line in lines).encode("utf-8")))
 
     def pair(self, suffixes: tuple[str, str] = ("", ""), end: str = "\n") -> list[str]:
@@ -46,3 +52,21 @@ class Folder:
     def parquet(self, name: str, rows: list[dict]) -> str:
         parquet.write_table(pa.Table.from_pylist(rows), self.path / name)
         return str(self.path / name)
+
+    def csv(self, name: str, rows: list, delimiter: str = ",") -> str:
+        text = io.StringIO(newline="")
+        csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
+        return self.lines(name, [text.getvalue()], end="")
+
+    def tmx(self, name: str, units: list[dict[str, str]], encoding: str = "utf-8") -> str:
+        """A translation memory of units of texts by language, which must be well-formed where they have no mark-up."""
+        variants = (
+            "".join(f'<tuv xml:lang="{language}"><seg>{escape(text)}</seg></tuv>' for language, text in unit.items())
+            for unit in units
+        )
+        body = "\n".join(f"<tu>{unit}</tu>" for unit in variants)
+        text = (
+            f'<?xml version="1.0" encoding="{encoding}"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
+            f'<tmx version="1.4"><header srclang="en"/><body>\n{body}\n</body></tmx>\n'
+        )
+        return self.raw(name, COMPRESS.get(Path(name).suffix, bytes)(text.encode(encoding)))

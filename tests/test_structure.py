@@ -89,6 +89,7 @@ TESTED_IN = {
     "shards": "preparation",
     "sweep": "reproduce_table3",
     "space": "demo_app",
+    "text_files": "corpora",
     "token_texts": "search_trace",
     "translator": "demo_app",
     "weights": "convert",

@@ -31,7 +31,8 @@ from vaswani_transformer.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.console import exit_on_error, printable
 from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
 from vaswani_transformer.convert.marian import to_marian
-from vaswani_transformer.data.corpora import read_lines, spread
+from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.evaluation import sacrebleu_score
 from vaswani_transformer.experiments import Provenance
 from vaswani_transformer.experiments.reports import markdown_table

@@ -33,7 +33,6 @@ from ..files import (
     atomic_write,
     file_errors_as_os_error,
     find_damage,
-    identify,
     identify_tokenizer,
     locked,
     make_directory,
@@ -45,7 +44,14 @@ from ..files import (
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..saved_model import load_tokenizer
 from .cleaning import require_kept
-from .corpora import load_parallel_corpus, sentences, spread
+from .corpora import (
+    check_parallel_corpus,
+    identify_corpus,
+    load_parallel_corpus,
+    require_columns,
+    sentences,
+    spread,
+)
 from .shards import ShardFormat, read_shards, sum_counts, write_shards
 
 
@@ -53,6 +59,7 @@ _FORMAT = 2
 _COMPARED = (
     "source_language",
     "target_language",
+    "columns",
     "max_length",
     "max_ratio",
     "tokenizer_model",
@@ -71,11 +78,17 @@ class PreparationArguments:
     target_language: str = option("de", "Code of the language to translate into.")
     train: list[str] | None = option(
         None,
-        "Two aligned text files (plain, .gz, .xz), one JSON-lines or Parquet file, a dataset of the Hub, or the "
-        "embedded 'phrasebook'.",
+        "Two aligned text files (plain, .gz, .bz2, .xz); or tables: JSON lines, Parquet, CSV, TSV, TMX, directories of "
+        "save_to_disk, or a quoted pattern, such as 'part-*.parquet'; or a dataset of the Hub, or 'phrasebook', which "
+        "is embedded.",
     )
     validation: list[str] | None = option(None, "As train.")
     test: list[str] | None = option(None, "As train.")
+    columns: list[str] | None = option(
+        None,
+        "Columns of source and target in tables, by name or, without a header, by number from 1; in TMX, languages. By "
+        "default the codes of the languages.",
+    )
     dataset_config: str | None = option(None, "Configuration of a Hub dataset, as 'de-en'.")
     streaming: bool = option(False, "Read a Hub dataset through the network, without downloading its files first.")
     max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT)
@@ -93,6 +106,8 @@ class PreparationArguments:
 
     def __post_init__(self) -> None:
         check_values(self)
+        if self.columns is not None:
+            require_columns(self.columns)
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -135,7 +150,7 @@ class PreparedSplit:
     """What `preparation.json` says of a split.
 
     Attributes:
-        inputs: Its files, as `identify` describes them.
+        inputs: Its files, as `identify_corpus` describes them.
         pairs: Number of sentence pairs; None until they are counted.
         shards: Number of directories that they are divided among.
         cleaning: Number of pairs dropped, by reason, and "kept"; empty until all is encoded.
@@ -245,7 +260,7 @@ class _Preparation:
                 raise ValueError(f"prepared: {self.tokenizer} is gone; delete {self.directory} to prepare it anew")
             return  # nothing is encoded yet, so everything may still change
         try:
-            self.settings, self.versions = record["settings"], record["versions"]
+            self.settings, self.versions = {"columns": None, **record["settings"]}, record["versions"]
             splits = {split: PreparedSplit(**entry) for split, entry in record["splits"].items()}
             if not all(isinstance(split.shards, int) and isinstance(split.cleaning, dict) for split in splits.values()):
                 raise TypeError
@@ -281,12 +296,20 @@ class _Preparation:
             self.check(())
         elif args.tokenizer is not None:
             given = load_tokenizer(args.tokenizer)
+        sources = {split: source for split, source in args.sources.items() if not self.is_done(split)}
+        for split, source in sources.items():
+            check_parallel_corpus(source, args.languages, split, args.columns)
         corpora = {
             split: load_parallel_corpus(
-                source, *args.languages, split, args.dataset_config, streaming=args.streaming, cache_dir=cache
+                source,
+                *args.languages,
+                split,
+                args.dataset_config,
+                columns=args.columns,
+                streaming=args.streaming,
+                cache_dir=cache,
             )
-            for split, source in args.sources.items()
-            if not self.is_done(split)
+            for split, source in sources.items()
         }
         self._count(corpora)
         if not self.tokenizer.exists():
@@ -366,6 +389,6 @@ def _settings(args: PreparationArguments, known: Json) -> dict[str, Json]:
 def _inputs(args: PreparationArguments, known: dict[str, PreparedSplit]) -> dict[str, list[Json]]:
     before = {split: entry.inputs for split, entry in known.items()}
     return {
-        split: [identify(name, before.get(split), config=args.dataset_config, split=split) for name in names]
-        for split, names in args.sources.items()
+        split: identify_corpus(source, before.get(split), args.dataset_config, split)
+        for split, source in args.sources.items()
     }

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..arguments import COUNT, Interval, option
-from ..data.corpora import decode_lines
+from ..data.text_files import decode_lines
 from ..model.pipeline_vaswani import translate_in_batches
 from ..visualization.alignment import draw_alignment
 from ..visualization.attention import read_attention

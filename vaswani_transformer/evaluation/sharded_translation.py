@@ -18,7 +18,7 @@ from typing import Any
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.corpora import decode_lines, open_binary
+from ..data.text_files import decode_lines, open_binary
 from ..files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
 from ..model.pipeline_vaswani import translate_in_batches
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import sacrebleu
 from sacrebleu.utils import SACREBLEU_DIR
 
-from ..data.corpora import read_lines
+from ..data.text_files import read_lines
 
 
 _VARIANTS = {3003: "full", 2737: "filtered"}

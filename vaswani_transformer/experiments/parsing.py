@@ -11,7 +11,7 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from ..data import TrainingData
-from ..data.corpora import read_lines
+from ..data.text_files import read_lines
 from ..evaluation import perplexity
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.parse_sequence_vaswani import PARSE, Parse, ParseLabels, parse_of_sequence

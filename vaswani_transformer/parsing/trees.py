@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nltk import Tree
 
-from ..data.corpora import read_lines
+from ..data.text_files import read_lines
 from ..model.parse_sequence_vaswani import CLOSING, ROOT, UNKNOWN_TAG
 
 

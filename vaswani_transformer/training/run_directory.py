@@ -22,10 +22,10 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data import PreparationArguments, TrainingData
+from ..data.corpora import identify_corpus
 from ..files import (
     Json,
     content_digest,
-    identify,
     identify_tokenizer,
     make_directory,
     require_same_manifest,
@@ -65,6 +65,7 @@ _OUTPUTS = (
 _DATA_SETTINGS = (
     "source_language",
     "target_language",
+    "columns",
     "dataset_config",
     "max_length",
     "max_ratio",
@@ -101,7 +102,7 @@ class TrainingRecord(Record):
     """What the weights of a training depend on.
 
     Attributes:
-        settings: Values of options, with the training corpora as `identify` describes them.
+        settings: Values of options, with the training corpora as `identify_corpus` describes them.
         data: Digests of the vocabulary and the encoded pairs; empty until the corpora are loaded.
     """
 
@@ -116,7 +117,8 @@ class TrainingRecord(Record):
             ValueError: The record is damaged.
         """
         try:
-            return cls.load(directory / RECORD_NAME)
+            record = cls.load(directory / RECORD_NAME)
+            return replace(record, settings={"columns": None, **record.settings})  # earlier versions had no such option
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -135,9 +137,7 @@ def describe_settings(
         known: An earlier record. Files that are unchanged since then are not read again.
     """
     before = {} if known is None else known.settings
-    corpora: list[Json] = [
-        identify(name, before.get("train"), config=data.dataset_config, split="train") for name in data.sources["train"]
-    ]
+    corpora = identify_corpus(data.sources["train"], before.get("train"), data.dataset_config)
     tokenizer = None if data.tokenizer is None else identify_tokenizer(data.tokenizer, before.get("tokenizer"))
     return {
         "train": corpora,

@@ -1,0 +1,296 @@
+"""Tables of every kind: the rows that they were written from, or one line that says what is wrong."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from corpus_folder import COMPRESS, Folder
+from datasets import Dataset, DatasetDict
+from pyarrow import parquet
+
+from vaswani_transformer.data import load_parallel_corpus
+
+
+PAIRS = [("one", "eins"), ('she said "no", twice', "sie sagte „nein“; zweimal"), ("two\u2028x ", " zwei"), ("", "drei")]
+ROWS = [{"en": english, "de": german} for english, german in PAIRS]
+QUOTED = [*PAIRS, ("a\nb", 'c"\n\nd')]  # only CSV can have them
+TSV = ["one\teins", '"two" she said\tzwei', "three\tdrei"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def load(*names: str | Path, **kwargs) -> list[tuple[str, str]]:
+    rows = load_parallel_corpus(names, "en", "de", **kwargs)["translation"][:]
+    return [(row["en"], row["de"]) for row in rows]
+
+
+def error_of(*names: str | Path, error_class: type[Exception] = ValueError, **kwargs) -> str:
+    with pytest.raises(error_class) as error:
+        load(*names, **kwargs)
+    assert error.type is error_class
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+def test_csv_has_quoted_fields_of_any_text(folder, delimiter, suffix):
+    header = ["id", " en ", "de"]
+    name = folder.csv(f"a.csv{suffix}", [header, *(["7", *pair] for pair in QUOTED)], delimiter)
+    assert load(name) == QUOTED
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_csv_without_a_header_has_numbered_columns(folder, delimiter):
+    name = folder.csv("a.csv", [[german, "7", english] for english, german in QUOTED], delimiter)
+    assert load(name, columns=["3", "1"]) == QUOTED
+
+
+def test_blank_lines_of_csv_and_tsv_are_no_rows(folder):
+    assert load(folder.raw("a.csv", b"en,de\n\none,eins\n\n")) == [("one", "eins")]
+    assert load(folder.raw("a.tsv", b"\xef\xbb\xbfen\tde\r\n\r\none\teins\r\n\t\r\n")) == [("one", "eins"), ("", "")]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.txt", "a", "a.tsv.gz", "a.txt.bz2"])
+def test_quotes_of_tsv_are_text(folder, name):
+    expected = [("one", "eins"), ('"two" she said', "zwei"), ("three", "drei")]
+    assert load(folder.lines(name, TSV), columns=["1", "2"]) == expected
+    assert load(folder.lines(name, ["en\tde", *TSV])) == expected
+    assert load(folder.lines(name, ["English\tGerman", *TSV]), columns=["English", "German"]) == expected
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_columns_are_named(folder, kind, nested):
+    pairs = [{"en_XX": pair["en"], "de_DE": pair["de"]} for pair in ROWS]
+    rows = [{"id": 7, "translation": pair} for pair in pairs] if nested else [{"en": "x", **pair} for pair in pairs]
+    assert load(getattr(folder, kind)(f"a.{kind}", rows), columns=["en_XX", "de_DE"]) == PAIRS
+
+
+def test_columns_beside_a_translation_of_other_texts(folder):
+    name = folder.json("a.json", [{"translation": {"en": "x", "de": "y"}, "raw_en": "one", "raw_de": "eins"}])
+    assert load(name, columns=["raw_en", "raw_de"]) == [("one", "eins")]
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_several_tables_are_one_corpus_in_the_order_given(folder, kind):
+    names = [getattr(folder, kind)(f"{number}.{kind}", [row]) for number, row in enumerate(ROWS)]
+    for count in (2, 3, 4):
+        assert load(*names[:count][::-1]) == PAIRS[:count][::-1]
+
+
+def test_tables_of_different_kinds_are_one_corpus(folder):
+    names = (
+        folder.json("a.jsonl", ROWS[:1]),
+        folder.parquet("b.parquet", ROWS[1:3]),
+        folder.csv("c.csv", [["en", "de"]]),
+    )
+    assert load(*names, folder.tmx("d.tmx", ROWS[3:])) == PAIRS
+
+
+def test_a_pattern_is_its_files_in_sorted_order(folder):
+    for number in (2, 0, 1, 3):
+        folder.parquet(f"part-{number}.parquet", [ROWS[number]])
+    folder.json("last[1].jsonl", ROWS[:1])
+    pattern = folder.path / "part-*.parquet"
+    assert load_parallel_corpus(pattern, "en", "de")["translation"][:] == ROWS
+    assert load(folder.path / "**" / "part-[01]*", folder.path / "last[1].jsonl") == [*PAIRS[:2], PAIRS[0]]
+
+
+def test_paths_are_names(folder):
+    english, german = (Path(folder.lines(side, ["x"])) for side in ("a.en", "a.de"))
+    assert load(english, german) == [("x", "x")]
+    assert load_parallel_corpus(Path(folder.json("a.json", ROWS)), "en", "de")["translation"][:] == ROWS
+
+
+@pytest.mark.parametrize("as_splits", [True, False])
+def test_a_directory_of_save_to_disk_is_a_table(folder, as_splits):
+    saved = Dataset.from_list(ROWS)
+    if as_splits:
+        saved = DatasetDict(train=Dataset.from_list(ROWS[:1]), test=saved)
+    saved.save_to_disk(folder.path / "saved", **({} if as_splits else {"num_shards": 3}))
+    assert load(folder.path / "saved", split="test") == PAIRS
+    assert load(folder.path / "saved", folder.json("a.json", ROWS[:1]), split="test") == [*PAIRS, PAIRS[0]]
+
+
+def test_a_saved_directory_that_has_changed_is_read_again(folder):
+    for word in ("old", "new"):
+        shutil.rmtree(folder.path / "saved", ignore_errors=True)
+        Dataset.from_list([{"en": word, "de": "x"}]).save_to_disk(folder.path / "saved")
+        assert load(folder.path / "saved") == [(word, "x")]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a", "a.gz.txt"])
+def test_the_content_of_a_file_tells_what_it_is(folder, name):
+    parquet_file = folder.parquet("b", ROWS)
+    os.rename(parquet_file, folder.path / name)
+    assert load(folder.path / name) == PAIRS
+    for compress in COMPRESS.values():
+        jsonl = "".join(json.dumps(row) + "\n" for row in ROWS)
+        assert load(folder.raw(name, compress(jsonl.encode()))) == PAIRS
+    os.rename(folder.tmx("b", ROWS), folder.path / name)
+    assert load(folder.path / name) == PAIRS
+
+
+@pytest.mark.parametrize("compress", COMPRESS.values())
+def test_compressed_text_needs_no_suffix(folder, compress):
+    names = [folder.raw(side, compress(f"{side}\n".encode())) for side in ("en.txt", "de.txt.gz")]
+    assert load(*names) == [("en.txt", "de.txt.gz")]
+
+
+def test_one_line_of_text_with_tabs_beside_another_file_is_a_sentence(folder):
+    assert load(folder.lines("a.en", ["a\tb"]), folder.lines("a.de", ['{"x": 1}'])) == [("a\tb", '{"x": 1}')]
+
+
+def test_other_columns_are_another_corpus(folder):
+    name = folder.json("a.json", [{"en": "one", "de": "eins", "x": "ONE", "y": "EINS"}])
+    assert load(name) == [("one", "eins")]
+    assert load(name, columns=["x", "y"]) == [("ONE", "EINS")]
+
+
+# Errors: one line each, naming the file and the line.
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "line", "complaint"),
+    [
+        (b"en,de\none,eins\ntwo\n", None, 3, "has 1 fields, and the first line 2"),
+        (b"en,de\none,eins,1\n", None, 2, "has 3 fields, and the first line 2"),
+        (b'en,de\none,eins\n"two,zwei\nthree,drei\n', None, 3, "is a quote in it never closed"),
+        (b'en,de\n"two" he said,zwei\n', None, 2, "is a quote in it never closed, or not doubled"),
+        (b'en,de\n"' + b"a,b\n" * 50_000, None, 2, "is a quote in it never closed"),
+        (b"en,fr\none,un\n", None, 1, "no column is called 'de', only en, fr; name two with the option columns"),
+        (b"one,eins\ntwo,zwei\n", None, 1, "no column is called 'en', only one, eins"),
+        (b"one,eins\n", ["1", "3"], 1, "there are no columns 1 3, but 2 fields"),
+        (b"one,eins\n", ["0", "1"], 1, "there are no columns 0 1, but 2 fields"),
+        (b"en,de\n", ["1", "de"], 1, "no column is called '1', only en, de"),
+        (b"en,de\none,f\xfcnf\n", None, 2, "not UTF-8"),
+    ],
+)
+def test_malformed_csv_is_refused_with_its_line(folder, content, columns, line, complaint):
+    name = folder.raw("a.csv", content)
+    message = error_of(name, columns=columns)
+    assert message.startswith(f"{name}, line {line}: ")
+    assert complaint in message
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns", "line", "complaint"),
+    [
+        (["one\teins", "", "two"], ["1", "2"], 3, "has 1 fields, and the first line 2"),
+        (["en\tde", "one\teins\t"], None, 2, "has 3 fields, and the first line 2"),
+        (["English\tGerman", "one\teins"], None, 1, "no column is called 'en', only English, German"),
+        (["en,de", "one,eins"], None, 1, "no column is called 'en', only en,de"),
+        (["one\teins"], ["2", "3"], 1, "there are no columns 2 3, but 2 fields"),
+    ],
+)
+def test_malformed_tsv_is_refused_with_its_line(folder, lines, columns, line, complaint):
+    name = folder.lines("a.tsv", lines)
+    message = error_of(name, columns=columns)
+    assert message.startswith(f"{name}, line {line}: ")
+    assert complaint in message
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz"])
+@pytest.mark.parametrize("lines", [[], ["", ""], ["en\tde"], ["en\tde", "\t "]])
+def test_tables_without_rows_are_refused(folder, name, lines):
+    name = folder.lines(name, lines)
+    assert error_of(name).startswith(f"{name}: the corpus is empty")
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_truncated_table_is_refused(folder, suffix):
+    whole = COMPRESS[suffix]("".join(f"{os.urandom(20).hex()},x\n" for _ in range(5000)).encode())
+    name = folder.raw(f"a.csv{suffix}", whole[: len(whole) // 2])
+    message = error_of(name, columns=["1", "2"])
+    assert message.startswith(f"{name}, after line ")
+    assert f"not a whole {suffix} file" in message
+
+
+@pytest.mark.parametrize("length", [4, 20, -4, -100])
+def test_parquet_that_is_cut_short_is_refused(folder, length):
+    whole = Path(folder.parquet("whole", ROWS)).read_bytes()
+    name = folder.raw("a.txt", whole[:length])
+    assert error_of(name).startswith(f"{name}: not a whole Parquet file")
+
+
+def test_parquet_in_an_archive_is_refused(folder):
+    content = Path(folder.parquet("whole", ROWS)).read_bytes()
+    for suffix, compress in COMPRESS.items():
+        name = folder.raw(f"a.parquet{suffix}", compress(content))
+        assert error_of(name) == f"{name}: a Parquet file that was compressed once more; decompress it"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"PK\x03\x04 and so on", "a zip archive or an Excel workbook"),
+        (b"\x28\xb5\x2f\xfd and so on", "compressed by zstd"),
+        ("one\teins\n".encode("utf-16"), "UTF-16; convert it to UTF-8"),
+        ("one\teins\n".encode("utf-16-be"), "UTF-16; convert it to UTF-8"),
+        (b"x" * 257 + b"ustar" + b"x" * 100, "a tar archive"),
+        (b"PAR1 and so on", "Parquet file"),
+    ],
+)
+@pytest.mark.parametrize("compress", [bytes, *COMPRESS.values()])
+def test_what_is_no_text_is_called_by_its_name(folder, content, complaint, compress):
+    bad, text = folder.raw("a.en", compress(content)), folder.lines("a.de", ["x"])
+    for names in ([bad], [text, bad], [bad, text]):
+        if complaint == "Parquet file" and (len(names) == 2 or compress is not bytes):
+            continue  # its own tests
+        message = error_of(*names)
+        assert message.startswith(f"{bad}: ")
+        assert complaint in message
+        assert "not UTF-8" not in message
+
+
+def test_a_table_beside_text_is_refused(folder):
+    table, text = folder.parquet("a.en", ROWS), folder.lines("a.de", ["x"])
+    for names in ([table, text], [text, table]):
+        assert error_of(*names).startswith(f"{table} is a table, but {text} is text")
+
+
+def test_text_by_a_pattern_is_refused_since_its_order_would_decide_the_source(folder):
+    for side in ("de", "en"):
+        folder.lines(f"a.{side}", ["x"])
+    pattern = str(folder.path / "a.*")
+    assert error_of(pattern).startswith(f"{pattern}: a corpus is tables")
+    assert "two aligned files, the source first" in error_of(pattern)
+
+
+def test_a_pattern_without_files_is_named(folder):
+    pattern = folder.path / "*.parquet"
+    assert error_of(pattern, error_class=FileNotFoundError) == f"{pattern}: no file matches this pattern"
+
+
+@pytest.mark.parametrize("columns", [["en"], ["en", "en"], ["en", "de", "fr"]])
+def test_columns_are_two(folder, columns):
+    assert error_of(folder.json("a.json", ROWS), columns=columns).startswith("columns: name two")
+
+
+def test_a_saved_directory_that_is_damaged_or_lacks_the_split_is_refused(folder):
+    directory = folder.path / "saved"
+    DatasetDict(test=Dataset.from_list(ROWS)).save_to_disk(directory)
+    assert error_of(directory) == f"{directory}: has no split 'train', only test; name a folder in it"
+    arrow = next(directory.rglob("*.arrow"))
+    arrow.write_bytes(arrow.read_bytes()[:40])
+    assert error_of(directory, split="test").startswith(f"{directory}: not a whole dataset of save_to_disk")
+    arrow.unlink()
+    assert error_of(directory, split="test").startswith(f"{directory}: not a whole dataset of save_to_disk")
+    (directory / "dataset_dict.json").write_text("{")
+    assert error_of(directory, split="test").startswith(f"{directory}: not a whole dataset of save_to_disk")
+
+
+def test_texts_of_parquet_that_are_large_strings_or_coded_are_strings(folder):
+    columns = {
+        "en": pa.array([english for english, _ in PAIRS], pa.large_string()),
+        "de": pa.array([german for _, german in PAIRS]).dictionary_encode(),
+    }
+    parquet.write_table(pa.table(columns), folder.path / "a.parquet")
+    assert load(folder.path / "a.parquet") == PAIRS

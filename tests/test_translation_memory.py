@@ -1,0 +1,169 @@
+"""Translation memories are streamed; `xml.etree` is the independent reader."""
+
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from corpus_folder import COMPRESS, Folder
+
+from vaswani_transformer.data import load_parallel_corpus, translation_memory
+from vaswani_transformer.data.translation_memory import read_memory
+
+
+LANGUAGES = ("en", "de")
+UNITS = [
+    {"en-US": "one & <two>", "de_AT": "eins"},
+    {"de": " zwei\n", "fr": "deux", "EN": "two"},
+    {"en": "only English", "fr": "un"},
+    {"en-GB": "first", "en": "exact", "de-DE": "drei", "de-CH": "later"},
+    {"en": "", "de": ""},
+]
+PAIRS = [("one & <two>", "eins"), ("two", " zwei\n"), ("exact", "drei"), ("", "")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def error_of(name: str, languages: tuple[str, str] = LANGUAGES, error_class: type[Exception] = ValueError) -> str:
+    with pytest.raises(error_class) as error:
+        list(read_memory(Path(name), languages))
+    assert error.type is error_class
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith(name)
+    return str(error.value).removeprefix(name)
+
+
+def body(text: str, prolog: str = "") -> bytes:
+    return f'<?xml version="1.0"?>\n{prolog}<tmx version="1.4"><body>\n{text}</body></tmx>'.encode()
+
+
+def unit(source: str, target: str = "x") -> str:
+    return f'<tu><tuv xml:lang="en"><seg>{source}</seg></tuv><tuv xml:lang="de"><seg>{target}</seg></tuv></tu>\n'
+
+
+@pytest.mark.parametrize("name", ["a.tmx", "a.xml", "a.tmx.gz", "a.tmx.bz2", "a.txt.xz"])
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 16])
+def test_units_with_both_languages_are_the_pairs(folder, name, chunk, monkeypatch):
+    monkeypatch.setattr(translation_memory, "_CHUNK", chunk)
+    corpus = load_parallel_corpus(folder.tmx(name, UNITS), *LANGUAGES, cache_dir=folder.path / "cache")
+    assert [(pair["en"], pair["de"]) for pair in corpus["translation"]] == PAIRS
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "windows-1252"])
+def test_the_encoding_is_that_of_the_file(folder, encoding):
+    name = folder.tmx("a.tmx", [{"en": "five", "de": "fünf"}], encoding)
+    declared = Path(name).read_bytes().replace(b"utf-8-sig", b"utf-8")
+    name = folder.raw("a.tmx", declared)
+    corpus = load_parallel_corpus(name, *LANGUAGES)
+    assert corpus["translation"][:] == [{"en": "five", "de": "fünf"}]
+
+
+def test_an_exact_language_is_chosen_by_its_region(folder):
+    name = folder.tmx("a.tmx", [{"en-GB": "colour", "en-US": "color", "de": "Farbe"}])
+    assert list(read_memory(Path(name), ("en-us", "de"))) == [("color", "Farbe")]
+    corpus = load_parallel_corpus(name, *LANGUAGES, columns=["en-US", "de"])
+    assert corpus["translation"][:] == [{"en": "color", "de": "Farbe"}]
+
+
+def test_mark_up_inside_of_a_segment_is_no_text(folder):
+    inside = 'A <bpt i="1">&lt;b&gt;<sub>note</sub></bpt>bold<ept i="1">&lt;/b&gt;</ept> <hi>word</hi><ph/>.'
+    name = folder.raw("a.tmx", body(unit(inside)))
+    assert list(read_memory(Path(name), LANGUAGES)) == [("A bold word.", "x")]
+
+
+def test_old_memories_have_the_language_in_another_attribute(folder):
+    content = body(unit("one", "eins").replace("xml:lang", "lang"))
+    assert list(read_memory(Path(folder.raw("a.tmx", content)), LANGUAGES)) == [("one", "eins")]
+
+
+def test_notes_and_properties_are_no_text(folder):
+    noted = unit("one", "eins").replace("<seg>", '<note>aside</note><prop type="x">y</prop><seg>')
+    assert list(read_memory(Path(folder.raw("a.tmx", body(noted))), LANGUAGES)) == [("one", "eins")]
+
+
+def test_the_pairs_are_those_of_xml_etree(folder):
+    units = [{"en-US": f"sentence {number} <&> ü", "de-DE": f"Satz {number}\u2028"} for number in range(2000)]
+    name = folder.tmx("a.tmx", units)
+    segments = [segment.text for segment in ElementTree.parse(name).iter("seg")]
+    assert list(read_memory(Path(name), LANGUAGES)) == list(zip(segments[::2], segments[1::2], strict=True))
+
+
+def test_memory_does_not_grow_with_the_file(folder):
+    def most_memory(units: int) -> int:
+        name = folder.raw("a.tmx", body(unit("word " * 40) * units))
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in read_memory(Path(name), LANGUAGES)) == units
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert most_memory(20_000) < 2 * most_memory(2_000) < 4_000_000
+
+
+# Errors: one line each, naming the file and, where there is one, the line.
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", ", line 1: not well-formed XML (no element found)"),
+        (body(unit("one"))[:-10], ", line 4: not well-formed XML"),
+        (body(unit("one"))[:90], ", line 3: not well-formed XML"),
+        (body("<tu></tuv>"), ", line 3: not well-formed XML (mismatched tag)"),
+        (body(unit("a & b")), ", line 3: not well-formed XML (not well-formed (invalid token))"),
+        (body(unit("caf&eacute;")), ", line 3: not well-formed XML (undefined entity)"),
+        (body(unit("one")).replace(b"one", b"f\xfcnf"), ", line 3: not well-formed XML"),
+        (b'<?xml version="1.0" encoding="shift_jis"?><tmx/>', ": multi-byte encodings are not supported; convert"),
+        (b'<?xml version="1.0" encoding="nothing"?><tmx/>', ": unknown encoding: nothing; convert the file to UTF-8"),
+        (b"<?xml version='1.0'?><xliff><file/></xliff>", ": XML, but no TMX; its root is <xliff>, not <tmx>"),
+        (body(""), ": no translation unit has both 'en' and 'de'; the languages in it are none"),
+    ],
+)
+def test_malformed_memories_are_refused(folder, content, complaint):
+    message = error_of(folder.raw("a.tmx", content))
+    assert message.startswith(complaint)
+
+
+def test_a_memory_without_the_language_names_those_that_it_has(folder):
+    name = folder.tmx("a.tmx", UNITS[2:3])
+    assert error_of(name) == (
+        ": no translation unit has both 'en' and 'de'; the languages in it are en, fr; name two of them"
+    )
+
+
+@pytest.mark.parametrize(
+    "prolog",
+    [
+        '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>\n',
+        '<!DOCTYPE tmx [<!ENTITY a SYSTEM "file:///etc/hostname">]>\n',
+        '<!DOCTYPE tmx [<!ENTITY % a SYSTEM "http://localhost/a.dtd"> %a;]>\n',
+    ],
+)
+def test_entities_are_refused(folder, prolog):
+    assert ": the entity 'a' is not expanded" in error_of(folder.raw("a.tmx", body(unit("&a;"), prolog)))
+
+
+def test_an_entity_of_the_dtd_is_refused_since_its_text_would_be_lost(folder):
+    content = body(unit("caf&eacute;"), '<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n')
+    assert error_of(folder.raw("a.tmx", content)).startswith(", line 4: the entity 'eacute' is not expanded")
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_truncated_archive_is_refused(folder, suffix):
+    def numbered() -> Iterator[str]:
+        return (unit(f"{number**9}") for number in range(5000))
+
+    whole = COMPRESS[suffix](body("".join(numbered())))
+    message = error_of(folder.raw(f"a.tmx{suffix}", whole[: len(whole) // 2]))
+    assert message.startswith(", after line ")
+    assert f"not a whole {suffix} file" in message
+
+
+def test_a_segment_without_end_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(translation_memory, "_LONGEST_SEGMENT", 1000)
+    assert "a segment has more than 1,000 characters" in error_of(folder.raw("a.tmx", body(unit("word\n" * 1000))))
