@@ -19,7 +19,7 @@ from vaswani_transformer.data import (
     sentences,
     text_files,
 )
-from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.data.corpora import is_of_hub, spread
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
@@ -145,6 +145,24 @@ def test_other_names_are_datasets_of_the_hub(monkeypatch, nested, streaming):
     monkeypatch.setattr(corpora, "load_dataset", load_dataset)
     assert load("wmt/wmt14", split="validation", config_name="de-en", streaming=streaming) == ROWS
     assert asked == [(("wmt/wmt14", "de-en"), {"split": "validation", "streaming": streaming})]
+
+
+def test_what_is_no_file_is_of_the_hub(folder):
+    files = [*folder.pair(), folder.json("a.jsonl", ROWS)]
+    gone = ("gone.tsv", "gone.tmx.gz", "x/part-*")
+    assert is_of_hub("wmt/wmt14")
+    assert is_of_hub(["wmt14"])
+    for source in (
+        "phrasebook",
+        files[2],
+        Path(files[2]),
+        files[:2],
+        folder.path,
+        "gone.tsv",
+        "x/part-*",
+        "gone.tmx.gz",
+    ):
+        assert not is_of_hub(source)
 
 
 def test_a_dataset_of_the_hub_that_has_changed_is_read_again(monkeypatch):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from corpus_folder import Folder
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
@@ -197,6 +197,50 @@ def test_what_is_prepared_can_do_without_the_files(files, output):
     prepare_corpus(output, arguments(files))
     assert contents(output) == before
     assert len(load_prepared(output, ["test"]).train) == 60
+
+
+@pytest.fixture
+def parts(folder) -> dict[str, list[str]]:
+    """A pattern that three Parquet files match, and a directory of save_to_disk."""
+    rows = [{"source": english, "target": german} for english, german in PAIRS]
+    for number in (2, 0, 1):
+        folder.parquet(f"part-{number}.parquet", rows[number * 21 : number * 21 + 21])
+    saved = [{"source": english, "target": german} for english, german in HELD_OUT]
+    DatasetDict(train=Dataset.from_list(saved[:1]), test=Dataset.from_list(saved)).save_to_disk(folder.path / "saved")
+    return {"train": [str(folder.path / "part-*.parquet")], "test": [str(folder.path / "saved")]}
+
+
+def test_a_pattern_and_a_saved_directory_are_recorded_as_their_files(files, parts, folder, output, tmp_path):
+    args = arguments(parts, columns=["source", "target"])
+    prepare_corpus(output, args)
+    prepare_corpus(tmp_path / "text", arguments(files))
+    assert [rows for rows, _ in rows_of(output).values()] == [rows for rows, _ in rows_of(tmp_path / "text").values()]
+
+    splits = json.loads((output / "preparation.json").read_text(encoding="utf-8"))["splits"]
+    recorded = {split: [Path(entry["file"]) for entry in splits[split]["inputs"]] for split in parts}
+    assert recorded["train"] == [folder.path / f"part-{number}.parquet" for number in range(3)]
+    assert recorded["test"] == list((folder.path / "saved" / "test").glob("*.arrow"))
+    folder.parquet("part-3.parquet", [{"source": "More.", "target": "Mehr."}])
+    assert "differs in train (" in error_of(ValueError, output, args)
+
+    before = contents(output)
+    for path in folder.path.glob("part-*.parquet"):
+        path.unlink()
+    shutil.rmtree(folder.path / "saved")
+    prepare_corpus(output, args)
+    assert contents(output) == before
+
+
+def test_other_columns_are_noticed_also_in_what_earlier_versions_prepared(folder, output):
+    rows = [{"en": english, "de": german, "x": german} for english, german in PAIRS]
+    name = folder.json("a.jsonl", rows)
+    prepare_corpus(output, arguments({"train": [name]}))
+    record = json.loads((output / "preparation.json").read_text(encoding="utf-8"))
+    assert record["settings"].pop("columns", 7) is None
+    (output / "preparation.json").write_text(json.dumps(record), encoding="utf-8")
+    prepare_corpus(output, arguments({"train": [name]}))
+    message = error_of(ValueError, output, arguments({"train": [name]}, columns=["en", "x"]))
+    assert "differs in columns (None then, en x now)" in message
 
 
 WRITE_SHARD = shards.write_shard
@@ -563,6 +607,19 @@ def test_files_are_checked_before_anything_is_made(files, folder, output, split,
     assert not contents(output)
     with pytest.raises(ValueError, match=r"^tokenizer: nowhere/at/all: "):
         prepare_corpus(output, arguments(bad, tokenizer="nowhere/at/all"))
+
+
+@pytest.mark.parametrize("kind", ["text", "columns", "parquet", "missing"])
+def test_the_beginning_of_every_file_is_read_before_any_to_its_end(files, folder, output, kind, monkeypatch):
+    monkeypatch.setattr(preparation, "load_parallel_corpus", lambda *_, **__: pytest.fail("a corpus was read"))
+    bad = {
+        "text": [files["test"][0], folder.raw("bad.de", "f\xfcnf\n".encode("latin-1"))],
+        "columns": [folder.csv("bad.csv", [["a", "b"]])],
+        "parquet": [folder.parquet("a.parquet", [{"en": "x", "de": "x"}]), folder.raw("bad.parquet", b"PAR1x")],
+        "missing": [str(folder.path / "bad-*.csv")],
+    }[kind]
+    with pytest.raises((ValueError, FileNotFoundError), match=r"/bad"):
+        prepare_corpus(output, arguments({**files, "test": bad}))
 
 
 def test_nothing_left_is_refused_with_the_reasons(files, output):

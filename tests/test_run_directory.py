@@ -85,6 +85,7 @@ def begin(directory: Path, description: Any, resume: bool = False) -> Path | Non
     [
         ({"source_language": "fr"}, "source_language (en then, fr now)"),
         ({"target_language": "fr"}, "target_language (de then, fr now)"),
+        ({"columns": ["1", "2"]}, "columns (None then, 1 2 now)"),
         ({"dataset_config": "de-en"}, "dataset_config (None then, de-en now)"),
         ({"max_length": 100}, "max_length (256 then, 100 now)"),
         ({"max_ratio": 2.0}, "max_ratio (5.0 then, 2.0 now)"),
@@ -137,6 +138,17 @@ def test_a_training_of_another_version_is_not_resumed(tmp_path: Path, corpus: li
     (directory / "_run.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(ValueError, match=r"begun by another version of the package; choose another directory$"):
         begin(directory, describe(corpus, seed=7), resume=True)
+
+
+def test_a_training_begun_before_columns_could_be_named_is_resumed(tmp_path: Path, corpus: list[str]) -> None:
+    directory = tmp_path / "run"
+    begin(directory, describe(corpus))
+    record = json.loads((directory / "_run.json").read_text(encoding="utf-8"))
+    del record["settings"]["columns"]
+    (directory / "_run.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"it differs in columns \(None then, 1 2 now\); "):
+        begin(directory, describe(corpus, columns=["1", "2"]), resume=True)
+    assert begin(directory, describe(corpus), resume=True) is None
 
 
 @pytest.mark.parametrize("name", [*FREE, "validation", "test"])

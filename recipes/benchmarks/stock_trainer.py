@@ -72,6 +72,7 @@ class Configuration:
     warmup_steps: float = 4000
     max_length: int = 256
     max_ratio: float = 5.0
+    columns: list[str] | None = None
     dataset_config: str | None = None
     num_proc: int | None = None
     dataloader_num_workers: int = 0
@@ -97,6 +98,7 @@ def corpus(settings: Configuration, split: Literal["train", "test"]) -> Dataset:
         settings.target_language,
         split,
         settings.dataset_config,
+        columns=settings.columns,
     )
 
 

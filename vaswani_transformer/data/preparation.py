@@ -297,8 +297,9 @@ class _Preparation:
         elif args.tokenizer is not None:
             given = load_tokenizer(args.tokenizer)
         sources = {split: source for split, source in args.sources.items() if not self.is_done(split)}
-        for split, source in sources.items():
-            check_parallel_corpus(source, args.languages, split, args.columns)
+        if not self.tokenizer.exists():
+            for split, source in sources.items():
+                check_parallel_corpus(source, args.languages, split, args.columns)
         corpora = {
             split: load_parallel_corpus(
                 source,
