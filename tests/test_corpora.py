@@ -152,16 +152,7 @@ def test_what_is_no_file_is_of_the_hub(folder):
     gone = ("gone.tsv", "gone.tmx.gz", "x/part-*")
     assert is_of_hub("wmt/wmt14")
     assert is_of_hub(["wmt14"])
-    for source in (
-        "phrasebook",
-        files[2],
-        Path(files[2]),
-        files[:2],
-        folder.path,
-        "gone.tsv",
-        "x/part-*",
-        "gone.tmx.gz",
-    ):
+    for source in ("phrasebook", files[2], Path(files[2]), files[:2], folder.path, *gone):
         assert not is_of_hub(source)
 
 

@@ -20,7 +20,7 @@ COMPRESSED = tuple(suffix for suffix, *_ in _COMPRESSIONS)
 PARQUET = b"PAR1"
 _UTF16 = "UTF-16; convert it to UTF-8, as by iconv -f UTF-16 -t UTF-8"
 _NOT_TEXT = {
-    PARQUET: "a Parquet file, which holds both languages; give it by itself",
+    PARQUET: "a Parquet file, not text; write its column as text",
     b"PK\x03\x04": "a zip archive or an Excel workbook; unpack it, or save the sheet as CSV",
     b"\x28\xb5\x2f\xfd": "compressed by zstd; decompress it, or use .gz, .bz2 or .xz",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive; unpack it",
