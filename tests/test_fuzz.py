@@ -21,12 +21,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from corpus_folder import COMPRESS, Folder
 from helpers import REPOSITORY, recipe_module
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.arguments import RecipeParser
+from vaswani_transformer.data import load_parallel_corpus
 
 
 CASES = int(os.environ.get("FUZZ_CASES", "6"))
@@ -236,6 +238,38 @@ def test_corpora(score, tmp_path_factory, suffix, edits, is_inside, option):
     else:
         assert len(lines) != 5, message
         assert str(files[option]) in message
+
+
+@FUZZ
+@given(
+    kind=st.sampled_from(["csv", "tsv", "jsonl", "tmx"]),
+    suffix=st.sampled_from(["", *COMPRESS]),
+    edits=byte_edits,
+    is_inside=st.booleans(),
+)
+def test_tables(tmp_path_factory, kind, suffix, edits, is_inside):
+    folder = Folder(tmp_path_factory.mktemp("fuzz"))
+    rows = [{"en": line, "de": f'"{line}", {number}'} for number, line in enumerate(LINES)]
+    name = {
+        "csv": lambda: folder.csv("a", [["en", "de"], *(row.values() for row in rows)]),
+        "tsv": lambda: folder.lines("a", ["en\tde", *("\t".join(row.values()) for row in rows)]),
+        "jsonl": lambda: folder.json("a", rows),
+        "tmx": lambda: folder.tmx("a", rows),
+    }[kind]()
+    pack, whole = COMPRESS.get(suffix, bytes), Path(name).read_bytes()
+    content = pack(edit_bytes(whole, edits)) if is_inside else edit_bytes(pack(whole), edits)
+    name = folder.raw(f"a.{kind}{suffix}", content)
+    message, pairs = "", 0
+    try:
+        with bounded():
+            pairs = len(load_parallel_corpus(name, "en", "de", cache_dir=folder.path / "cache"))
+    except ValueError as error:
+        message = str(error)
+    if message:
+        assert message.startswith(name)
+        assert len(message.splitlines()) == 1
+    else:
+        assert 0 < pairs <= 2 * len(rows)
 
 
 # Models and tokenizers

@@ -160,15 +160,15 @@ def test_other_columns_are_another_corpus(folder):
 @pytest.mark.parametrize(
     ("content", "columns", "line", "complaint"),
     [
-        (b"en,de\none,eins\ntwo\n", None, 3, "has 1 fields, and the first line 2"),
-        (b"en,de\none,eins,1\n", None, 2, "has 3 fields, and the first line 2"),
+        (b"en,de\none,eins\ntwo\n", None, 3, "the number of fields is 1, but 2 in the first line"),
+        (b"en,de\none,eins,1\n", None, 2, "the number of fields is 3, but 2 in the first line"),
         (b'en,de\none,eins\n"two,zwei\nthree,drei\n', None, 3, "is a quote in it never closed"),
         (b'en,de\n"two" he said,zwei\n', None, 2, "is a quote in it never closed, or not doubled"),
         (b'en,de\n"' + b"a,b\n" * 50_000, None, 2, "is a quote in it never closed"),
         (b"en,fr\none,un\n", None, 1, "no column is called 'de', only en, fr; name two with the option columns"),
         (b"one,eins\ntwo,zwei\n", None, 1, "no column is called 'en', only one, eins"),
-        (b"one,eins\n", ["1", "3"], 1, "there are no columns 1 3, but 2 fields"),
-        (b"one,eins\n", ["0", "1"], 1, "there are no columns 0 1, but 2 fields"),
+        (b"one,eins\n", ["1", "3"], 1, "there are no columns 1 3, only 1 to 2"),
+        (b"one,eins\n", ["0", "1"], 1, "there are no columns 0 1, only 1 to 2"),
         (b"en,de\n", ["1", "de"], 1, "no column is called '1', only en, de"),
         (b"en,de\none,f\xfcnf\n", None, 2, "not UTF-8"),
     ],
@@ -183,11 +183,11 @@ def test_malformed_csv_is_refused_with_its_line(folder, content, columns, line, 
 @pytest.mark.parametrize(
     ("lines", "columns", "line", "complaint"),
     [
-        (["one\teins", "", "two"], ["1", "2"], 3, "has 1 fields, and the first line 2"),
-        (["en\tde", "one\teins\t"], None, 2, "has 3 fields, and the first line 2"),
+        (["one\teins", "", "two"], ["1", "2"], 3, "the number of fields is 1, but 2 in the first line"),
+        (["en\tde", "one\teins\t"], None, 2, "the number of fields is 3, but 2 in the first line"),
         (["English\tGerman", "one\teins"], None, 1, "no column is called 'en', only English, German"),
         (["en,de", "one,eins"], None, 1, "no column is called 'en', only en,de"),
-        (["one\teins"], ["2", "3"], 1, "there are no columns 2 3, but 2 fields"),
+        (["one\teins"], ["2", "3"], 1, "there are no columns 2 3, only 1 to 2"),
     ],
 )
 def test_malformed_tsv_is_refused_with_its_line(folder, lines, columns, line, complaint):

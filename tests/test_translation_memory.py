@@ -69,6 +69,11 @@ def test_an_exact_language_is_chosen_by_its_region(folder):
     assert corpus["translation"][:] == [{"en": "color", "de": "Farbe"}]
 
 
+def test_of_two_segments_in_a_language_the_first_counts(folder):
+    content = body(unit("one", "eins").replace("</tu>", '<tuv xml:lang="de"><seg>ein</seg></tuv></tu>'))
+    assert list(read_memory(Path(folder.raw("a.tmx", content)), LANGUAGES)) == [("one", "eins")]
+
+
 def test_mark_up_inside_of_a_segment_is_no_text(folder):
     inside = 'A <bpt i="1">&lt;b&gt;<sub>note</sub></bpt>bold<ept i="1">&lt;/b&gt;</ept> <hi>word</hi><ph/>.'
     name = folder.raw("a.tmx", body(unit(inside)))

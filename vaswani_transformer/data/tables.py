@@ -108,7 +108,7 @@ def _delimited_pairs(path: Path, records: Iterator[Record], keys: Sequence[str])
     if all(key.isdecimal() for key in keys):
         columns = [int(key) - 1 for key in keys]
         if not all(0 <= column < len(fields) for column in columns):
-            raise ValueError(f"{path}, line {number}: there are no columns {' '.join(keys)}, but {len(fields)} fields")
+            raise ValueError(f"{path}, line {number}: there are no columns {' '.join(keys)}, only 1 to {len(fields)}")
         records = chain([first], records)
     else:
         names = [name.strip() for name in fields]
@@ -122,8 +122,8 @@ def _delimited_pairs(path: Path, records: Iterator[Record], keys: Sequence[str])
     for number, record in records:
         if len(record) != len(fields):
             raise ValueError(
-                f"{path}, line {number}: has {len(record)} fields, and the first line {len(fields)}; give every row as "
-                f"many"
+                f"{path}, line {number}: the number of fields is {len(record)}, but {len(fields)} in the first line; "
+                f"give every row as many"
             )
         yield record[source], record[target]
 
@@ -215,13 +215,17 @@ def _shown(names: Iterable[str]) -> str:
     return repr(text if len(text) <= _LONGEST_LIST else f"{text[:_LONGEST_LIST]}...")[1:-1] or "nothing"
 
 
+def _in_one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
 def _parquet_rows(path: Path) -> Iterator[dict[str, object]]:
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH):
                 yield from batch.to_pylist()
     except _DAMAGE as error:
-        raise ValueError(f"{path}: not a whole Parquet file ({error}); fetch or make it again") from None
+        raise ValueError(f"{path}: not a whole Parquet file ({_in_one_line(error)}); fetch or make it again") from None
 
 
 def _saved_rows(path: Path, split: str) -> Iterator[dict[str, object]]:
@@ -235,6 +239,8 @@ def _saved_rows(path: Path, split: str) -> Iterator[dict[str, object]]:
             for batch in saved.with_format("arrow").iter(_BATCH):
                 yield from batch.to_pylist()
     except _DAMAGE as error:
-        raise ValueError(f"{path}: not a whole dataset of save_to_disk ({error}); save it again") from None
+        raise ValueError(
+            f"{path}: not a whole dataset of save_to_disk ({_in_one_line(error)}); save it again"
+        ) from None
     if missing:
         raise ValueError(f"{path}: {missing}")
