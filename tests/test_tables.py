@@ -103,6 +103,13 @@ def test_a_pattern_is_its_files_in_sorted_order(folder):
     assert load(folder.path / "**" / "part-[01]*", folder.path / "last[1].jsonl") == [*PAIRS[:2], PAIRS[0]]
 
 
+def test_two_tables_of_a_pattern_are_recognised_by_their_first_lines(folder):
+    for number in range(2):
+        folder.lines(f"{number}.txt", TSV[number : number + 1])
+    expected = [("one", "eins"), ('"two" she said', "zwei")]
+    assert load(folder.path / "*.txt", columns=["1", "2"]) == expected
+
+
 def test_paths_are_names(folder):
     english, german = (Path(folder.lines(side, ["x"])) for side in ("a.en", "a.de"))
     assert load(english, german) == [("x", "x")]

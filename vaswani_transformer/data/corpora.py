@@ -43,7 +43,7 @@ def load_parallel_corpus(
             lines, Parquet, CSV, TSV (where quotes are text), TMX, directories of `datasets.save_to_disk`, or a pattern
             such as "part-*.parquet"; or "phrasebook", the embedded English-German corpus; or one dataset of the Hub.
             All but Parquet may be compressed as .gz, .bz2 or .xz. A file is recognised by its first bytes, then by its
-            suffix.
+            suffix; a single one also by its first line.
         source_language: Code of the source language, such as "en".
         target_language: Code of the target language.
         split: Which part of the phrasebook ("train", "validation", "test"), of a saved directory or a Hub dataset.
@@ -63,7 +63,7 @@ def load_parallel_corpus(
     if source_language == target_language:
         raise ValueError(f"source_language, target_language: both are {source_language!r}; name two languages")
     keys = require_columns(columns) if columns else languages
-    names = _expanded(source)
+    names = _names(source)
     features = Features({"translation": Translation(languages=sorted(languages))})
     if names == ["phrasebook"]:
         return Dataset.from_list(_phrasebook_rows(split, languages), features=features)
@@ -71,7 +71,7 @@ def load_parallel_corpus(
     if is_of_hub(source):
         origin = _load_from_hub(names[0], config_name, split, streaming)
     else:
-        _readers(source, keys, split)  # raises even if its rows are in the cache
+        _readers(names, keys, split)  # raises even if its rows are in the cache
         origin = _versions([file for name in names for file in _files(name, split)])
     try:
         # `datasets` keeps the rows under a digest of the arguments: a file that has changed is read again.
