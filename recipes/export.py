@@ -1,16 +1,22 @@
 """Export a model to another engine, and compare the translations of both.
 
-To CTranslate2; and with 8-bit weights and a parity report on a test set:
+To CTranslate2; and with 8-bit weights and a parity report on a test set; and to a MarianMT model of transformers, which
+`AutoModelForSeq2SeqLM` and `AutoTokenizer` load where this package is not installed:
 
     python recipes/export.py --model runs/demo --to ctranslate2 --output runs/demo-ctranslate2
     python recipes/export.py --model runs/demo --to ctranslate2 --output runs/demo-int8 --quantization int8 \
         --text news.en.gz --references news.de.gz
+    python recipes/export.py --model runs/demo --to marian --output runs/demo-marian --text news.en.gz
 
 The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config and, with
-`--text`, `parity.json`. The recipe needs `pip install "vaswani_transformer[export]"`.
+`--text`, `parity.json`. MarianMT is exact for models trained with `--layer_norm_eps 1e-5`; it searches by the rules of
+transformers, and differences that come from those are of the kind "rule". CTranslate2 needs
+`pip install "vaswani_transformer[export]"`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +25,8 @@ from rich.table import Table
 
 from vaswani_transformer.arguments import RecipeParser, option
 from vaswani_transformer.console import PlainConsole, exit_on_error
-from vaswani_transformer.convert.parity import Difference, ParityReport, parity_report
+from vaswani_transformer.convert.marian import MarianTranslator, export_marian
+from vaswani_transformer.convert.parity import Difference, Engine, ParityReport, parity_report
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.saved_model import open_model
 
@@ -30,8 +37,8 @@ class ExportArguments:
 
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     output: str | None = option(None, "Directory to create.")
-    to: Literal["ctranslate2"] = option("ctranslate2", "Engine to export to.")
-    quantization: str | None = option(None, "Dtype of the weights, such as int8 or float16; float32 by default.")
+    to: Literal["ctranslate2", "marian"] = option("ctranslate2", "Engine to export to.")
+    quantization: str | None = option(None, "CTranslate2: dtype of the weights, such as int8; float32 by default.")
     text: str | None = option(None, "Source sentences on which to compare both models.")
     references: str | None = option(None, "Their translations, for BLEU.")
     force: bool = option(False, "Replace an earlier export.")
@@ -42,22 +49,32 @@ class ExportArguments:
                 raise ValueError(f"{name}: give {what}")
         if self.references is not None and self.text is None:
             raise ValueError("references: they need --text, the sentences that they translate")
+        if self.quantization is not None and self.to != "ctranslate2":
+            raise ValueError(f"quantization: only for ctranslate2; leave it out for {self.to}")
 
 
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
     with exit_on_error("export.py", ImportError):
-        from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
-
+        export, translator = engine(args)
         sentences, references = read(args)  # before the export, to find mistakes early
         saved = open_model(args.model, model_type="vaswani")
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
-        output = export_ctranslate2(model, tokenizer, args.output, args.quantization, args.force)
+        output = export(model, tokenizer, args.output, force=args.force)
         report = None
         if sentences is not None:
-            report = parity_report(model, tokenizer, CTranslate2Translator(output), sentences, references)
+            report = parity_report(model, tokenizer, translator(output), sentences, references)
             report.save(output / "parity.json")
     show(args, output, report)
+
+
+def engine(args: ExportArguments) -> tuple[Callable[..., Path], Callable[[Path], Engine]]:
+    """The function that exports, and the class that translates with the result."""
+    if args.to == "marian":
+        return export_marian, MarianTranslator
+    from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
+
+    return partial(export_ctranslate2, quantization=args.quantization), CTranslate2Translator
 
 
 def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
@@ -77,7 +94,7 @@ def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
 
 def show(args: ExportArguments, output: Path, report: ParityReport | None) -> None:
     """Print a summary of the export and of the parity report."""
-    table = Table("", "", title=f"{args.model} for CTranslate2", show_header=False)
+    table = Table("", "", title=f"{args.model} for {args.to}", show_header=False)
     table.add_row("directory", str(output))
     table.add_row("weights", args.quantization or "float32")
     size = sum(path.stat().st_size for path in output.iterdir())

@@ -121,3 +121,23 @@ def browser() -> Iterator[Any]:
         chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])  # for root
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def trained(tokenizer: VaswaniTokenizer) -> VaswaniForConditionalGeneration:
+    """A model that has learned 16 sentences of the validation corpus, so that it knows where to end."""
+    torch.manual_seed(0)
+    pairs = phrasebook("validation")[:16]
+    config = VaswaniConfig(
+        vocab_size=len(tokenizer), d_model=32, d_ff=64, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0
+    )
+    model = VaswaniForConditionalGeneration(config)
+    inputs = tokenizer([english for english, _ in pairs], return_tensors="pt", padding=True)
+    labels = tokenizer([german for _, german in pairs], return_tensors="pt", padding=True)["input_ids"]
+    labels = labels.masked_fill(labels.eq(0), -100)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(150):
+        model(**inputs, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.eval()

@@ -46,6 +46,7 @@ TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
     *("max_ratio", "num_train_epochs", "weight_decay", "adam_epsilon", "max_grad_norm"),
     *("neftune_noise_alpha", "eval_delay", "eval_steps", "width", "depth", "length_penalty"),
     *("learning_rate_factor", "save_minutes", "max_minutes", "minutes", "timeout_minutes"),
+    "layer_norm_eps",
 }
 TEXTS_NO_OPTION_TAKES = ("", " ", "a\x1b[31mb", "a\nb", "a\0b", "\ud800", "a" * 256, "a/" * 2001)
 OTHER_VALUES = (

@@ -35,9 +35,9 @@ from transformers import (
     pipeline,
 )
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.convert.fsmt import from_fsmt
-from vaswani_transformer.convert.marian import from_marian, to_marian
+from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.convert.weights import model_from_weights
 
 
@@ -344,36 +344,3 @@ def test_code_in_the_weights_of_transformers_is_not_run(tmp_path):
         call_recipe("convert.py", "--from", "marian", "--model", source, "--output", tmp_path / "out")
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "out").exists()
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("encoding", ["sinusoidal", "sinusoidal_halves"])
-def test_a_model_of_ours_as_marian_gives_the_same_logits_and_stays_as_it_was(encoding):
-    model = VaswaniForConditionalGeneration(
-        VaswaniConfig(
-            vocab_size=50,
-            d_model=16,
-            d_ff=32,
-            num_heads=2,
-            encoder_layers=2,
-            decoder_layers=1,
-            position_encoding=encoding,
-            layer_norm_eps=0.01,
-            decoder_d_ff=20,
-        )
-    ).eval()
-    before = copy.deepcopy(model.state_dict())
-    source, target = torch.tensor([[7, 8, 9, 1], [4, 1, 0, 0]]), torch.tensor([[0, 5, 6], [0, 9, 10]])
-    expected = model(source, decoder_input_ids=target).logits
-    found = to_marian(model)(source, attention_mask=source.ne(0).long(), decoder_input_ids=target).logits
-    assert torch.allclose(found[:, :, 1:], expected[:, :, 1:], atol=1e-5)  # the padding's embedding is zero in Marian
-    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
-
-
-@pytest.mark.parametrize(
-    "fields", [{"d_k": 3}, {"position_encoding": "learned"}, {"attention_neighborhood": 4}, {"target_vocab_size": 40}]
-)
-def test_what_marian_cannot_express_is_named(fields):
-    sizes = {"vocab_size": 50, "d_model": 16, "d_ff": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    with pytest.raises(ValueError, match=rf"^{next(iter(fields))}.*MarianMT"):
-        to_marian(VaswaniForConditionalGeneration(VaswaniConfig(**sizes, **fields)))

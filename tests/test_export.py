@@ -50,25 +50,6 @@ def lively_model(tokenizer: VaswaniTokenizer, **changes) -> VaswaniForConditiona
 
 
 @pytest.fixture(scope="module")
-def trained(tokenizer) -> VaswaniForConditionalGeneration:
-    """A model that has learned some sentences, so that it knows where to end."""
-    torch.manual_seed(0)
-    config = VaswaniConfig(
-        vocab_size=len(tokenizer), d_model=32, d_ff=64, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0
-    )
-    model = VaswaniForConditionalGeneration(config)
-    inputs = tokenizer([english for english, _ in PAIRS[:16]], return_tensors="pt", padding=True)
-    labels = tokenizer([german for _, german in PAIRS[:16]], return_tensors="pt", padding=True)["input_ids"]
-    labels = labels.masked_fill(labels.eq(0), -100)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for _ in range(150):
-        model(**inputs, labels=labels).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model.eval()
-
-
-@pytest.fixture(scope="module")
 def exported(trained, tokenizer, tmp_path_factory) -> Path:
     return engine.export_ctranslate2(trained, tokenizer, tmp_path_factory.mktemp("export") / "model")
 
@@ -305,11 +286,13 @@ def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
         model.model.shared.weight[twin] = model.model.shared.weight[best[0]]
 
     class Fixed:
+        rule = {"early_stopping": True}
+
         def __init__(self, *tokens: int) -> None:
             self.tokens = list(tokens)
 
-        def search(self, sources, by_own_rule=False):
-            return [(self.tokens, 0.0)]
+        def hypotheses(self, sources, *, by_own_rule=False):
+            return [self.tokens]
 
     def kinds(ours: list[int], exported: list[int], by_its_rule: list[int] | None = None) -> list[str]:
         with pytest.MonkeyPatch.context() as patch:
@@ -371,6 +354,10 @@ def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, ca
         (("--model", "m", "--output", "o", "--references", "r"), "references: they need --text"),
         (("--model", "m", "--output", "o", "--to", "onnx"), "onnx"),
         (("--model", "m", "--output", "o", "--text", "nowhere"), "nowhere"),
+        (
+            ("--model", "m", "--output", "o", "--to", "marian", "--quantization", "int8"),
+            "quantization: only for ctranslate2; leave it out for marian",
+        ),
         (("--model", "m", "--output", "o", "--text", "{two}", "--references", "{one}"), "has 2 lines but .* has 1"),
         (("--model", "m", "--output", "o", "--text", "{blank}"), "text: there is nothing in"),
     ],

@@ -20,8 +20,8 @@ from vaswani_transformer.data.phrasebook import phrasebook
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "model_cards").glob("*.md"))]
 
 
-# What each recipe is run with instead, so that it takes seconds, and a file that it must make. None is the output that
-# the command names; then only options of the command are replaced.
+# What each recipe is run with instead, so that it takes seconds, and a file that it must make, in the output that the
+# command names if it begins with {output}. None is that output; then only options of the command are replaced.
 CHANGES = {
     "train_wmt.py": (
         {
@@ -99,7 +99,7 @@ CHANGES = {
     "parse.py": ({"model": "runs/demo_parsing", "output": "trees.parsed.mrg"}, "trees.parsed.mrg"),
     "pcfg.py": ({"train": "trees.mrg", "test": "trees.mrg", "output": "out"}, "out/pcfg.md"),
     "translate.py": ({}, "news.de"),
-    "export.py": ({}, "runs/demo_ct2/model.bin"),
+    "export.py": ({}, "{output}/parity.json"),
     "score.py": ({}, "runs/scores/results.json"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),
     "visualize_attention.py": ({"layer": "1"}, None),
@@ -196,6 +196,8 @@ def test_command_runs(command, workspace):
     if product is None:
         product = words[words.index("--output") + 1]
         changes = {name: value for name, value in changes.items() if f"--{name}" in words}
+    if product.startswith("{output}"):
+        product = product.format(output=words[words.index("--output") + 1])
     overrides = [word for name, value in changes.items() for word in (f"--{name}", *value.split())]
     environment = dict(os.environ)
     if words[0] == "accelerate":  # which understands the command; that it starts programs is its own affair

@@ -1,6 +1,10 @@
-"""Batches in which every source has the same number of tokens."""
+"""Batches in which every source has the same number of tokens, and the search in them."""
 
 from collections.abc import Iterator, Sequence
+
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 
 def batches_of_one_length(sources: Sequence[Sequence[int]], tokens_per_batch: int = 4096) -> Iterator[list[int]]:
@@ -19,3 +23,27 @@ def batches_of_one_length(sources: Sequence[Sequence[int]], tokens_per_batch: in
         batch.append(index)
     if batch:
         yield batch
+
+
+def best_hypotheses(
+    model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str, **settings: object
+) -> list[list[int]]:
+    """The best hypothesis of each source by `model.generate`, as token ids with EOS.
+
+    Args:
+        model: An encoder-decoder model with one EOS.
+        sources: Token ids of each source, EOS included.
+        description: Text of the progress bar.
+        settings: For `generate`.
+    """
+    best: list[list[int]] = [[]] * len(sources)
+    with tqdm(total=len(sources), desc=description, unit="sentences") as bar:
+        for indices in batches_of_one_length(sources):
+            batch = torch.tensor([sources[index] for index in indices], device=model.device)  # [batch, source]
+            mask = torch.ones_like(batch)
+            outputs = model.generate(batch, attention_mask=mask, **settings)[:, 1:].tolist()  # without the start token
+            for index, tokens in zip(indices, outputs, strict=True):
+                eos = model.config.eos_token_id
+                best[index] = tokens[: tokens.index(eos) + 1] if eos in tokens else tokens
+            bar.update(len(indices))
+    return best

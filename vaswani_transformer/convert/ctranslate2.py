@@ -1,8 +1,9 @@
 """Export to CTranslate2, and translation with the exported model as in section 6.1."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from ..model.embeddings_vaswani import sinusoidal_positions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import batches_of_one_length
+from .output import require_replaceable
 from .weights import PLAIN, require_fields
 
 
@@ -71,7 +73,7 @@ def export_ctranslate2(
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise ValueError(f"quantization: must be one of {', '.join(QUANTIZATIONS)}, is {quantization!r}")
     _require_expressible(model.config, model.generation_config)
-    _require_replaceable(output, force)
+    require_replaceable(output, force, is_export=(output / "model.bin").is_file())
     spec = _specification(model, tokenizer)
     spec.validate()
     spec.optimize(quantization)
@@ -100,15 +102,6 @@ def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> N
             f"generation_config: {', '.join(sorted(others))} would be ignored by the exported model; "
             f"remove it from the model's generation_config.json to export it"
         )
-
-
-def _require_replaceable(output: Path, force: bool) -> None:
-    if not output.exists():
-        return
-    if not force:
-        raise FileExistsError(f"output: {output} exists already; name another directory, or replace it with --force")
-    if not (output / "model.bin").is_file():
-        raise FileExistsError(f"output: {output} is not an exported model, so it is kept; name another directory")
 
 
 def _specification(
@@ -206,9 +199,14 @@ class CTranslate2Translator:
             which CTranslate2 ignores.
         options: For `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads` and others.
 
+    Attributes:
+        rule: Settings with which `generate` of our model stops as this one does `by_own_rule`.
+
     Raises:
         ValueError: The directory is not an exported model.
     """
+
+    rule: Mapping[str, object] = MappingProxyType({"early_stopping": True})
 
     def __init__(self, directory: str | Path, patience: float = 2.0, **options: Any) -> None:
         directory = Path(directory)
@@ -266,6 +264,10 @@ class CTranslate2Translator:
             for index, result in zip(indices, results, strict=True):
                 best[index] = self._best(result.hypotheses, result.scores)
         return best
+
+    def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
+        """What `search` finds, without scores."""
+        return [tokens for tokens, _ in self.search(sources, by_own_rule=by_own_rule)]
 
     def _options(self, length: int, patience: float) -> dict[str, Any]:
         """Keywords of `translate_batch` for sources of `length` tokens."""

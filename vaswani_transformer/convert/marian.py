@@ -1,12 +1,40 @@
-"""Conversion from and to MarianMT (OPUS-MT) models of transformers."""
+"""Conversion from and to MarianMT (OPUS-MT) models of transformers, and export to directories of them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import MarianConfig, MarianMTModel
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
-from ..model.embeddings_vaswani import sinusoidal_positions
+from ..files import atomic_directory
+from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .weights import PLAIN, layers_renamed, model_from_transformers, require_fields, weights_of
+from ..model.parse_sequence_vaswani import PARSE
+from ..model.tokenization_vaswani import VaswaniTokenizer
+from .batches import best_hypotheses
+from .output import require_replaceable
+from .weights import Weights, layers_renamed, model_from_transformers, require_fields, weights_of
+
+
+# Rows of the position table of an exported model. Its sinusoids are computed in Python whenever it is loaded.
+POSITIONS = 1024
+
+# Length limit of `generate` where ours is relative to the source: the one of OPUS-MT models.
+_MAX_LENGTH = 512
+
+# Logit of padding, whose row of the tied matrix is zero. Within the range of float16.
+_NEVER = -1e4
+
+# Weights whose rows, or whose columns, are dimensions of the residual stream, by the ends of their names.
+_STREAM_ROWS = ("out_proj.weight", "out_proj.bias", "fc2.weight", "fc2.bias", "layer_norm.weight", "layer_norm.bias")
+_STREAM_COLUMNS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "fc1.weight")
+_EMBEDDINGS = ("shared.weight", "embed_tokens.weight")
+
+# Fields of generation_config that are not transformers' or do not concern the search.
+_OWN_SEARCH = ("length_penalty_type", "max_new_tokens_over_source")
+_NOT_OF_SEARCH = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "transformers_version")
 
 
 def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
@@ -27,11 +55,13 @@ def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
     return model_from_transformers(model, weights, position_encoding="sinusoidal_marian")
 
 
-def to_marian(model: VaswaniForConditionalGeneration, positions: int = 1024) -> MarianMTModel:
+def to_marian(model: VaswaniForConditionalGeneration, positions: int = POSITIONS) -> MarianMTModel:
     """Convert to a MarianMT model with the same logits, except the logit of padding.
 
-    Use it in memory only: `save_pretrained` of MarianMT saves neither the LayerNorm epsilon nor the layout of
-    positions. The embedding of padding is zero.
+    MarianMT has all sines before all cosines, so the dimensions of the residual stream are permuted. If padding embeds
+    as zero, its row of the embedding matrix becomes zero; where the softmax shares that matrix, the logit of padding
+    becomes -10,000. The result has the LayerNorm epsilon of `model` in memory; MarianMT does not save it, so that a
+    saved model has 1e-5 when it is loaded. Sources must be padded on the right.
 
     Args:
         model: The source; it is not changed.
@@ -41,14 +71,13 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = 1024) -> 
         ValueError: MarianMT cannot express the model.
     """
     config = model.config
-    if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
-        raise ValueError(f"d_k, d_v: must be d_model / num_heads for MarianMT, are {config.d_k} and {config.d_v}")
-    if config.position_encoding == "learned":
-        raise ValueError("position_encoding: must be sinusoidal for MarianMT, is 'learned'")
-    require_fields(config, PLAIN, "MarianMT")
+    _require_expressible(config)
     marian = MarianMTModel(
         MarianConfig(
             vocab_size=config.vocab_size,
+            decoder_vocab_size=config.output_vocab_size,
+            share_encoder_decoder_embeddings=config.tie_word_embeddings and config.target_vocab_size is None,
+            tie_word_embeddings=config.tie_word_embeddings,
             d_model=config.d_model,
             encoder_layers=config.encoder_layers,
             decoder_layers=config.decoder_layers,
@@ -57,24 +86,170 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = 1024) -> 
             encoder_attention_heads=config.num_heads,
             decoder_attention_heads=config.num_heads,
             activation_function=config.activation,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation_dropout=config.activation_dropout,
             scale_embedding=True,
             pad_token_id=config.pad_token_id,
+            bos_token_id=config.bos_token_id,
             eos_token_id=config.eos_token_id,
             decoder_start_token_id=config.decoder_start_token_id,
             forced_eos_token_id=None,
             max_position_embeddings=positions,
         )
     ).eval()
-    weights = {layers_renamed(name): weight.clone() for name, weight in model.state_dict().items()}
-    weights["model.shared.weight"][config.pad_token_id] = 0.0  # otherwise MarianMT cannot start from zero
-    table = sinusoidal_positions(torch.arange(positions), config.d_model, config.position_encoding)
-    for stack in ("encoder", "decoder"):
-        weights[f"model.{stack}.embed_tokens.weight"] = weights["model.shared.weight"]
-        weights[f"model.{stack}.embed_positions.weight"] = table
-    weights["lm_head.weight"] = weights["model.shared.weight"]
-    weights["final_logits_bias"] = torch.zeros_like(marian.final_logits_bias)
-    marian.load_state_dict(weights, strict=True)
+    marian.load_state_dict(_marian_weights(model, marian.state_dict()), strict=True)
     for module in marian.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = config.layer_norm_eps
     return marian
+
+
+def _require_expressible(config: VaswaniConfig) -> None:
+    if config.target_language == PARSE:
+        raise ValueError("target_language: MarianMT translates, and its tokenizers have no parses; export a translator")
+    if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
+        raise ValueError(f"d_k, d_v: must be d_model / num_heads for MarianMT, are {config.d_k} and {config.d_v}")
+    if config.position_encoding not in ("sinusoidal", "sinusoidal_marian"):
+        raise ValueError(
+            f"position_encoding: must be 'sinusoidal' or 'sinusoidal_marian' for MarianMT, which computes its position "
+            f"table anew when it is loaded, is {config.position_encoding!r}"
+        )
+    require_fields(config, {"attention_neighborhood": None, "position_offset": 0}, "MarianMT")
+    if isinstance(config.eos_token_id, list):
+        raise ValueError(f"eos_token_id: must be one id for MarianMT, is {config.eos_token_id}; set one")
+
+
+def _marian_weights(model: VaswaniForConditionalGeneration, expected: Weights) -> Weights:
+    """MarianMT's weights for our model; `expected` are those of a new MarianMT model, which has the position tables."""
+    config = model.config
+    weights = {layers_renamed(name): weight.detach().clone() for name, weight in model.state_dict().items()}
+    bias = weights.pop("lm_head.bias", torch.zeros(config.output_vocab_size))  # [vocabulary]
+    tied = (*_EMBEDDINGS, "lm_head.weight") if config.tie_word_embeddings else _EMBEDDINGS
+    if config.zero_padding_embedding:
+        for name, weight in weights.items():
+            if name.endswith(tied):
+                weight[config.pad_token_id] = 0.0
+        if config.tie_word_embeddings:
+            bias[config.pad_token_id] = _NEVER
+    weights["final_logits_bias"] = bias.unsqueeze(0)  # [1, vocabulary]
+    if config.position_encoding == "sinusoidal":
+        weights = {name: _in_halves(name, weight) for name, weight in weights.items()}
+    for name, weight in expected.items():
+        if name.endswith("embed_positions.weight"):
+            weights[name] = weight
+        elif name.endswith("_proj.bias"):  # zero if our attention has none
+            weights.setdefault(name, torch.zeros_like(weight))
+    return weights
+
+
+def _in_halves(name: str, weight: torch.Tensor) -> torch.Tensor:
+    """A weight with the residual stream permuted: dimensions 0, 2, 4, ..., which have sines, before 1, 3, 5, ..."""
+    if name.endswith(_STREAM_ROWS):
+        return torch.cat((weight[0::2], weight[1::2]))  # [d_model, ...]
+    if name.endswith((*_STREAM_COLUMNS, *_EMBEDDINGS, "lm_head.weight")):
+        return torch.cat((weight[:, 0::2], weight[:, 1::2]), dim=1)  # [..., d_model]
+    return weight
+
+
+def export_marian(
+    model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, output: str | Path, force: bool = False
+) -> Path:
+    """Write a directory that transformers loads without this package: a MarianMT model, tokenizer, generation_config.
+
+    The weights are `to_marian`'s, with a LayerNorm epsilon of 1e-5: exact if `layer_norm_eps` of the model is 1e-5.
+    The tokenizer has the same ids. Byte-pair and word-piece vocabularies are written as `PreTrainedTokenizerFast`,
+    because MarianTokenizer reads only sentencepiece models. CTranslate2's own converter does not take the directory,
+    because it expects padding to be the last entry of the vocabulary; `export_ctranslate2` writes one for it.
+
+    `generate` then searches by the rules of transformers, with the same number of beams and the same alpha. It differs
+    from our search where that is the paper's: the length penalty is `|Y|^alpha` instead of `((5 + |Y|) / 6)^alpha`; a
+    sentence stops once no live hypothesis, if it ended now, would score better; and all sentences have one length
+    limit, 512 tokens unless the model's generation_config has one, instead of source length + 50.
+
+    Args:
+        model: The model; it is not changed.
+        tokenizer: Its tokenizer.
+        output: The directory to create.
+        force: Replace an earlier export.
+
+    Raises:
+        ValueError: MarianMT cannot express the model, or the tokenizer is not the model's.
+        FileExistsError: `output` exists, and `force` is false or it is not a MarianMT model.
+    """
+    output = Path(output)
+    _require_expressible(model.config)
+    if len(tokenizer) > model.config.vocab_size:
+        raise ValueError(
+            f"vocab_size: the model has {model.config.vocab_size} entries, but the tokenizer {len(tokenizer)}; give "
+            f"the model's own"
+        )
+    require_replaceable(output, force, _is_marian(output))
+    marian = to_marian(model)
+    marian.generation_config = _search_of_transformers(model.generation_config)
+    with atomic_directory(output, replace=True) as directory:
+        marian.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
+        if isinstance(tokenizer, VaswaniTokenizer):
+            _name_stock_tokenizer(directory / "tokenizer_config.json")
+    return output
+
+
+def _is_marian(directory: Path) -> bool:
+    try:
+        return json.loads((directory / "config.json").read_text(encoding="utf-8"))["model_type"] == "marian"
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
+def _search_of_transformers(ours: GenerationConfig) -> GenerationConfig:
+    """A generation_config for transformers' search, as close to ours as its rules permit."""
+    settings = ours.to_diff_dict()
+    # With "never", transformers goes on until the best live log-probability over limit^alpha is lower than all finished
+    # scores; this takes hundreds of steps with a limit of 512.
+    if settings.get("length_penalty_type") != "transformers" and settings.get("early_stopping") == "never":
+        settings["early_stopping"] = False
+    for name in (*_OWN_SEARCH, "transformers_version", "_from_model_config"):
+        settings.pop(name, None)
+    if settings.get("max_new_tokens") is None:
+        settings["max_length"] = min(settings.get("max_length") or _MAX_LENGTH, POSITIONS)
+    return GenerationConfig(**settings)
+
+
+def _name_stock_tokenizer(path: Path) -> None:
+    """Name transformers' class in the configuration of our tokenizer: one that its versions 4 and 5 both know."""
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings |= {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": VaswaniTokenizer.model_input_names,  # version 4 would add token_type_ids
+        "model_max_length": POSITIONS,
+    }
+    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+class MarianTranslator:
+    """Searches with an exported MarianMT model by `generate` of transformers and its generation_config.
+
+    Args:
+        directory: The exported directory.
+
+    Attributes:
+        rule: Settings with which `generate` of our model searches by the same rules.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.model = MarianMTModel.from_pretrained(directory, trust_remote_code=False).eval()
+        settings = self.model.generation_config.to_diff_dict()
+        search = {name: value for name, value in settings.items() if name not in _NOT_OF_SEARCH}
+        self.rule = {**search, "length_penalty_type": "transformers"}
+
+    def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
+        """The best hypothesis of each source, as token ids with EOS; by its own rule in any case.
+
+        Raises:
+            ValueError: A source is longer than the position table.
+        """
+        longest, table = max(map(len, sources), default=0), self.model.config.max_position_embeddings
+        if longest > table:
+            raise ValueError(f"a sentence of {longest} tokens exceeds the position table of {table}; split it")
+        return best_hypotheses(self.model, sources, "Translating with MarianMT")

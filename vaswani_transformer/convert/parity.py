@@ -1,18 +1,17 @@
 """Parity of an exported model with ours: share of identical hypotheses, cause of each difference."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..evaluation import Bleu
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..typed_json import Record
-from .batches import batches_of_one_length
+from .batches import best_hypotheses
 
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
@@ -22,14 +21,21 @@ TIE = 1e-3
 
 
 class Engine(Protocol):
-    """An exported model, such as `CTranslate2Translator`."""
+    """An exported model, such as `CTranslate2Translator` or `MarianTranslator`.
 
-    def search(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[tuple[list[int], float]]:
-        """Token ids, EOS included, and normalised score of the best hypothesis of each source.
+    Attributes:
+        rule: Settings with which `generate` of our model searches as the engine does `by_own_rule`.
+    """
+
+    @property
+    def rule(self) -> Mapping[str, object]: ...
+
+    def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
+        """The best hypothesis of each source, as token ids with EOS.
 
         Args:
             sources: Token ids of each source, EOS included.
-            by_own_rule: Stop as our search does with `early_stopping=True`.
+            by_own_rule: Search by `rule`, where the engine could come closer to our model's own search.
         """
         ...
 
@@ -40,8 +46,8 @@ class Difference:
 
     Attributes:
         line: Number of the sentence in the text, from 1.
-        kind: One of `KINDS`: "tie", equal scores up to rounding; "rule", both find the same hypothesis when ours stops
-            by the engine's rule; else whose hypothesis scores higher.
+        kind: One of `KINDS`: "tie", equal scores up to rounding; "rule", both find the same hypothesis when ours
+            searches by the engine's rule; else, because the weights differ, whose hypothesis scores higher.
         source, ours, exported: Source and hypotheses as text.
         ours_score, exported_score: Normalised scores of both hypotheses, both computed by our model.
     """
@@ -104,7 +110,7 @@ def parity_report(
         raise ValueError("text: there is nothing in it to translate")
     model.eval()
     sources = tokenizer([sentences[line].strip() for line in lines])["input_ids"]
-    exported = [tokens for tokens, _ in engine.search(sources)]
+    exported = engine.hypotheses(sources)
     ours = search(model, sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
     by_rule = _same_by_rule(model, engine, [sources[row] for row in differing])
@@ -135,27 +141,18 @@ def parity_report(
 def _same_by_rule(
     model: VaswaniForConditionalGeneration, engine: Engine, sources: Sequence[Sequence[int]]
 ) -> list[bool]:
-    """For each source, whether both find the same hypothesis with the engine's stopping rule."""
+    """For each source, whether both find the same hypothesis by the engine's rule."""
     if not sources:
         return []
-    ours, exported = search(model, sources, early_stopping=True), engine.search(sources, by_own_rule=True)
-    return [mine == tokens for mine, (tokens, _) in zip(ours, exported, strict=True)]
+    ours, exported = search(model, sources, **engine.rule), engine.hypotheses(sources, by_own_rule=True)
+    return [mine == theirs for mine, theirs in zip(ours, exported, strict=True)]
 
 
 def search(
     model: VaswaniForConditionalGeneration, sources: Sequence[Sequence[int]], **settings: object
 ) -> list[list[int]]:
     """Our model's best hypotheses, as token ids with EOS; `settings` are for `generate`."""
-    best: list[list[int]] = [[]] * len(sources)
-    with tqdm(total=len(sources), desc="Translating with our model", unit="sentences") as bar:
-        for indices in batches_of_one_length(sources):
-            batch = torch.tensor([sources[index] for index in indices], device=model.device)  # [batch, source]
-            outputs = model.generate(batch, **settings)[:, 1:].tolist()  # without the start token
-            for index, tokens in zip(indices, outputs, strict=True):
-                eos = model.config.eos_token_id
-                best[index] = tokens[: tokens.index(eos) + 1] if eos in tokens else tokens
-            bar.update(len(indices))
-    return best
+    return best_hypotheses(model, sources, "Translating with our model", **settings)
 
 
 def _difference(

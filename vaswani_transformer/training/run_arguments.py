@@ -67,6 +67,9 @@ class ModelArguments:
     dropout: float | None = option(None, "Residual dropout (5.4).", SHARE)
     attention_dropout: float | None = option(None, "Dropout of attention weights, for parsing (6.3).", SHARE)
     label_smoothing: float | None = option(None, "Epsilon of the smoothed target (5.4).", SHARE)
+    layer_norm_eps: float | None = option(
+        None, "Epsilon of LayerNorm; with 1e-5, export.py --to marian is exact.", POSITIVE
+    )
     position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.")
 
 

@@ -1,0 +1,305 @@
+"""Our models as MarianMT models: logits, hypotheses and tokens, also where this package is not installed; refusals."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from foreign_models import batch, same_logits, untrained
+from helpers import call_recipe, run_python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.convert import marian, parity
+from vaswani_transformer.convert.marian import MarianTranslator, export_marian, from_marian, to_marian
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+PAIRS = phrasebook("validation")[:16]
+SOURCES = [english for english, _ in PAIRS]
+PAD = 0
+CONFIGURATIONS = {
+    "paper": {},
+    "Marian's layout": {"position_encoding": "sinusoidal_marian"},
+    "one head": {"num_heads": 1, "decoder_layers": 1},
+    "no attention biases": {"attention_bias": False},
+    "narrow decoder": {"decoder_d_ff": 20},
+    "swish": {"activation": "swish"},
+    "biased softmax": {"logits_bias": True},
+    "own start": {"decoder_start_token_id": 5},
+    "own padding": {"zero_padding_embedding": False},
+    "own softmax": {"tie_word_embeddings": False},
+    "own vocabularies": {"target_vocab_size": 43},
+}
+TEXTS = [
+    "The old man reads a book.",
+    "<pad> and </s> are words",
+    "  two  blanks\n\tand 🐈 ",
+    "É e\u0301",
+    "x",
+    "x <2de> y",
+]
+
+
+def lively_model(vocab_size: int = 50, **changes: object) -> VaswaniForConditionalGeneration:
+    """Every weight is its own, so that no mix-up of weights or dimensions goes unseen."""
+    sizes = {"d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}
+    model = VaswaniForConditionalGeneration(VaswaniConfig(**{"vocab_size": vocab_size, **sizes, **changes})).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    return model
+
+
+@torch.no_grad()
+def logits_of(model: torch.nn.Module) -> torch.Tensor:
+    """Logits of a padded batch, at targets that are not padding, without padding's: `[targets, vocabulary - 1]`."""
+    torch.manual_seed(1)
+    start = model.config.decoder_start_token_id
+    sources, targets = torch.randint(2, 40, (5, 9)), torch.randint(2, 40, (5, 8))
+    targets[:, 0] = start
+    for row in range(5):
+        sources[row, 9 - row :], targets[row, 8 - row :] = PAD, PAD
+    logits = model(sources, attention_mask=sources.ne(PAD).long(), decoder_input_ids=targets).logits
+    is_target = targets.ne(PAD) | torch.arange(8).eq(0)
+    return logits[is_target][:, PAD + 1 :]
+
+
+@pytest.mark.parametrize("changes", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_a_saved_model_has_the_same_logits_with_its_epsilon_and_stays_as_it_was(changes, tmp_path):
+    model = lively_model(layer_norm_eps=1e-5, **changes)
+    before = copy.deepcopy(model.state_dict())
+    to_marian(model).save_pretrained(tmp_path)
+    loaded = MarianMTModel.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits_of(loaded), logits_of(model), atol=1e-5, rtol=1e-5)
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("epsilon", "tolerance"), [(1e-6, 1e-3), (0.3, 3.0)])
+def test_another_epsilon_is_kept_in_memory_alone(epsilon, tolerance, tmp_path):
+    """MarianMT has 1e-5. With the paper's 1e-6, a vector of variance 1 changes by 5e-6 of its length in each LayerNorm;
+    one of a smaller variance, by more."""
+    model = lively_model(layer_norm_eps=epsilon)
+    converted = to_marian(model)
+    torch.testing.assert_close(logits_of(converted), logits_of(model), atol=1e-5, rtol=1e-5)
+    converted.save_pretrained(tmp_path)
+    difference = (logits_of(MarianMTModel.from_pretrained(tmp_path).eval()) - logits_of(model)).abs().max()
+    assert tolerance * 1e-3 < difference < tolerance
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": False}, {"zero_padding_embedding": False}])
+def test_padding_is_impossible_where_its_row_was_set_to_zero(changes):
+    model = lively_model(**changes)
+    model.lm_head.weight.data[PAD] = 3 * torch.randn(24)
+    converted = to_marian(model)
+    source = torch.tensor([[7, 8, 9, 1]])
+    with torch.no_grad():
+        ours, theirs = (each(source, decoder_input_ids=torch.tensor([[PAD, 4]])).logits for each in (model, converted))
+    if changes:
+        torch.testing.assert_close(theirs[..., PAD], ours[..., PAD], atol=1e-4, rtol=1e-4)
+    else:
+        assert theirs[..., PAD].tolist() == [[-1e4, -1e4]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"activation_function": "swish"},
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 61},
+        {"tie_word_embeddings": False},
+    ],
+    ids=["one matrix", "own vocabularies", "own softmax"],
+)
+def test_a_marian_model_is_itself_again(changes):
+    source = untrained("marian", dropout=0.3, attention_dropout=0.2, activation_dropout=0.15, **changes)
+    again = to_marian(from_marian(source))
+    same_logits(source, again, batch(source))
+    weights = again.state_dict()
+    for name, weight in source.state_dict().items():
+        if name in weights and "embed_positions" not in name:
+            assert torch.equal(weight, weights[name]), name
+    for field in ("vocab_size", "pad_token_id", "dropout", "attention_dropout", "activation_dropout"):
+        assert getattr(again.config, field) == getattr(source.config, field)
+
+
+def test_our_model_is_itself_again():
+    model = lively_model(layer_norm_eps=1e-5)
+    again = from_marian(to_marian(model))
+    torch.testing.assert_close(logits_of(again), logits_of(model), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits_of(to_marian(again)), logits_of(model), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"d_k": 5}, "^d_k, d_v: must be d_model / num_heads for MarianMT, are 5 and 6"),
+        ({"d_v": 7}, "^d_k, d_v: must be d_model / num_heads for MarianMT, are 6 and 7"),
+        ({"d_k": 5, "d_v": 5}, "^d_k, d_v: .* are 5 and 5"),
+        ({"position_encoding": "learned"}, "^position_encoding: .* MarianMT, .* is 'learned'"),
+        ({"position_encoding": "sinusoidal_halves"}, "^position_encoding: .* MarianMT, .* is 'sinusoidal_halves'"),
+        ({"position_offset": 2}, "^position_offset: must be 0 for MarianMT, is 2"),
+        ({"attention_neighborhood": 4}, "^attention_neighborhood: must be None for MarianMT, is 4"),
+        ({"target_language": "parse"}, "^target_language: MarianMT translates"),
+        ({"eos_token_id": [1, 3]}, r"^eos_token_id: must be one id for MarianMT, is \[1, 3\]; set one"),
+        ({"vocab_size": 300}, "^vocab_size: the model has 300 entries, but the tokenizer 400"),
+    ],
+)
+def test_what_marian_cannot_express_is_refused_before_anything_is_written(changes, message, tokenizer, tmp_path):
+    model = lively_model(**{"vocab_size": len(tokenizer), **changes})
+    with pytest.raises(ValueError, match=message):
+        export_marian(model, tokenizer, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tokenizer, tmp_path_factory) -> Path:
+    """With a limit, since the model has not learned to end other sentences."""
+    model = copy.deepcopy(trained)
+    model.generation_config.max_length = 40
+    return export_marian(model, tokenizer, tmp_path_factory.mktemp("export") / "model")
+
+
+# Loads a directory without this package, and prints what it does with texts.
+STOCK = """
+import json, sys
+sys.modules["vaswani_transformer"] = None
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+directory, texts = sys.argv[1], json.loads(sys.argv[2])
+tokenizer = AutoTokenizer.from_pretrained(directory)
+model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
+inputs = tokenizer(texts, return_tensors="pt", padding=True)
+outputs = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+print(json.dumps({
+    "model": type(model).__name__, "outputs": outputs,
+    "ids": tokenizer(texts)["input_ids"],
+    "decoded": tokenizer.batch_decode(tokenizer(texts)["input_ids"], skip_special_tokens=True),
+}))
+"""
+
+
+def test_transformers_alone_translates_alike(exported, trained, tokenizer, tmp_path):
+    texts = [*SOURCES, *TEXTS]
+    result = run_python(["-c", STOCK, exported, json.dumps(texts)], folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    ids = tokenizer(texts)["input_ids"]
+    assert found["model"] == "MarianMTModel"
+    assert found["ids"] == ids
+    assert found["decoded"] == tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert found["outputs"][: len(PAIRS)] == [german for _, german in PAIRS]  # it has learned them by heart
+    rules = MarianTranslator(exported).rule
+    assert found["outputs"] == tokenizer.batch_decode(parity.search(trained, ids, **rules), skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "bpe with a special token"])
+def test_tokens_are_the_same(kind, tmp_path):
+    corpus = [sentence for pair in phrasebook("validation") for sentence in pair]
+    tokenizer = VaswaniTokenizer.train(corpus, 400, kind.split()[0], show_progress=False)
+    if "special" in kind:
+        tokenizer.add_tokens(["<2de>"], special_tokens=True)
+    loaded = AutoTokenizer.from_pretrained(export_marian(lively_model(401), tokenizer, tmp_path / "out"))
+    assert not isinstance(loaded, VaswaniTokenizer)
+    inputs = loaded(TEXTS, padding=True)
+    assert dict(inputs) == dict(tokenizer(TEXTS, padding=True))
+    for skip in (True, False):
+        decoded = [each.batch_decode(inputs["input_ids"], skip_special_tokens=skip) for each in (loaded, tokenizer)]
+        assert decoded[0] == decoded[1]
+    assert loaded(text_target=TEXTS)["input_ids"] == tokenizer(TEXTS)["input_ids"]
+    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (0, 1, "right")
+
+
+OURS = {"num_beams": 4, "length_penalty": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {**OURS, "early_stopping": False, "max_length": 512}),
+        ({"max_length": 30, "num_beams": 2}, {**OURS, "num_beams": 2, "early_stopping": False, "max_length": 30}),
+        ({"max_length": 9999}, {**OURS, "early_stopping": False, "max_length": 1024}),
+        ({"max_new_tokens": 7}, {**OURS, "early_stopping": False, "max_new_tokens": 7}),
+        ({"early_stopping": True}, {**OURS, "early_stopping": True, "max_length": 512}),
+        ({"length_penalty_type": "transformers"}, {**OURS, "early_stopping": "never", "max_length": 512}),
+        ({"bad_words_ids": [[7]]}, {**OURS, "bad_words_ids": [[7]], "early_stopping": False, "max_length": 512}),
+    ],
+)
+def test_the_search_is_translated_into_terms_of_transformers(changes, expected, trained, tokenizer, tmp_path):
+    model = copy.deepcopy(trained)
+    model.generation_config.update(**changes)
+    directory = export_marian(model, tokenizer, tmp_path / "out")
+    written = json.loads((directory / "generation_config.json").read_text(encoding="utf-8"))
+    written.pop("transformers_version")
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    assert written == {**expected, **ids}
+    found = MarianTranslator(directory)
+    assert found.rule == {**expected, "length_penalty_type": "transformers"}
+    sources = tokenizer(SOURCES[:4])["input_ids"]
+    if changes.get("max_length") != 9999:  # to which our search would go
+        assert found.hypotheses(sources) == parity.search(model, sources, **found.rule)
+
+
+def test_parity_of_the_same_weights_leaves_no_difference_to_them(trained, tokenizer, exported):
+    report = parity.parity_report(trained, tokenizer, MarianTranslator(exported), SOURCES, [pair[1] for pair in PAIRS])
+    assert (report.lines, report.identical) == (16, 16)
+    assert report.bleu["exported"]["score"] == pytest.approx(100.0)
+
+
+def test_parity_tells_the_search_from_the_weights(trained, tokenizer, exported):
+    """A penalty that prefers short hypotheses changes ours alone; other weights change them by either rule."""
+    terse = copy.deepcopy(trained)
+    terse.generation_config.length_penalty = -3.0
+    engine = MarianTranslator(exported)
+    report = parity.parity_report(terse, tokenizer, engine, SOURCES)
+    assert report.kinds["rule"] == len(report.differences) > 3
+    tampered = copy.deepcopy(trained)
+    with torch.no_grad():
+        tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
+    report = parity.parity_report(tampered, tokenizer, engine, SOURCES)
+    assert report.kinds["ours_scores_higher"] > 8
+
+
+def test_a_sentence_past_the_position_table_is_refused(exported):
+    with pytest.raises(ValueError, match="a sentence of 1025 tokens exceeds the position table of 1024"):
+        MarianTranslator(exported).hypotheses([[5, 1], [5] * 1024 + [1]])
+
+
+def test_only_a_marian_model_is_replaced_and_only_if_forced(trained, tokenizer, tmp_path):
+    trained.save_pretrained(tmp_path / "ours")
+    with pytest.raises(FileExistsError, match="is not an exported model"):
+        export_marian(trained, tokenizer, tmp_path / "ours", force=True)
+    export_marian(trained, tokenizer, tmp_path / "out")
+    (tmp_path / "out" / "old").touch()
+    with pytest.raises(FileExistsError, match="--force"):
+        export_marian(trained, tokenizer, tmp_path / "out")
+    export_marian(trained, tokenizer, tmp_path / "out", force=True)
+    assert not (tmp_path / "out" / "old").exists()
+
+
+def test_an_interrupted_export_leaves_nothing(trained, tokenizer, tmp_path, monkeypatch):
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(marian, "_name_stock_tokenizer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export_marian(trained, tokenizer, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_recipe_exports_what_other_recipes_open_and_reports(trained, tokenizer, tmp_path, capsys):
+    trained.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    for side, name in enumerate(("text", "references")):
+        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
+    output = tmp_path / "out"
+    arguments = ("--model", tmp_path / "model", "--to", "marian", "--output", output)
+    call_recipe("export.py", *arguments, "--text", tmp_path / "text", "--references", tmp_path / "references")
+    assert parity.ParityReport.load(output / "parity.json").identical == 16
+    shown = capsys.readouterr().out
+    for words in ("for marian", "16 of 16 (100.00%)", "100.00"):
+        assert words in shown
+    with pytest.raises(SystemExit, match=f"output: {output} exists already"):
+        call_recipe("export.py", *arguments)
+    call_recipe("translate.py", "--model", output, "--input", tmp_path / "text", "--output", tmp_path / "translations")
+    assert (tmp_path / "translations").read_bytes() == (tmp_path / "references").read_bytes()
+    assert type(AutoModelForSeq2SeqLM.from_pretrained(output)) is MarianMTModel
