@@ -156,7 +156,7 @@ def test_what_marian_cannot_express_is_refused_before_anything_is_written(change
 def exported(trained, tokenizer, tmp_path_factory) -> Path:
     """With a limit, since the model has not learned to end other sentences."""
     model = copy.deepcopy(trained)
-    model.generation_config.max_length = 40
+    model.generation_config.max_length = 90
     return export_marian(model, tokenizer, tmp_path_factory.mktemp("export") / "model")
 
 
@@ -207,6 +207,13 @@ def test_tokens_are_the_same(kind, tmp_path):
         assert decoded[0] == decoded[1]
     assert loaded(text_target=TEXTS)["input_ids"] == tokenizer(TEXTS)["input_ids"]
     assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (0, 1, "right")
+
+
+def test_the_tokenizer_says_what_version_4_of_transformers_must_know(exported):
+    written = json.loads((exported / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert written["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert written["model_input_names"] == ["input_ids", "attention_mask"]
+    assert written["split_special_tokens"]
 
 
 OURS = {"num_beams": 4, "length_penalty": 0.6}
