@@ -11,24 +11,33 @@ interruption, on any number of processes. Finished shards of `--lines_per_shard`
 and the output is locked, until the output file is written. An existing output file is replaced only with
 `--overwrite`. Standard output gets each shard when it is finished; it needs a single process, and cannot be continued.
 
+An output named `.jsonl` has the pairs, in the columns that training reads: a synthetic corpus for distillation or,
+from a model of the reverse direction, for back-translation. `--num_return_sequences 4` writes four lines for each line,
+the best of the beam, best first. `--do_sample` draws translations instead: the same ones for the same `--seed`,
+`--lines_per_shard` and `--tokens_per_batch`, on any number of processes and after any interruption.
+
+    python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --num_return_sequences 4
+    python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --do_sample --top_k 10
+
 The input and finished shards must not change meanwhile: both are compared with digests. If a process dies or is
 stopped, all end after `--timeout_minutes`; finished shards are kept.
 """
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option
+from vaswani_transformer.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.console import standard_output
+from vaswani_transformer.data.tables import kind_of_suffix
 from vaswani_transformer.data.text_files import decode_lines
-from vaswani_transformer.decoding import BEAMS, DecodingArguments
+from vaswani_transformer.decoding import GenerationArguments
 from vaswani_transformer.evaluation.sharded_translation import (
     SourceText,
     TranslatedShards,
@@ -40,10 +49,11 @@ from vaswani_transformer.evaluation.sharded_translation import (
 )
 from vaswani_transformer.training import joined_processes
 from vaswani_transformer.training.processes import on_main_process
+from vaswani_transformer.training.randomness import derived_seed
 
 
 @dataclass
-class TranslationArguments(DecodingArguments):
+class TranslationArguments(GenerationArguments):
     """Options of translate.py."""
 
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
@@ -51,20 +61,11 @@ class TranslationArguments(DecodingArguments):
     output: str = option("-", "File to write, or - for standard output.")
     overwrite: bool = option(False, "Replace an output file that exists.")
     lines_per_shard: int = option(2000, "Lines translated, and written, at a time.", COUNT)
-    num_beams: int | None = option(None, "Beams (6.1); by default the model's generation_config.", BEAMS)
-    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
-    max_new_tokens: int | None = option(
-        None, "Longest translation; by default the model's generation_config.", Interval(minimum=1, maximum=2**20)
-    )
 
     def __post_init__(self) -> None:
         if self.model is None:
             raise ValueError("model: give the directory of a saved model, or its name on the Hub")
-
-    @property
-    def generate_kwargs(self) -> dict[str, float]:
-        given = {name: getattr(self, name) for name in ("num_beams", "length_penalty", "max_new_tokens")}
-        return {name: value for name, value in given.items() if value is not None}
+        super().__post_init__()
 
 
 def main() -> None:
@@ -88,10 +89,8 @@ def translate_to_standard_output(args: TranslationArguments) -> None:
         else:
             shards = source.shards()
         with tqdm(total=source and source.lines, desc="Translating", unit="lines") as bar:
-            for lines in shards:
-                sys.stdout.buffer.writelines(
-                    translate_lines(model, tokenizer, lines, args.tokens_per_batch, bar, **args.generate_kwargs)
-                )
+            for number, lines in enumerate(shards):
+                sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar))
                 sys.stdout.buffer.flush()
 
 
@@ -102,18 +101,32 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
     share = set(missing[state.process_index :: state.num_processes])
     if share:
         tokenizer, model = load(args)
-        lines = sum(map(source.size, share))
+        total = sum(map(source.size, share))
         description = f"Translating, process 1 of {state.num_processes}" if state.num_processes > 1 else "Translating"
-        with tqdm(total=lines, desc=description, unit="lines", disable=not state.is_main_process) as bar:
-            for number, shard in enumerate(source.shards()):
+        with tqdm(total=total, desc=description, unit="lines", disable=not state.is_main_process) as bar:
+            for number, lines in enumerate(source.shards()):
                 if number in share:
-                    shards.save(
-                        number,
-                        translate_lines(model, tokenizer, shard, args.tokens_per_batch, bar, **args.generate_kwargs),
-                    )
+                    shards.save(number, translate_shard(args, model, tokenizer, number, lines, bar))
     state.wait_for_everyone()
     if state.is_main_process:
         shards.finish(len(source.digests))
+
+
+def translate_shard(
+    args: TranslationArguments,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    number: int,
+    lines: list[str],
+    bar: tqdm,
+) -> list[bytes]:
+    """Translate a shard; what is sampled depends on its number, not on the process or on other shards."""
+    torch.manual_seed(derived_seed(args.seed, number))
+    columns = None
+    if kind_of_suffix(Path(args.output)) == "json":
+        source, target = (getattr(model.config, f"{side}_language", None) for side in ("source", "target"))
+        columns = source or "source", target or "target"
+    return translate_lines(model, tokenizer, lines, args.tokens_per_batch, bar, columns, **args.generate_kwargs)
 
 
 def plan_stream(args: TranslationArguments) -> SourceText | None:
@@ -149,10 +162,9 @@ def plan_file(
         source = SourceText.read_ahead(shards.copy_input(sys.stdin.buffer), "standard input", args.lines_per_shard)
     else:
         source = SourceText.read_ahead(path, args.input, args.lines_per_shard)
-    # All options that change translations; batches and processes do not.
-    settings = ("lines_per_shard", "num_beams", "length_penalty", "max_new_tokens", "dtype")
     text = f"{source.lines} lines, sha256 {source.digest}"
-    shards.begin({"model": model, "input": text, **{name: getattr(args, name) for name in settings}})
+    settings = {"lines_per_shard": args.lines_per_shard, **args.search_settings}
+    shards.begin({"model": model, "input": text, **settings})
     count = len(source.digests)
     missing = shards.missing(count)
     if begun:
@@ -170,20 +182,6 @@ def require_open_streams(args: TranslationArguments) -> None:
 def load(args: TranslationArguments) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     saved = args.open(args.model)
     return saved.tokenizer, args.load(saved)
-
-
-@contextmanager
-def standard_output() -> Iterator[None]:
-    """After an error, discard buffered output, which Python would try to write again at exit."""
-    try:
-        yield
-    except OSError as error:
-        if sys.stdout is not None:
-            with suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
-            sys.exit(1)
-        raise
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ CHANGES = {
     ),
     "parse.py": ({"model": "runs/demo_parsing", "output": "trees.parsed.mrg"}, "trees.parsed.mrg"),
     "pcfg.py": ({"train": "trees.mrg", "test": "trees.mrg", "output": "out"}, "out/pcfg.md"),
-    "translate.py": ({}, "news.de"),
+    "translate.py": ({"input": "news.en"}, "{output}"),
     "export.py": ({}, "{output}/parity.json"),
     "score.py": ({}, "runs/scores/results.json"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),

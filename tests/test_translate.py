@@ -24,6 +24,7 @@ from helpers import REPOSITORY, recipe_module, run_ranks, start_python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer import decoding
+from vaswani_transformer.data import load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation import sharded_translation
 
@@ -666,3 +667,96 @@ def test_closed_standard_input_or_output_is_one_line(saved_model, tmp_path, monk
         SystemExit, match=rf"^translate.py: {name[3:]}put: standard {name[3:]}put is closed; name a file"
     ):
         recipe_module("translate.py").main()
+
+
+@pytest.fixture
+def bilingual(lively_model, tmp_path):
+    """The lively model, which states its languages."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model)
+    model.config.source_language, model.config.target_language = "en", "de"
+    model.save_pretrained(tmp_path / "bilingual")
+    AutoTokenizer.from_pretrained(lively_model).save_pretrained(tmp_path / "bilingual")
+    return tmp_path / "bilingual"
+
+
+def test_hypotheses_are_those_of_generate_and_pairs_are_a_corpus(
+    run, source, output, lively_model, bilingual, tmp_path
+):
+    tokenizer = AutoTokenizer.from_pretrained(lively_model)
+    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+    pairs = []
+    for line in map(str.strip, LINES):
+        texts = [""] * 3
+        if line:
+            inputs = tokenizer(line, return_tensors="pt")
+            ids = model.generate(**inputs, num_beams=5, num_return_sequences=3, max_new_tokens=6)
+            texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+            assert len(set(texts)) > 1
+        pairs += [(" ".join(line.splitlines()), text) for text in texts]
+    search = ["--input", source, "--num_beams", 5, "--num_return_sequences", 3]
+    run(*search, "--output", output)
+    assert output.read_bytes() == "".join(target + "\n" for _, target in pairs).encode()
+    for model_directory, languages in ((lively_model, ("source", "target")), (bilingual, ("en", "de"))):
+        run(*search, "--output", tmp_path / "pairs.jsonl", "--model", model_directory, "--overwrite")
+        corpus = load_parallel_corpus([str(tmp_path / "pairs.jsonl")], *languages)
+        assert [tuple(row["translation"][language] for language in languages) for row in corpus] == pairs
+
+
+def test_samples_depend_on_the_seed_and_the_line_alone(interrupted, run, error, source, output):
+    def sampled(*options: object) -> list[str]:
+        run("--input", source, "--output", output, "--do_sample", "--overwrite", *options)
+        return output.read_text(encoding="utf-8").split("\n")
+
+    torch.manual_seed(1)
+    samples = sampled()
+    torch.manual_seed(2)
+    assert sampled() == samples  # whatever was drawn before
+    assert sampled("--seed", 1) != samples
+    assert samples[4] != samples[17]  # one sentence, in two shards
+    pairs = sampled("--num_return_sequences", 2)[:-1]
+    assert [len(set(pair)) for pair in zip(pairs[::2], pairs[1::2], strict=True)] == [
+        1 if not x.strip() else 2 for x in LINES
+    ]
+    output.unlink()
+    # Shards that another process, which sampled other shards before, would translate.
+    options = ["--input", source, "--do_sample"]
+    assert not interrupted(25, *options)
+    assert len(list(output.with_name("out.txt.shards").glob("shard-*.txt"))) in range(1, 5)
+    run(*options, "--output", output)
+    assert output.read_text(encoding="utf-8").split("\n") == samples
+    output.unlink()
+    assert not interrupted(25, *options)
+    for other in (["--tokens_per_batch", 7], ["--seed", 3], ["--temperature", 2], ["--top_k", 9]):
+        assert f"differs in {other[0][2:]} (" in error(*options, "--output", output, *other)
+
+
+def test_samples_come_from_the_k_most_probable_tokens_or_from_all(run, source, output, lively_model):
+    run("--input", source, "--output", output, "--num_beams", 1)
+    greedy = output.read_bytes()
+    run("--input", source, "--output", output, "--do_sample", "--top_k", 1, "--overwrite")
+    assert output.read_bytes() == greedy
+    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+    for top_k, at_least, at_most in ((None, 100, 1000), (3, 3, 3)):
+        args = decoding.GenerationArguments(
+            do_sample=True, top_k=top_k, temperature=1e4, num_return_sequences=1000, max_new_tokens=1
+        )
+        ids = model.generate(torch.tensor([[5, 1]]), **args.generate_kwargs)
+        assert at_least <= len(ids[:, 1].unique()) <= at_most
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--do_sample", "--num_beams", 2], "num_beams: has an effect only without --do_sample"),
+        (["--top_k", 5], "top_k: has an effect only with --do_sample"),
+        (["--do_sample", "--temperature", 0], "temperature: must be above 0"),
+    ],
+)
+def test_options_of_sampling_that_are_refused(error, options, message):
+    assert message in error(*options)
+
+
+def test_more_hypotheses_than_beams(run, source, output):
+    with pytest.raises(SystemExit, match=r"num_return_sequences: 5 need as many beams, not 4; give --num_beams 5"):
+        run("--input", source, "--output", output, "--num_return_sequences", 5)
+    assert not output.with_name("out.txt.shards").exists()

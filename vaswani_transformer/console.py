@@ -4,10 +4,11 @@ Data may contain markup of rich (`[/INST]`, `[link=...]`, `:smile:`) and escape 
 Recipes print it through `PlainConsole`, and their errors through `one_line`.
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -35,6 +36,20 @@ def exit_on_error(program: str, *others: type[Exception]) -> Iterator[None]:
         yield
     except caught as error:
         sys.exit(f"{program}: {one_line(error)}")
+
+
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """After an error, discard buffered output, which Python would try to write again at exit."""
+    try:
+        yield
+    except OSError as error:
+        if sys.stdout is not None:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
+            sys.exit(1)
+        raise
 
 
 class PlainConsole(Console):

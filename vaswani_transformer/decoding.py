@@ -1,12 +1,12 @@
 """Options shared by all recipes that decode with a saved model."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from accelerate import PartialState
 from transformers import PreTrainedModel
 
-from .arguments import COUNT, POSITIVE, Interval, option
+from .arguments import COUNT, POSITIVE, SEED, Interval, option
 from .saved_model import SavedModel, open_model
 from .training import keep_freed_memory
 
@@ -39,3 +39,59 @@ class DecodingArguments:
         if device.type == "cpu":
             keep_freed_memory()
         return saved.load(self.dtype).to(device)
+
+
+@dataclass
+class GenerationArguments(DecodingArguments):
+    """Options of `generate`: beam search (6.1) or sampling, and the number of hypotheses."""
+
+    num_beams: int | None = option(None, "Beams (6.1); by default the model's generation_config.", BEAMS)
+    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
+    max_new_tokens: int | None = option(
+        None, "Longest translation; by default the model's generation_config.", Interval(minimum=1, maximum=2**20)
+    )
+    num_return_sequences: int = option(1, "Translations of each line: the best of the beam, or samples.", BEAMS)
+    do_sample: bool = option(False, "Draw each token from the model's distribution, instead of searching.")
+    top_k: int | None = option(None, "Sample from the k most probable tokens only; by default from all.", COUNT)
+    temperature: float | None = option(None, "Divides the logits before sampling; 1 by default.", POSITIVE)
+    seed: int = option(0, "Seed of sampling.", SEED)
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError if an option of searching is combined with sampling, or the other way round."""
+        unused = ("num_beams", "length_penalty") if self.do_sample else ("top_k", "temperature")
+        for name in unused:
+            if getattr(self, name) is not None:
+                condition = "without" if self.do_sample else "with"
+                raise ValueError(f"{name}: has an effect only {condition} --do_sample; leave one of the two out")
+
+    @property
+    def generate_kwargs(self) -> dict[str, Any]:
+        """Keywords for `generate`."""
+        names = ("num_beams", "length_penalty", "max_new_tokens", "num_return_sequences", "temperature")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.do_sample:  # all tokens are 0 in transformers, where None means 50
+            given |= {"do_sample": True, "num_beams": 1, "top_k": self.top_k or 0}
+        return given
+
+    @property
+    def search_settings(self) -> dict[str, Any]:
+        """All options here that change translations. Batches do so only with sampling, which draws for all rows."""
+        names = ["num_beams", "length_penalty", "max_new_tokens", "dtype", "num_return_sequences"]
+        if self.do_sample:
+            names += ["top_k", "temperature", "seed", "tokens_per_batch"]
+        return {name: getattr(self, name) for name in names}
+
+    def load(self, saved: SavedModel) -> PreTrainedModel:
+        """Load a model onto this process's device.
+
+        Raises:
+            ValueError: There are fewer beams than translations of each line.
+        """
+        model = super().load(saved)
+        beams = self.num_beams or getattr(model.generation_config, "num_beams", None) or 1
+        if beams < self.num_return_sequences and not self.do_sample:
+            raise ValueError(
+                f"num_return_sequences: {self.num_return_sequences} need as many beams, not {beams}; give --num_beams "
+                f"{self.num_return_sequences}, or --do_sample"
+            )
+        return model

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,38 @@ def translate_lines(
     lines: list[str],
     tokens_per_batch: int,
     bar: tqdm,
+    columns: tuple[str, str] | None = None,
     **generate_kwargs: Any,
 ) -> list[bytes]:
-    """Translate lines, stripped of white space as in training, into one line each, line feed included."""
-    translations = [b""] * len(lines)
+    """Translate lines, stripped of white space as in training.
+
+    Args:
+        model: The model, on the device to use.
+        tokenizer: Its tokenizer.
+        lines: The lines.
+        tokens_per_batch: As for `translate_in_batches`.
+        bar: Counts the lines.
+        columns: Names of source and target in JSON; by default, the result is text and has no source.
+        generate_kwargs: For `generate`.
+
+    Returns:
+        For each line in order, a line for each of its `num_return_sequences` translations, line feed included.
+    """
+    translations: list[list[bytes]] = [[]] * len(lines)
     sentences = [line.strip() for line in lines]
     for indices, hypotheses in translate_in_batches(model, tokenizer, sentences, tokens_per_batch, **generate_kwargs):
         for index, texts in zip(indices, hypotheses, strict=True):
-            # One line for every tool, because some take U+2028 and similar characters for line ends.
-            translations[index] = " ".join(texts[0].splitlines()).encode() + b"\n"
+            translations[index] = [_record(sentences[index], text, columns) for text in texts]
         bar.update(len(indices))
-    return translations
+    return list(chain.from_iterable(translations))
+
+
+def _record(source: str, target: str, columns: tuple[str, str] | None) -> bytes:
+    # One line for every tool, because some take U+2028 and similar characters for line ends.
+    source, target = (" ".join(text.splitlines()) for text in (source, target))
+    if columns is not None:
+        target = json.dumps({columns[0]: source, columns[1]: target}, ensure_ascii=False)
+    return target.encode() + b"\n"
 
 
 def model_digest(directory: Path) -> str:
