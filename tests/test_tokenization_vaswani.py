@@ -360,6 +360,46 @@ def test_special_tokens_after_ordinary_ones_are_refused_and_before_them_keep_all
         assert loaded("<2de> Zzyx the Yyxw").input_ids == tokenizer("<2de> Zzyx the Yyxw").input_ids
 
 
+def test_special_tokens_of_a_new_vocabulary_are_its_last_entries_and_survive_saving(either, tmp_path):
+    size, model = len(either), "bpe" if "byte" in str(either.backend_tokenizer.pre_tokenizer).lower() else "wordpiece"
+    corpus = [*CORPUS, "<2de> stays text in the corpus"]
+    trained = VaswaniTokenizer.train(corpus, size, model, show_progress=False, special_tokens=LANGUAGES)
+    later = with_languages(train(corpus, size - len(LANGUAGES), model))
+    assert len(trained) == size
+    assert trained.get_vocab() == later.get_vocab()
+    trained.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(loaded) is VaswaniTokenizer
+    for text in [*AWKWARD, *WITH_LANGUAGES]:
+        assert loaded(text).input_ids == trained(text).input_ids == later(text).input_ids
+    ids = loaded("<2de> The man <2de_AT>").input_ids
+    assert ids[0] == size - 3
+    assert ids[1:-2] == loaded("The man ").input_ids[:-1]
+    assert loaded.decode(ids, skip_special_tokens=True) == "The man "
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["<2de>", "<2en>", "<2de>"], "special token '<2de>': is given twice"),
+        (["<2de>", ""], "special token '': must have 1 to 100 characters"),
+        (["<2 de>"], "special token '<2 de>': must have .* no white space"),
+        (["</s>"], "special token '</s>': every vocabulary has it already"),
+        (["the"], "special token 'the': is an entry of the vocabulary already"),
+    ],
+)
+def test_special_tokens_that_a_new_vocabulary_cannot_have_are_refused(names, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        VaswaniTokenizer.train(["the the" for _ in range(9)], 262, show_progress=False, special_tokens=names)
+
+
+def test_special_tokens_count_in_the_size_of_the_vocabulary():
+    with pytest.raises(ValueError, match=r"^vocab_size: ") as error:
+        VaswaniTokenizer.train(["a b"], 2, show_progress=False, special_tokens=LANGUAGES)
+    size = size_named_in(error, r"ask for (\d+) or more$")
+    assert len(VaswaniTokenizer.train(["a b"], size, show_progress=False, special_tokens=LANGUAGES)) == size
+
+
 def test_flags_of_added_special_tokens_are_refused_rather_than_ignored(tokenizer):
     with pytest.raises(ValueError, match="rstrip"):
         copy.deepcopy(tokenizer).add_tokens([AddedToken("<2de>", rstrip=True, special=True)])

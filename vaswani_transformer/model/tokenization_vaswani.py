@@ -51,6 +51,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         model: Literal["bpe", "wordpiece"] = "bpe",
         show_progress: bool = True,
         labels: Sequence[str] = (),
+        special_tokens: Sequence[str] = (),
     ) -> "VaswaniTokenizer":
         """Learn a vocabulary from sentences of both languages.
 
@@ -63,21 +64,24 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
             labels: Entries directly behind the special ones that only targets are encoded into, given as
                 `text_target`: the labels of parses (6.3), separated by white space. A model whose `target_vocab_size`
                 is their number and 3 knows no other target. With "bpe" only.
+            special_tokens: The last entries, such as "<2de>". Each is one token wherever text names it, is never split,
+                and is dropped by `decode(..., skip_special_tokens=True)`.
 
         Raises:
             ValueError: The corpus is empty, or has too little text or too many characters for `vocab_size`; or `model`
-                is unknown.
+                is unknown; or a special token is given twice, is an entry already, or cannot be one, see `add_tokens`.
         """
         if model not in ("bpe", "wordpiece"):
             raise ValueError(f'model: must be "bpe" or "wordpiece", is {model!r}')
-        corpus = _not_empty(corpus_iterator)
+        _check_special_tokens(special_tokens, model)
+        corpus, size = _not_empty(corpus_iterator), max(vocab_size - len(special_tokens), 0)
         if model == "bpe":
-            backend = _learn_byte_pairs(corpus, vocab_size, show_progress, labels)
+            backend = _learn_byte_pairs(corpus, size, show_progress, labels)
         elif labels:
             raise ValueError('labels: only a "bpe" vocabulary can have them; leave out the model')
         else:
-            backend = _learn_word_pieces(corpus, vocab_size, show_progress)
-        learned = backend.get_vocab_size()
+            backend = _learn_word_pieces(corpus, size, show_progress)
+        learned = backend.get_vocab_size() + len(special_tokens)
         if learned < vocab_size:
             raise ValueError(
                 f"vocab_size: the corpus supports only {learned} entries, not {vocab_size}; "
@@ -91,7 +95,13 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         backend.post_processor = processors.TemplateProcessing(
             single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, backend.token_to_id(EOS))]
         )
-        return cls(tokenizer_object=backend, pad_token=PAD, eos_token=EOS, unk_token=UNK, split_special_tokens=True)
+        if known := sorted(set(special_tokens) & backend.get_vocab().keys()):
+            raise ValueError(f"special token {known[0]!r}: is an entry of the vocabulary already; choose another name")
+        tokenizer = cls(
+            tokenizer_object=backend, pad_token=PAD, eos_token=EOS, unk_token=UNK, split_special_tokens=True
+        )
+        tokenizer.add_tokens(special_tokens, special_tokens=True)
+        return tokenizer
 
     @cached_property
     def _label_backend(self) -> Tokenizer | None:
@@ -140,7 +150,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
                 )
             if names:
                 for token in special:
-                    _require_one_piece(token, self.backend_tokenizer)
+                    _require_one_piece(token, isinstance(self.backend_tokenizer.model, models.BPE))
                 _learn_special_tokens(self.backend_tokenizer, list(names))
         return super().add_tokens(tokens, special_tokens=special_tokens)
 
@@ -176,11 +186,21 @@ def _is_own(backend: Tokenizer) -> bool:
     return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) == repr(expected)
 
 
-def _require_one_piece(token: str | AddedToken, backend: Tokenizer) -> None:
+def _check_special_tokens(names: Sequence[str], model: str) -> None:
+    """Raise a ValueError for a name that cannot be a special token of a new vocabulary, before one is learned."""
+    for place, name in enumerate(names):
+        _require_one_piece(name, model == "bpe")
+        if name in names[:place]:
+            raise ValueError(f"special token {name!r}: is given twice; give it once")
+        if name in (PAD, EOS, UNK):
+            raise ValueError(f"special token {name!r}: every vocabulary has it already; leave it out")
+
+
+def _require_one_piece(token: str | AddedToken, is_byte_pair: bool) -> None:
     name = str(token)
     is_piece = re.fullmatch(rf"\S{{1,{_LONGEST_RUN - 1}}}", name) and name.isprintable()
     is_normal = normalizers.NFC().normalize_str(name) == name
-    if not (is_piece and is_normal and (name.isascii() or isinstance(backend.model, models.WordPiece))):
+    if not (is_piece and is_normal and (name.isascii() or not is_byte_pair)):
         raise ValueError(
             f"special token {name!r}: must have 1 to 100 characters and no white space, be NFC-normalised and, in a "
             "byte-pair vocabulary, ASCII"
