@@ -26,6 +26,7 @@ from rich.table import Table
 from vaswani_transformer.arguments import RecipeParser, option
 from vaswani_transformer.console import PlainConsole, exit_on_error
 from vaswani_transformer.convert.marian import MarianTranslator, export_marian
+from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.convert.parity import Difference, Engine, ParityReport, parity_report
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.saved_model import open_model
@@ -60,6 +61,8 @@ def main() -> None:
         sentences, references = read(args)  # before the export, to find mistakes early
         saved = open_model(args.model, model_type="vaswani")
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
+        if args.to == "marian":
+            model, tokenizer = padding_last(model, tokenizer)  # to compare hypotheses by the ids of the export
         output = export(model, tokenizer, args.output, force=args.force)
         report = None
         if sentences is not None:

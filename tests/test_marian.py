@@ -8,11 +8,12 @@ import pytest
 import torch
 from foreign_models import batch, same_logits, untrained
 from helpers import call_recipe, run_python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, PreTrainedTokenizerFast
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.convert import marian, parity
 from vaswani_transformer.convert.marian import MarianTranslator, export_marian, from_marian, to_marian
+from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
@@ -172,7 +173,7 @@ inputs = tokenizer(texts, return_tensors="pt", padding=True)
 outputs = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
 print(json.dumps({
     "model": type(model).__name__, "outputs": outputs,
-    "ids": tokenizer(texts)["input_ids"],
+    "tokens": [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(texts)["input_ids"]],
     "decoded": tokenizer.batch_decode(tokenizer(texts)["input_ids"], skip_special_tokens=True),
 }))
 """
@@ -185,7 +186,7 @@ def test_transformers_alone_translates_alike(exported, trained, tokenizer, tmp_p
     found = json.loads(result.stdout)
     ids = tokenizer(texts)["input_ids"]
     assert found["model"] == "MarianMTModel"
-    assert found["ids"] == ids
+    assert found["tokens"] == [tokenizer.convert_ids_to_tokens(row) for row in ids]
     assert found["decoded"] == tokenizer.batch_decode(ids, skip_special_tokens=True)
     assert found["outputs"][: len(PAIRS)] == [german for _, german in PAIRS]  # it has learned them by heart
     rules = MarianTranslator(exported).rule
@@ -198,15 +199,21 @@ def test_tokens_are_the_same(kind, tmp_path):
     tokenizer = VaswaniTokenizer.train(corpus, 400, kind.split()[0], show_progress=False)
     if "special" in kind:
         tokenizer.add_tokens(["<2de>"], special_tokens=True)
-    loaded = AutoTokenizer.from_pretrained(export_marian(lively_model(401), tokenizer, tmp_path / "out"))
+    loaded = AutoTokenizer.from_pretrained(export_marian(lively_model(404), tokenizer, tmp_path / "out"))
     assert not isinstance(loaded, VaswaniTokenizer)
-    inputs = loaded(TEXTS, padding=True)
-    assert dict(inputs) == dict(tokenizer(TEXTS, padding=True))
+    inputs, expected = (each(TEXTS, padding=True) for each in (loaded, tokenizer))
+    assert inputs["input_ids"] == [[(token - 1) % 404 for token in row] for row in expected["input_ids"]]
+    assert inputs["attention_mask"] == expected["attention_mask"]
     for skip in (True, False):
-        decoded = [each.batch_decode(inputs["input_ids"], skip_special_tokens=skip) for each in (loaded, tokenizer)]
+        decoded = [
+            each.batch_decode(ids["input_ids"], skip_special_tokens=skip)
+            for each, ids in ((loaded, inputs), (tokenizer, expected))
+        ]
         assert decoded[0] == decoded[1]
-    assert loaded(text_target=TEXTS)["input_ids"] == tokenizer(TEXTS)["input_ids"]
-    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (0, 1, "right")
+    assert loaded(text_target=TEXTS)["input_ids"] == loaded(TEXTS)["input_ids"]
+    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.unk_token_id, loaded.padding_side) == (403, 0, 1, "right")
+    assert len(loaded) == 404
+    assert loaded("<unused 402>", add_special_tokens=False)["input_ids"] != [401]
 
 
 def test_the_tokenizer_says_what_version_4_of_transformers_must_know(exported):
@@ -228,7 +235,7 @@ OURS = {"num_beams": 4, "length_penalty": 0.6}
         ({"max_new_tokens": 7}, {**OURS, "early_stopping": False, "max_new_tokens": 7}),
         ({"early_stopping": True}, {**OURS, "early_stopping": True, "max_length": 512}),
         ({"length_penalty_type": "transformers"}, {**OURS, "early_stopping": "never", "max_length": 512}),
-        ({"bad_words_ids": [[7]]}, {**OURS, "bad_words_ids": [[7]], "early_stopping": False, "max_length": 512}),
+        ({"bad_words_ids": [[7]]}, {**OURS, "bad_words_ids": [[6]], "early_stopping": False, "max_length": 512}),
     ],
 )
 def test_the_search_is_translated_into_terms_of_transformers(changes, expected, trained, tokenizer, tmp_path):
@@ -237,17 +244,31 @@ def test_the_search_is_translated_into_terms_of_transformers(changes, expected, 
     directory = export_marian(model, tokenizer, tmp_path / "out")
     written = json.loads((directory / "generation_config.json").read_text(encoding="utf-8"))
     written.pop("transformers_version")
-    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    ids = {"pad_token_id": 399, "eos_token_id": 0, "decoder_start_token_id": 399}
     assert written == {**expected, **ids}
     found = MarianTranslator(directory)
     assert found.rule == {**expected, "length_penalty_type": "transformers"}
+    model, tokenizer = padding_last(model, tokenizer)
     sources = tokenizer(SOURCES[:4])["input_ids"]
     if changes.get("max_length") != 9999:  # to which our search would go
         assert found.hypotheses(sources) == parity.search(model, sources, **found.rule)
 
 
+def test_ctranslate2s_own_converter_takes_the_directory(trained, tokenizer, exported, tmp_path):
+    """Its loader removes the last row, and starts each translation from a zero embedding."""
+    converters = pytest.importorskip("ctranslate2.converters")
+    converters.TransformersConverter(str(exported)).convert(str(tmp_path / "out"))
+    translator = pytest.importorskip("ctranslate2").Translator(str(tmp_path / "out"))
+    sources = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(SOURCES)["input_ids"]]
+    results = translator.translate_batch(sources, beam_size=1, return_end_token=True)
+    assert [result.hypotheses[0] for result in results] == [
+        tokenizer.convert_ids_to_tokens(tokenizer(german)["input_ids"]) for _, german in PAIRS
+    ]
+
+
 def test_parity_of_the_same_weights_leaves_no_difference_to_them(trained, tokenizer, exported):
-    report = parity.parity_report(trained, tokenizer, MarianTranslator(exported), SOURCES, [pair[1] for pair in PAIRS])
+    engine, references = MarianTranslator(exported), [german for _, german in PAIRS]
+    report = parity.parity_report(*padding_last(trained, tokenizer), engine, SOURCES, references)
     assert (report.lines, report.identical) == (16, 16)
     assert report.bleu["exported"]["score"] == pytest.approx(100.0)
 
@@ -257,12 +278,12 @@ def test_parity_tells_the_search_from_the_weights(trained, tokenizer, exported):
     terse = copy.deepcopy(trained)
     terse.generation_config.length_penalty = -3.0
     engine = MarianTranslator(exported)
-    report = parity.parity_report(terse, tokenizer, engine, SOURCES)
+    report = parity.parity_report(*padding_last(terse, tokenizer), engine, SOURCES)
     assert report.kinds["rule"] == len(report.differences) > 3
     tampered = copy.deepcopy(trained)
     with torch.no_grad():
         tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
-    report = parity.parity_report(tampered, tokenizer, engine, SOURCES)
+    report = parity.parity_report(*padding_last(tampered, tokenizer), engine, SOURCES)
     assert report.kinds["ours_scores_higher"] > 8
 
 
@@ -310,3 +331,60 @@ def test_the_recipe_exports_what_other_recipes_open_and_reports(trained, tokeniz
     call_recipe("translate.py", "--model", output, "--input", tmp_path / "text", "--output", tmp_path / "translations")
     assert (tmp_path / "translations").read_bytes() == (tmp_path / "references").read_bytes()
     assert type(AutoModelForSeq2SeqLM.from_pretrained(output)) is MarianMTModel
+
+
+ORDERS = {
+    "tied": {},
+    "own softmax": {"tie_word_embeddings": False},
+    "biased softmax": {"logits_bias": True},
+    "own start": {"decoder_start_token_id": 5},
+    "padding inside": {"pad_token_id": 3},
+}
+
+
+@pytest.mark.parametrize("changes", ORDERS.values(), ids=ORDERS)
+@torch.no_grad()
+def test_logits_are_the_same_in_the_new_order(changes, tokenizer):
+    model = lively_model(403, **changes)
+    padding = model.config.pad_token_id
+    numbered = copy.deepcopy(tokenizer)
+    numbered.pad_token = numbered.convert_ids_to_tokens(padding)
+    before = copy.deepcopy(model.state_dict())
+    renumbered, its_tokenizer = padding_last(model, numbered)
+    order = [*range(padding), *range(padding + 1, 403), padding]
+    new = torch.tensor([order.index(token) for token in range(403)])
+    sources, targets = torch.randint(4, 403, (5, 9)), torch.randint(4, 403, (5, 8))
+    sources[1, 4:] = padding
+    theirs, ours = (
+        each(source, decoder_input_ids=target).logits
+        for each, source, target in ((renumbered, new[sources], new[targets]), (model, sources, targets))
+    )
+    torch.testing.assert_close(theirs[..., new], ours)
+    for field in ("eos_token_id", "decoder_start_token_id", "pad_token_id"):
+        for settings in ("config", "generation_config"):
+            expected = new[getattr(getattr(model, settings), field)]
+            assert getattr(getattr(renumbered, settings), field) == expected, (settings, field)
+    assert its_tokenizer.convert_ids_to_tokens(list(range(403)))[402] == numbered.pad_token
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+    assert padding_last(renumbered, its_tokenizer) == (renumbered, its_tokenizer)
+
+
+def test_the_tokenizer_stays_as_it_was(tokenizer):
+    tokenizer(["a", "b c"], padding=True)
+    before = tokenizer.backend_tokenizer.to_str()
+    padding_last(lively_model(400), tokenizer)
+    assert tokenizer.backend_tokenizer.to_str() == before
+
+
+def test_what_has_no_such_order_is_kept(tokenizer):
+    model = lively_model(400, target_vocab_size=50)
+    assert padding_last(model, tokenizer) == (model, tokenizer)
+    model, foreign = lively_model(400), PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
+    assert padding_last(model, foreign) == (model, foreign)
+
+
+def test_biases_of_sequences_are_refused(tokenizer):
+    model = lively_model(400)
+    model.generation_config.sequence_bias = [[[7], -1.0]]
+    with pytest.raises(ValueError, match=r"^generation_config: sequence_bias names tokens by id"):
+        padding_last(model, tokenizer)

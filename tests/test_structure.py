@@ -79,6 +79,7 @@ TESTED_IN = {
     "lexicon": "phrasebook",
     "memory": "trainer",
     "output": "export",
+    "padding_last": "marian",
     "page": "demo_app",
     "parity": "export",
     "parsing": "train_parsing",

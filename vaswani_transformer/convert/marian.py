@@ -15,6 +15,7 @@ from ..model.parse_sequence_vaswani import PARSE
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import best_hypotheses
 from .output import require_replaceable
+from .padding_last import padding_last
 from .weights import Weights, layers_renamed, model_from_transformers, require_fields, weights_of
 
 
@@ -158,9 +159,9 @@ def export_marian(
     """Write a directory that transformers loads without this package: a MarianMT model, tokenizer, generation_config.
 
     The weights are `to_marian`'s, with a LayerNorm epsilon of 1e-5: exact if `layer_norm_eps` of the model is 1e-5.
-    The tokenizer has the same ids. Byte-pair and word-piece vocabularies are written as `PreTrainedTokenizerFast`,
-    because MarianTokenizer reads only sentencepiece models. CTranslate2's own converter does not take the directory,
-    because it expects padding to be the last entry of the vocabulary; `export_ctranslate2` writes one for it.
+    Byte-pair and word-piece vocabularies are written as `PreTrainedTokenizerFast`, because MarianTokenizer reads only
+    sentencepiece models. Their ids are those of `padding_last`, so that `ct2-transformers-converter` takes the
+    directory; it starts each translation from a zero embedding, which is that of padding.
 
     `generate` then searches by the rules of transformers, with the same number of beams and the same alpha. It differs
     from our search where that is the paper's: the length penalty is `|Y|^alpha` instead of `((5 + |Y|) / 6)^alpha`; a
@@ -185,6 +186,7 @@ def export_marian(
             f"the model's own"
         )
     require_replaceable(output, force, _is_marian(output))
+    model, tokenizer = padding_last(model, tokenizer)
     marian = to_marian(model)
     marian.generation_config = _search_of_transformers(model.generation_config)
     with atomic_directory(output, replace=True) as directory:
@@ -245,6 +247,10 @@ class MarianTranslator:
 
     def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
         """The best hypothesis of each source, as token ids with EOS; by its own rule in any case.
+
+        Args:
+            sources: Ids of the directory's tokenizer, which `padding_last` also gives for the exported model.
+            by_own_rule: Of no effect.
 
         Raises:
             ValueError: A source is longer than the position table.
