@@ -17,15 +17,17 @@ import time
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import one_line, printable
 from vaswani_transformer.data import load_prepared, prepare_corpus
+from vaswani_transformer.experiments.fine_tuning import open_parent
 from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 
 
 def main() -> None:
-    data_args, _, _ = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
+    data_args, model_args, _ = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
     started = time.monotonic()
     try:
         if data_args.prepared is None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
+        open_parent(model_args, data_args)
         splits = prepare_corpus(data_args.prepared, data_args)
         load_prepared(data_args.prepared, splits)  # raises if files were damaged since
     except KeyboardInterrupt:

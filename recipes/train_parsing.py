@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option
+from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option, refuse_unused
 from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data import load_corpora
 from vaswani_transformer.decoding import BEAMS
@@ -101,6 +101,7 @@ def train_and_score(
     data_args: ParsingArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
     with run.errors_in_one_line():
+        refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
         config = configure_model(model_args, *data_args.languages)
         with args.main_process_first(local=False, desc="reading the treebanks"):
             corpora = parallel_corpora(data_args)

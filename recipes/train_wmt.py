@@ -6,6 +6,7 @@ On one device; on the 8 GPUs of a machine; with options that override the config
     accelerate launch --config_file recipes/accelerate/8gpu.yaml recipes/train_wmt.py \
         --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
+    python recipes/train_wmt.py --config recipes/configs/multi30k_tuned.yaml  # fine-tunes a saved model
 
 After the run, the output directory has the averaged model, its tokenizer, its model card, `all_results.json`,
 `translations.test.txt`, and plots of the learning curve and of BLEU by source length. With `--push_to_hub
@@ -19,6 +20,7 @@ heartbeat for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoi
 """
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from vaswani_transformer.data import TrainingData, load_corpora, sentences
 from vaswani_transformer.data.corpora import is_of_hub
 from vaswani_transformer.evaluation import bleu_by_source_length, perplexity, sacrebleu_score, translate_corpus
 from vaswani_transformer.experiments import RunRecord, plot_bleu_by_source_length, plot_learning_curve
+from vaswani_transformer.experiments.fine_tuning import describe_parent, open_parent
 from vaswani_transformer.experiments.records import Example, RunData, RunSettings, SplitScores
 from vaswani_transformer.experiments.training_run import (
     TrainingRun,
@@ -58,12 +61,14 @@ def train_and_score(
     data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
     with run.errors_in_one_line():
-        config = configure_model(model_args, *data_args.languages)
-        run.open(partial(describe_settings, data_args, model_settings(config), args))
+        parent = open_parent(model_args, data_args)
+        config = parent.config if parent else configure_model(model_args, *data_args.languages)
+        origin = describe_parent(model_args.model, parent) if parent else None
+        run.open(partial(describe_settings, data_args, model_settings(config, origin), args))
         args.hub_model_id = repository_of_training(args)
         with args.main_process_first(local=False, desc="preparing the data"):
             data = load_corpora(data_args, data_args.prepared)
-        trainer = run.make_trainer(config, data)
+        trainer = run.make_trainer(config, data, parent)
 
     provenance = describe_run(args.hub_model_id)
     show_plan(trainer, data.cleaning)
@@ -71,7 +76,7 @@ def train_and_score(
 
     scores: dict[str, SplitScores] = {}
     translations: dict[str, list[str]] = {}
-    for name, (split, directory) in run.models_to_score(data.text).items():
+    for name, (split, directory) in run.models_to_score(data.text, parent).items():
         scores[name], translations[name] = score(directory, data, split, data_args)
     if trainer.is_world_process_zero():
         record = RunRecord(
@@ -80,6 +85,7 @@ def train_and_score(
             model=describe_model(trainer.model),
             settings=RunSettings.of(args),
             training=training,
+            parent=origin and replace(origin, name=str(published(origin.name))),
             examples=choose_examples(data.text["test"], translations["test"], data_args) if "test" in scores else None,
             **scores,
         )
@@ -155,10 +161,9 @@ def write_results(
 def show_results(record: RunRecord) -> None:
     console = PlainConsole()
     table = Table("split, model", "sentences", "sacreBLEU", "perplexity", title="Scores")
-    models = {"test_last_checkpoint": "test, last checkpoint"}
-    for split, scores in record.scores.items():
+    for name, scores in record.scores.items():
         bleu, ppl = f"{scores.bleu.score:.2f}", f"{scores.perplexity.perplexity:.3f}"
-        table.add_row(models.get(split, f"{split}, averaged"), str(scores.sentences), bleu, ppl)
+        table.add_row(name, str(scores.sentences), bleu, ppl)
     if table.row_count:
         console.print(table)
     if record.test:

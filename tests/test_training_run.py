@@ -15,6 +15,7 @@ from vaswani_transformer.experiments.training_run import (
     configure_model,
     describe_model,
     model_settings,
+    require_positions,
 )
 from vaswani_transformer.training import Interruption, Watchdog
 from vaswani_transformer.training.run_arguments import ModelArguments, RecipeTrainingArguments
@@ -45,9 +46,14 @@ def test_long_training_sentence_beyond_a_learned_table(tokenizer):
         "lower max_length to 8"
     )
     with pytest.raises(ValueError, match=message):
-        complete_config(config, data)
+        require_positions(config, data)
     config.max_position_embeddings = 9
-    complete_config(config, data)
+    require_positions(config, data)
+
+
+def test_the_vocabulary_of_a_new_model_is_the_tokenizers(tokenizer):
+    config = VaswaniConfig()
+    complete_config(config, tokenizer)
     assert (config.vocab_size, config.eos_token_id) == (len(tokenizer), tokenizer.eos_token_id)
 
 

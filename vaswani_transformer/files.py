@@ -21,7 +21,7 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 MANIFEST_NAME = "manifest.json"
-_TOKENIZER_FILES = ("*token*.json", "vocab*", "merges.txt", "*.model")
+_TOKENIZER_FILES = ("*token*.json", "vocab*", "merges.txt", "*.model", "*.spm")
 _FORMAT = 1
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"

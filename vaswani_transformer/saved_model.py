@@ -81,6 +81,7 @@ class SavedModel:
         """Load the model on the CPU, in evaluation mode; "auto" is the dtype of the saved weights."""
         return AutoModelForSeq2SeqLM.from_pretrained(
             self.directory,
+            config=self.config,
             dtype=dtype,
             trust_remote_code=self.trust_remote_code,
             use_safetensors=not self.is_pickled,
@@ -385,5 +386,7 @@ def _check_fit(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> No
         raise ValueError(f"the tokenizer does not fit: it has {entries} entries, the model's vocabulary {rows}")
     for name in ("pad_token_id", "eos_token_id") if is_ours else ():
         theirs, ours = getattr(tokenizer, name), getattr(config, name)
+        if theirs is None and name == "eos_token_id":
+            theirs = tokenizer.sep_token_id  # what FSMT's tokenizer ends sentences with
         if theirs not in (ours if isinstance(ours, list) else [ours]):
             raise ValueError(f"the tokenizer does not fit: its {name} is {theirs}, the model's {ours}")

@@ -89,12 +89,13 @@ class RunModel:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Training options that reports show."""
+    """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3."""
 
     source_tokens: int
     target_tokens: int
     warmup_steps: float
     learning_rate_factor: float
+    constant_learning_rate: float | None = None
     average_last: int
     save_minutes: float | None
     max_minutes: float | None = None
@@ -145,6 +146,21 @@ class SplitScores:
     by_source_length: list[LengthGroup] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ParentModel:
+    """The saved model that a fine-tuning started from.
+
+    Attributes:
+        name: A directory, or a name on the Hub.
+        is_on_hub: Which of the two.
+        sha256: Digest of its weights.
+    """
+
+    name: str
+    is_on_hub: bool
+    sha256: str
+
+
 @dataclass(frozen=True)
 class Example:
     """A sentence of the test set."""
@@ -183,9 +199,11 @@ class RunRecord(TrainingResults):
         model: Configuration and size.
         settings: Options of the training.
         training: Steps, time and cost.
+        parent: The model that was fine-tuned; None if the training began with random weights.
         validation: Scores of the final model on the validation set.
         test: Scores of the final model on the test set.
         test_last_checkpoint: Scores of the last checkpoint on the test set, if the final model is an average.
+        test_parent: Scores of the parent on the test set.
         examples: Some sentences of the test set.
     """
 
@@ -194,16 +212,24 @@ class RunRecord(TrainingResults):
     model: RunModel
     settings: RunSettings
     training: RunTraining
+    parent: ParentModel | None = None
     validation: SplitScores | None = None
     test: SplitScores | None = None
     test_last_checkpoint: SplitScores | None = None
+    test_parent: SplitScores | None = None
     examples: list[Example] | None = None
 
     @property
     def scores(self) -> dict[str, SplitScores]:
-        """The scores that are not None, by field: "validation", "test", "test_last_checkpoint"."""
-        names = ("validation", "test", "test_last_checkpoint")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        """The scores that are not None, by what was scored, such as "test, averaged model"."""
+        final = "averaged model" if self.training.averaged else "last step"
+        rows = {
+            f"validation, {final}": self.validation,
+            "test, parent": self.test_parent,
+            f"test, {final}": self.test,
+            "test, last checkpoint": self.test_last_checkpoint,
+        }
+        return {name: scores for name, scores in rows.items() if scores is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

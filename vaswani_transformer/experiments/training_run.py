@@ -9,14 +9,15 @@ from pathlib import Path
 import torch
 from accelerate import PartialState
 from huggingface_hub.errors import StrictDataclassError
-from transformers import ProgressCallback, set_seed
+from transformers import PreTrainedTokenizerBase, ProgressCallback, TrainerCallback, set_seed
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from ..console import one_line
 from ..data import TrainingData
-from ..files import require_directory
+from ..files import Json, require_directory
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..saved_model import SavedModel
 from ..training import (
     CheckpointAveraging,
     Interruption,
@@ -33,7 +34,7 @@ from ..training.run_arguments import ModelArguments, RecipeTrainingArguments
 from ..training.run_directory import Describe, check_data, open_run
 from ..typed_json import from_json
 from .costs import TrainingCost, sustained_rate, training_cost
-from .records import RunModel, RunTraining, TrainingResults
+from .records import ParentModel, RunModel, RunTraining, TrainingResults
 
 
 # Trackers that transformers does not list as available even if they are installed.
@@ -111,8 +112,15 @@ class TrainingRun:
         require_directory("output_dir", directory)
         self.checkpoint = self.until_the_end.enter_context(open_run(directory, describe, self.args.resume))
 
-    def make_trainer(self, config: VaswaniConfig, data: TrainingData) -> VaswaniTrainer:
+    def make_trainer(
+        self, config: VaswaniConfig, data: TrainingData, parent: SavedModel | None = None
+    ) -> VaswaniTrainer:
         """Create a model with the vocabulary of the data, and a trainer with planned batches. Collective.
+
+        Args:
+            config: Of the model.
+            data: To train on.
+            parent: Saved model of this configuration to start from, instead of random weights.
 
         Raises:
             ValueError: The training was begun with other data, or has all requested steps already; a sentence is too
@@ -120,17 +128,20 @@ class TrainingRun:
         """
         args = self.args
         check_data(Path(args.output_dir), data)
-        complete_config(config, data)
-        schedule = NoamSchedule(int(args.warmup_steps), args.learning_rate_factor)
-        limits = [] if args.max_minutes is None else [TimeLimit(args.max_minutes)]
+        if parent is None:
+            complete_config(config, data.tokenizer)
+        require_positions(config, data)
+        callbacks: list[TrainerCallback] = [TimeLimit(args.max_minutes)] if args.max_minutes is not None else []
+        if args.constant_learning_rate is None:
+            callbacks.append(NoamSchedule(int(args.warmup_steps), args.learning_rate_factor))
         set_seed(args.seed)
         trainer = VaswaniTrainer(
-            VaswaniForConditionalGeneration(config),
+            VaswaniForConditionalGeneration(config) if parent is None else parent.load(torch.float32),
             args,
             train_dataset=data.train,
             eval_dataset=data.encoded.get("validation"),
             processing_class=data.tokenizer,
-            callbacks=[schedule, *limits, self.averaging, self.watchdog, self.interruption],
+            callbacks=[*callbacks, self.averaging, self.watchdog, self.interruption],
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
@@ -160,12 +171,14 @@ class TrainingRun:
         PartialState().wait_for_everyone()
         return training
 
-    def models_to_score(self, splits: Container[str]) -> dict[str, tuple[str, Path]]:
+    def models_to_score(self, splits: Container[str], parent: SavedModel | None = None) -> dict[str, tuple[str, Path]]:
         """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
         final = Path(self.args.output_dir)
         models = {"validation": ("validation", final), "test": ("test", final)}
         if self.averaging.averaged:
             models["test_last_checkpoint"] = ("test", self.averaging.averaged[-1])
+        if parent is not None:
+            models["test_parent"] = ("test", parent.directory)
         return {name: model for name, model in models.items() if model[0] in splits}
 
     def _require_more_steps(self, trainer: VaswaniTrainer) -> None:
@@ -218,9 +231,11 @@ def configure_model(args: ModelArguments, source_language: str, target_language:
     return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
 
 
-def model_settings(config: VaswaniConfig) -> dict[str, int | float | str]:
-    """The hyper-parameters that `ModelArguments` can change, for the manifest of a training."""
-    return {each.name: getattr(config, each.name) for each in fields(ModelArguments) if each.name != "variant"}
+def model_settings(config: VaswaniConfig, parent: ParentModel | None = None) -> dict[str, Json]:
+    """The hyper-parameters that `ModelArguments` can change, and the model to start from, for `describe_settings`."""
+    names = [each.name for each in fields(ModelArguments) if each.name not in ("model", "variant")]
+    start: Json = None if parent is None else {"file": parent.name, "sha256": parent.sha256}
+    return {**{name: getattr(config, name) for name in names}, "model": start}
 
 
 def describe_model(model: VaswaniForConditionalGeneration) -> RunModel:
@@ -231,19 +246,22 @@ def describe_model(model: VaswaniForConditionalGeneration) -> RunModel:
     return from_json(RunModel, {"parameters": model.num_parameters(), **config})
 
 
-def complete_config(config: VaswaniConfig, data: TrainingData) -> None:
-    """Set the vocabulary size and special ids from the tokenizer; require a learned position table to hold the data.
+def complete_config(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Set the vocabulary size and special ids from the tokenizer.
 
     Raises:
-        ValueError: The tokenizer has no padding or EOS token, or a sentence is longer than the table.
+        ValueError: It has no padding or EOS token.
     """
-    tokenizer = data.tokenizer
     for token in ("pad_token_id", "eos_token_id"):
         if getattr(tokenizer, token) is None:
             raise ValueError(f"tokenizer: it has no {token}; choose one with tokens for padding and EOS")
     config.vocab_size = len(tokenizer)
     config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
     config.eos_token_id = tokenizer.eos_token_id
+
+
+def require_positions(config: VaswaniConfig, data: TrainingData) -> None:
+    """Raise a ValueError if a sentence is longer than a learned position table."""
     if config.position_encoding != "learned":
         return
     table = config.max_position_embeddings

@@ -27,7 +27,8 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         title=metadata.model_name,
         source=record.data.source_language,
         target=record.data.target_language,
-        scores=_scores(record),
+        parent=record.parent,
+        scores=record.scores,
         lengths=record.test.by_source_length if record.test else None,
         example=repr(record.examples[0].source if record.examples else "..."),
         repository=record.run.repository,
@@ -105,6 +106,7 @@ def _metadata(record: RunRecord) -> ModelCardData:
         datasets=record.data.datasets or None,
         metrics=["sacrebleu"] if record.scores else None,
         model_name=(record.run.repository or f"vaswani-{source}-{target}").split("/")[-1],
+        base_model=record.parent.name if record.parent and record.parent.is_on_hub else None,
         eval_results=[_eval_result(record)] if record.test else None,
     )
 
@@ -141,20 +143,17 @@ def _trained_on(data: RunData) -> str:
     return text
 
 
-def _scores(record: RunRecord) -> list[tuple[str, object]]:
-    """A title for each corpus and model, with its scores."""
-    model = "averaged model" if record.training.averaged else "last step"
-    names = {"validation": f"validation, {model}", "test": f"test, {model}"}
-    return [(names.get(name, "test, last checkpoint"), scores) for name, scores in record.scores.items()]
-
-
 def _settings(record: RunRecord | ParsingRecord) -> list[tuple[str, str, str]]:
     """Each hyper-parameter that the paper states: name, value in the run, value in the paper."""
     values = {**vars(record.model), **vars(record.settings), "steps": record.training.steps}
+    if (rate := record.settings.constant_learning_rate) is not None:
+        values |= dict.fromkeys(("warmup_steps", "learning_rate_factor"), f"none: constant rate {rate:g}")
     return [(name, _grouped(values[name]), paper) for name, paper in PAPER_SETTINGS.items()]
 
 
-def _grouped(number: float) -> str:
+def _grouped(number: float | str) -> str:
+    if isinstance(number, str):
+        return number
     return f"{number:,}" if isinstance(number, int) else f"{number:,g}"
 
 

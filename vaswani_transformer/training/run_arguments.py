@@ -18,10 +18,8 @@ LAYERS = Interval(minimum=1, maximum=1000)
 
 # Options of the trainer that would change nothing, or not what their name says, and what to use instead.
 _BY_TOKENS = "batches are measured by source_tokens and target_tokens"
-_BY_SCHEDULE = "set learning_rate_factor and warmup_steps instead"
+_BY_SCHEDULE = "set learning_rate_factor and warmup_steps instead, or lr_scheduler_type to constant, and learning_rate"
 UNUSED = {
-    "learning_rate": _BY_SCHEDULE,
-    "lr_scheduler_type": _BY_SCHEDULE,
     "lr_scheduler_kwargs": _BY_SCHEDULE,
     "warmup_ratio": _BY_SCHEDULE,
     "per_device_train_batch_size": _BY_TOKENS,
@@ -35,6 +33,8 @@ UNUSED = {
     "debug": "training ends at the first loss, gradient or weight that is not finite, and names the step",
     "metric_for_best_model": "the last checkpoints are averaged, see average_last",
 }
+_UNUSED_BY_NOAM = {"learning_rate": _BY_SCHEDULE, "lr_scheduler_type": _BY_SCHEDULE}
+_UNUSED_BY_CONSTANT = dict.fromkeys(("warmup_steps", "learning_rate_factor"), "the learning rate is constant")
 
 
 @dataclass
@@ -54,8 +54,13 @@ class DataArguments(PreparationArguments):
 
 @dataclass
 class ModelArguments:
-    """The model (3): a row of Table 3, and changes to it."""
+    """The model (3): a row of Table 3, and changes to it; or a saved model to start from."""
 
+    model: str | None = option(
+        None,
+        "Fine-tune this trained or converted model, with its weights, configuration and tokenizer: a directory, or a "
+        "name on the Hub.",
+    )
     variant: str = option("base", "Row of Table 3, such as base, big or B-dk16.")
     d_model: int | None = option(None, "Width of the model.", SIZE)
     d_ff: int | None = option(None, "Width of the inner feed-forward layer.", SIZE)
@@ -89,6 +94,10 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         4000, "Steps until the learning rate is highest (5.3).", Interval(minimum=1, maximum=2**31 - 1, whole=True)
     )
     learning_rate_factor: float = option(1.0, "Multiplies the learning rate of 5.3.", POSITIVE)
+    lr_scheduler_type: str = option(
+        "linear", "'constant' for learning_rate in every step; by default the schedule of 5.3."
+    )
+    learning_rate: float = option(5e-5, "Learning rate, if it is constant.", POSITIVE)
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT)
     save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE)
     max_minutes: float | None = option(None, "Minutes after which training ends.", POSITIVE)
@@ -102,7 +111,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if token is not None:
             # The Hub's client reads it from there; it must not get into training_args.bin.
             os.environ["HF_TOKEN"], self.hub_token = token, None
-        refuse_unused(self, UNUSED)
+        by_schedule = _UNUSED_BY_NOAM if self.constant_learning_rate is None else _UNUSED_BY_CONSTANT
+        refuse_unused(self, UNUSED | by_schedule)
         self._take_precision_of_launcher()
         if not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
@@ -113,6 +123,11 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
         join_process_group(self.use_cpu, timedelta(days=30), self.ddp_backend)  # the watchdog ends longer waits
         super().__post_init__()
+
+    @property
+    def constant_learning_rate(self) -> float | None:
+        """The rate of every step; None for the schedule of 5.3."""
+        return self.learning_rate if self.lr_scheduler_type == "constant" else None
 
     def _take_precision_of_launcher(self) -> None:
         """Take the mixed precision of `accelerate launch`, which the trainer would use without an option."""

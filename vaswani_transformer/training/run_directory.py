@@ -73,6 +73,8 @@ _DATA_SETTINGS = (
     "vocab_size",
     "tokenizer_sample",
 )
+# Settings that the records of earlier versions lack, which had no such option.
+_NEWER_SETTINGS = ("columns", "model", "constant_learning_rate")
 _TRAINING_SETTINGS = (
     "source_tokens",
     "target_tokens",
@@ -81,6 +83,7 @@ _TRAINING_SETTINGS = (
     "data_seed",
     "warmup_steps",
     "learning_rate_factor",
+    "constant_learning_rate",
     "optim",
     "optim_args",
     "adam_beta1",
@@ -118,7 +121,7 @@ class TrainingRecord(Record):
         """
         try:
             record = cls.load(directory / RECORD_NAME)
-            return replace(record, settings={"columns": None, **record.settings})  # earlier versions had no such option
+            return replace(record, settings={**dict.fromkeys(_NEWER_SETTINGS), **record.settings})
         except FileNotFoundError:
             return None
         except ValueError as error:

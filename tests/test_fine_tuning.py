@@ -1,0 +1,245 @@
+"""A training that starts from a saved model: what it takes from there, and what it refuses."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
+from helpers import call_recipe
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.convert.marian import from_marian
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.experiments import RunRecord
+
+
+PAIRS = phrasebook("train")[:20]
+TUNED: dict[str, Any] = {
+    "dropout": 0,
+    "layer_norm_eps": 1e-5,
+    "lr_scheduler_type": "constant",
+    "learning_rate": 3e-3,
+    "source_tokens": 2000,  # all pairs in one batch
+    "target_tokens": 2000,
+    "logging_steps": 1,
+    "save_steps": 1,
+    "average_last": 1,
+    "num_proc": 1,
+    "report_to": "none",
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> dict[str, list[str]]:
+    folder = tmp_path_factory.mktemp("corpus")
+    splits = {"train": PAIRS, "test": phrasebook("test")[:3]}
+    for split, pairs in splits.items():
+        for side, language in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+    return {split: [str(folder / f"{split}.{language}") for language in ("en", "de")] for split in splits}
+
+
+def tune(corpus: dict[str, list[str]], **changes: Any) -> Path:
+    """Run the recipe; an option that is None is left out, one that is True has no value. Returns `output_dir`."""
+    words: list[object] = []
+    for name, value in {**TUNED, **corpus, **changes}.items():
+        if value is not None:
+            values = value if isinstance(value, list) else [] if value is True else [value]
+            words += [f"--{name}", *values]
+    call_recipe("train_wmt.py", *words)
+    return Path(changes["output_dir"])
+
+
+@pytest.fixture(scope="module")
+def tuned(corpus, lively_model, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    return tune(corpus, model=lively_model, output_dir=folder / "run", max_steps=2)
+
+
+def log(directory: Path) -> list[dict[str, float]]:
+    state = json.loads((directory / "checkpoint-2" / "trainer_state.json").read_text(encoding="utf-8"))
+    return [entry for entry in state["log_history"] if "loss" in entry]
+
+
+def smoothed_loss(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: list[tuple[str, str]], epsilon: float = 0.1
+) -> float:
+    """Cross entropy with smoothed targets (5.4), sentence by sentence, in nats a token."""
+    total, tokens = 0.0, 0
+    for source, target in pairs:
+        labels = tokenizer(text_target=target, return_tensors="pt").input_ids
+        with torch.no_grad():
+            logits = model(tokenizer(source, return_tensors="pt").input_ids, labels=labels).logits[0]
+        expected = (1 - epsilon) * F.one_hot(labels[0], logits.shape[-1]) + epsilon / logits.shape[-1]
+        total -= float((expected * logits.log_softmax(-1)).sum())
+        tokens += labels.shape[1]
+    return total / tokens
+
+
+def test_the_first_loss_is_the_parents(tuned, lively_model):
+    parent = AutoModelForSeq2SeqLM.from_pretrained(lively_model, layer_norm_eps=1e-5).eval()
+    expected = smoothed_loss(parent, AutoTokenizer.from_pretrained(lively_model), PAIRS)
+    losses = [entry["loss"] for entry in log(tuned)]
+    assert losses[0] == pytest.approx(expected, rel=1e-5)
+    assert losses[1] < 0.99 * losses[0]
+
+
+def test_a_constant_rate_is_that_of_every_step(tuned, lively_model):
+    assert [entry["learning_rate"] for entry in log(tuned)] == [3e-3, 3e-3]
+    # Adam's first step, without decay, is the rate for every weight with a gradient much larger than epsilon.
+    before, after = (load_file(path / "model.safetensors") for path in (lively_model, tuned / "checkpoint-1"))
+    name = "model.decoder.layers.0.feed_forward.fc2.weight"
+    torch.testing.assert_close((after[name] - before[name]).abs().median(), torch.tensor(3e-3), rtol=1e-3, atol=0)
+
+
+def test_configuration_search_and_tokenizer_are_the_parents_with_the_changes(tuned, lively_model):
+    before, after = (AutoModelForSeq2SeqLM.from_pretrained(path) for path in (lively_model, tuned))
+    changes = {"dropout": 0.0, "layer_norm_eps": 1e-5, "source_language": "en", "target_language": "de"}
+    ignored = ("transformers_version", "dtype", "_name_or_path")
+    fields = [{**model.config.to_dict(), **dict.fromkeys(ignored)} for model in (before, after)]
+    assert fields[1] == {**fields[0], **changes}
+    assert before.generation_config.to_diff_dict() == after.generation_config.to_diff_dict()
+    assert (tuned / "tokenizer.json").read_bytes() == (lively_model / "tokenizer.json").read_bytes()
+
+
+def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, corpus):
+    record = RunRecord.load(tuned / "all_results.json")
+    assert (record.parent.name, record.parent.is_on_hub) == (lively_model.name, False)
+    assert record.settings.constant_learning_rate == 3e-3
+    parent = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(lively_model)
+    expected = smoothed_loss(parent, tokenizer, phrasebook("test")[:3], epsilon=0)
+    assert record.test_parent.perplexity.nats_per_token == pytest.approx(expected, rel=1e-5)
+    assert record.test.perplexity.perplexity < record.test_parent.perplexity.perplexity
+    card = ModelCard.load(tuned / "README.md")
+    assert f"fine-tuned from `{lively_model.name}`" in card.text
+    for name, scores in (("parent", record.test_parent), ("averaged model", record.test)):
+        assert f"| test, {name} | 3 | {scores.bleu.score:.2f} | {scores.perplexity.perplexity:.2f} |" in card.text
+    assert "| warmup_steps | none: constant rate 0.003 | 4,000 |" in card.text
+    assert card.data.base_model is None  # no name on the Hub
+
+
+def test_a_resumed_training_ends_with_the_same_bits_and_has_the_same_parent(
+    tuned, lively_model, saved_model, corpus, tmp_path
+):
+    run = tune(corpus, model=lively_model, output_dir=tmp_path / "run", max_steps=1, test=None)
+    with pytest.raises(SystemExit, match=r"it differs in model \(\S*/lively\d* then, \S*/model\d* now\)"):
+        tune(corpus, model=saved_model, output_dir=run, max_steps=2, resume=True)
+    tune(corpus, model=lively_model, output_dir=run, max_steps=2, resume=True)
+    found, expected = (load_file(path / "model.safetensors") for path in (run, tuned))
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+
+def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, tmp_path):
+    tokenizer = marian_tokenizer(tmp_path / "opus", separate_vocabs=True)
+    pad, sizes = tokenizer.pad_token_id, (len(tokenizer.encoder), len(tokenizer.target_encoder))
+    tokens = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": tokenizer.eos_token_id}
+    source = untrained(
+        "marian", vocab_size=sizes[0], decoder_vocab_size=sizes[1], share_encoder_decoder_embeddings=False, **tokens
+    )
+    parent = from_marian(source)
+    parent.generation_config.update(num_beams=3, max_length=60)
+    parent.save_pretrained(tmp_path / "parent")
+    tokenizer.save_pretrained(tmp_path / "parent")
+    run = tune(corpus, model=tmp_path / "parent", output_dir=tmp_path / "run", layer_norm_eps=None, max_steps=2)
+    assert log(run)[0]["loss"] == pytest.approx(smoothed_loss(parent, tokenizer, PAIRS), rel=1e-5)
+    result = AutoModelForSeq2SeqLM.from_pretrained(run)
+    assert result.generation_config.to_diff_dict() == parent.generation_config.to_diff_dict()
+    assert (result.config.layer_norm_eps, result.config.label_smoothing) == (1e-5, 0.1)
+    assert not torch.equal(result.lm_head.bias, parent.lm_head.bias)
+    again = AutoTokenizer.from_pretrained(run)
+    for text in PAIRS[0]:
+        assert again(text_target=text).input_ids == tokenizer(text_target=text).input_ids
+
+
+def as_fairseq(directory: Path, separate_vocabs: bool) -> None:
+    """Save an untrained model with the tokenizer and the tokens of a fairseq import."""
+    tokenizer = fsmt_tokenizer(directory, separate_vocabs)
+    tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    config = VaswaniConfig(vocab_size=len(tokenizer), position_offset=2, **tokens, **sizes)
+    VaswaniForConditionalGeneration(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def test_a_fairseq_import_keeps_its_tokens(corpus, tmp_path):
+    as_fairseq(tmp_path / "parent", separate_vocabs=False)
+    parent = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "parent", layer_norm_eps=1e-5)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "parent")
+    run = tune(corpus, model=tmp_path / "parent", output_dir=tmp_path / "run", max_steps=2)
+    assert log(run)[0]["loss"] == pytest.approx(smoothed_loss(parent, tokenizer, PAIRS), rel=1e-5)
+    result = AutoModelForSeq2SeqLM.from_pretrained(run)
+    for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id", "position_offset"):
+        assert getattr(result.config, name) == getattr(parent.config, name)
+    assert AutoTokenizer.from_pretrained(run)(PAIRS[0][0]).input_ids == tokenizer(PAIRS[0][0]).input_ids
+
+
+def refusal(corpus: dict[str, list[str]], folder: Path, **changes: Any) -> str:
+    with pytest.raises(SystemExit) as stop:
+        tune(corpus, output_dir=folder / "run", max_steps=1, **changes)
+    message = str(stop.value.code)
+    assert message.startswith("train_wmt.py: ")
+    assert len(message.splitlines()) == 1
+    assert not (folder / "run" / "checkpoint-1").exists()
+    return message
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("d_model", 32), ("decoder_layers", 6), ("variant", "big"), ("position_encoding", "learned"), ("d_k", 8)],
+)
+def test_another_architecture_is_refused(corpus, lively_model, tmp_path, option, value):
+    message = refusal(corpus, tmp_path, model=lively_model, **{option: value})
+    assert f"{option}: has no effect here; the configuration of --model decides it; only dropout, " in message
+
+
+@pytest.mark.parametrize(("option", "value"), [("tokenizer", "x"), ("vocab_size", 9), ("tokenizer_model", "wordpiece")])
+def test_another_tokenizer_is_refused(corpus, lively_model, tmp_path, option, value):
+    message = refusal(corpus, tmp_path, model=lively_model, **{option: value})
+    assert f"{option}: has no effect here; the tokenizer of --model is used" in message
+
+
+def test_other_languages_are_refused(corpus, lively_model, tmp_path):
+    parent = shutil.copytree(lively_model, tmp_path / "parent")
+    config = json.loads((parent / "config.json").read_text(encoding="utf-8"))
+    (parent / "config.json").write_text(json.dumps({**config, "target_language": "fr"}), encoding="utf-8")
+    message = refusal(corpus, tmp_path, model=parent)
+    assert f"are en-de, but {parent} translates en-fr; give --source_language en --target_language fr" in message
+
+
+def test_models_that_cannot_be_trained_on_are_refused(corpus, lively_model, tmp_path):
+    parent = shutil.copytree(lively_model, tmp_path / "parent")
+    for path in parent.glob("*token*"):
+        path.unlink()
+    assert "its tokenizer cannot be loaded" in refusal(corpus, tmp_path, model=parent)
+    other = VaswaniTokenizer.train(["some other text"] * 9, vocab_size=270, show_progress=False)
+    other.save_pretrained(parent)
+    assert "the tokenizer does not fit: it has 270 entries" in refusal(corpus, tmp_path, model=parent)
+
+    as_fairseq(tmp_path / "fairseq", separate_vocabs=True)
+    message = refusal(corpus, tmp_path, model=tmp_path / "fairseq")
+    assert "its tokenizer has two vocabularies, and encodes with the source's only" in message
+
+
+def test_sentences_beyond_the_parents_positions_are_refused(corpus, tokenizer, tmp_path):
+    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    config = VaswaniConfig(vocab_size=len(tokenizer), position_encoding="learned", max_position_embeddings=5, **sizes)
+    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path / "parent")
+    tokenizer.save_pretrained(tmp_path / "parent")
+    message = refusal(corpus, tmp_path, model=tmp_path / "parent")
+    assert "but the learned table has 5 positions; lower max_length to 5" in message
+
+
+def test_a_constant_rate_has_no_warmup(corpus, lively_model, tmp_path):
+    message = refusal(corpus, tmp_path, model=lively_model, warmup_steps=9)
+    assert "warmup_steps: has no effect here; the learning rate is constant" in message
+    message = refusal(corpus, tmp_path, model=lively_model, lr_scheduler_type=None)
+    assert "learning_rate: has no effect here; set learning_rate_factor and warmup_steps instead, or" in message
