@@ -99,6 +99,7 @@ class RunSettings:
     average_last: int
     save_minutes: float | None
     max_minutes: float | None = None
+    bpe_dropout: float = 0.0
     seed: int
     bf16: bool
     fp16: bool
