@@ -141,6 +141,7 @@ def train_and_score(
             **scores,
         )
         write_results(Path(args.output_dir), record, parses, trainer.state.log_history)
+        trainer.log(record.metrics)
         with suppress(OSError):  # standard output may be full or closed; all results are in files
             show_results(record)
     if args.push_to_hub and trainer.is_world_process_zero():

@@ -90,6 +90,7 @@ def train_and_score(
             **scores,
         )
         write_results(Path(args.output_dir), record, translations, trainer.state.log_history)
+        trainer.log(record.metrics)
         with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
             show_results(record)
     if args.push_to_hub and trainer.is_world_process_zero():

@@ -25,6 +25,10 @@ def test_learning_curve_is_a_picture_of_what_was_logged(tmp_path, monkeypatch):
     plot_learning_curve(history, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert drawn == [([10, 20], [5.0, 3.0]), ([15], [4.0]), ([10, 20], [0.1, 0.2])]
+    drawn.clear()
+    history[1]["eval_bleu"] = 21.0
+    plot_learning_curve(history, tmp_path / "curve.png")
+    assert sorted(drawn) == [([10, 20], [0.1, 0.2]), ([10, 20], [5.0, 3.0]), ([15], [4.0]), ([15], [21.0])]
 
 
 def test_groups_of_lengths_are_bars(tmp_path, monkeypatch):

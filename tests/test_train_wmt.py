@@ -68,17 +68,23 @@ def run(settings: dict, folder: Path, *overrides: str) -> subprocess.CompletedPr
 
 
 def test_text_files_become_a_scored_documented_translating_model(settings, tmp_path):
-    result = run(settings, tmp_path, "--report_to", "tensorboard")
+    result = run(settings, tmp_path, "--report_to", "tensorboard", "--eval_bleu", "5", "--generation_num_beams", "2")
     assert result.returncode == 0, result.stderr
     directory = Path(settings["output_dir"])
-    (events,) = (directory / "runs").iterdir()
+    (folder,) = (directory / "runs").iterdir()
+    (events,) = folder.iterdir()  # one file: the tracker was not closed before the scores
     tracked = EventAccumulator(str(events)).Reload()
     logged = json.loads((directory / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
     for name in ("loss", "learning_rate", "target_tokens_per_second"):
         values = [entry[name] for entry in logged if name in entry]
         assert [event.value for event in tracked.Scalars(f"train/{name}")] == pytest.approx(values, rel=1e-6)
         assert len(values) == 4
+    assert [event.step for event in tracked.Scalars("eval/bleu")] == [2, 4]
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    for name, scores in (("eval/averaged", "validation"), ("test/averaged", "test")):
+        for metric, value in (("bleu", "score"), ("perplexity", "perplexity")):
+            (event,) = tracked.Scalars(f"{name}_{metric}")
+            assert (event.step, event.value) == (4, pytest.approx(results[scores][metric][value], rel=1e-6))
     for name in ("all_results.json", "README.md"):  # the corpus was given by its full name
         assert str(Path(settings["train"][0]).parent) not in (directory / name).read_text(encoding="utf-8")
     assert results["data"]["train"] == ["train.en", "train.de"]
@@ -196,7 +202,7 @@ def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_pat
 
 
 def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
-    settings |= {"save_strategy": "steps", "dropout": 0.0, "max_steps": 3, "save_steps": 1}
+    settings |= {"save_strategy": "steps", "dropout": 0.0, "max_steps": 3, "save_steps": 1, "eval_bleu": 7}
     alone = run(settings, tmp_path)
     assert alone.returncode == 0, alone.stderr
     settings["output_dir"] += "-2"
@@ -332,6 +338,27 @@ def test_value_that_cannot_work(error):
 )
 def test_options_without_effect(error, name, value):
     assert f"{name}: has no effect here; " in error(f"--{name}", value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--eval_bleu", "5", "--eval_strategy", "no"], "eval_bleu: has no effect here; set eval_strategy"),
+        (["--early_stopping_patience", "2", "--eval_strategy", "no"], "early_stopping_patience: has no effect here"),
+        (["--early_stopping_patience", "2", "--metric_for_best_model", "bleu"], "bleu needs eval_bleu"),
+        (["--early_stopping_patience", "2", "--metric_for_best_model", "chrf"], "must be bleu or loss, is 'chrf'"),
+        (["--predict_with_generate", "true"], "predict_with_generate: has no effect here; set eval_bleu instead"),
+    ],
+)
+def test_options_of_evaluation_that_cannot_work(error, options, message):
+    assert message in error(*options)
+
+
+def test_bleu_needs_a_validation_corpus(settings, monkeypatch, capsys, tmp_path):
+    del settings["validation"]
+    assert "eval_bleu: there is no validation corpus; give --validation" in in_process(
+        monkeypatch, capsys, settings, tmp_path, "--eval_bleu", "5"
+    )
 
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])

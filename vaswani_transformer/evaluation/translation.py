@@ -20,6 +20,7 @@ def translate_corpus(
     tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[str],
     tokens_per_batch: int = 4096,
+    show_progress: bool = True,
     **generate_kwargs: Any,
 ) -> list[str]:
     """Translate sentences; translations are in the order of the sentences.
@@ -32,6 +33,7 @@ def translate_corpus(
         tokenizer: Its tokenizer.
         sentences: Source sentences.
         tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
+        show_progress: Whether the main process shows a bar.
         generate_kwargs: For `generate`; by default it searches as in section 6.1.
     """
     model.eval()
@@ -41,24 +43,26 @@ def translate_corpus(
         share = [stripped[index] for index in indices]
         return translate_in_batches(model, tokenizer, share, tokens_per_batch, **generate_kwargs)
 
-    return [texts[0] for texts in search_on_all_processes([*map(len, stripped)], translate, "Translating")]
+    description = "Translating" if show_progress else None
+    return [texts[0] for texts in search_on_all_processes([*map(len, stripped)], translate, description)]
 
 
 def search_on_all_processes(
-    lengths: Sequence[int], search: Callable[[list[int]], Iterable[tuple[list[int], list[T]]]], description: str
+    lengths: Sequence[int], search: Callable[[list[int]], Iterable[tuple[list[int], list[T]]]], description: str | None
 ) -> list[T]:
     """Divide sentences among the processes, and gather what a search finds for them, in their order. Collective.
 
     Args:
         lengths: Length of each sentence, by which they are dealt out, so that all processes have about the same work.
         search: Yields positions in a list of indices of sentences, and what it found for each.
-        description: For the progress bar.
+        description: For the progress bar; None for no bar.
     """
     state = PartialState()
     by_length = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     mine = by_length[state.process_index :: state.num_processes]
     found: list[tuple[int, T]] = []
-    with tqdm(total=len(mine), desc=description, unit="sentences", disable=not state.is_main_process) as bar:
+    is_shown = description is not None and state.is_main_process
+    with tqdm(total=len(mine), desc=description, unit="sentences", disable=not is_shown) as bar:
         for places, results in search(mine):
             found += [(mine[place], result) for place, result in zip(places, results, strict=True)]
             bar.update(len(places))

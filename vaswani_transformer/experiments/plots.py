@@ -12,9 +12,15 @@ from .records import SearchScores
 
 
 def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: str | Path) -> None:
-    """Plot losses and learning rate by step, from a trainer's `state.log_history`."""
-    figure = Figure(figsize=(8, 6), layout="constrained")
-    losses, rates = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    """Plot losses, learning rate, and BLEU if there is any, by step, from a trainer's `state.log_history`."""
+    steps_of_bleu, bleu = _series(log_history, "eval_bleu")
+    ratios = (3, 2, 1) if bleu else (3, 1)
+    figure = Figure(figsize=(8, 8 if bleu else 6), layout="constrained")
+    losses, *scores, rates = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios)
+    for axes in scores:
+        axes.plot(steps_of_bleu, bleu, color="tab:orange", marker=".")
+        axes.set_ylabel("BLEU, part of validation")
+        axes.grid(alpha=0.3)
     for name, label in (("loss", "training, smoothed labels"), ("eval_loss", "validation, mean of batches")):
         steps, values = _series(log_history, name)
         if steps:

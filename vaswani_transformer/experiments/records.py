@@ -89,8 +89,7 @@ class RunModel:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3,
-    `bpe_dropout` in older files."""
+    """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3."""
 
     source_tokens: int
     target_tokens: int
@@ -100,7 +99,6 @@ class RunSettings:
     average_last: int
     save_minutes: float | None
     max_minutes: float | None = None
-    bpe_dropout: float | None = None
     seed: int
     bf16: bool
     fp16: bool
@@ -147,6 +145,11 @@ class SplitScores:
     bleu: BleuScore
     by_source_length: list[LengthGroup] | None = None
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
+        return {"bleu": self.bleu.score, "perplexity": self.perplexity.perplexity}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ParentModel:
@@ -189,6 +192,17 @@ class TrainingResults(Record):
             return cls.load(path) if path.exists() else None
         except ValueError as error:
             raise ValueError(f"{error}; delete it to score again") from None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """All scores, named as trackers group them, such as "test_averaged_bleu"."""
+        names = {"validation": "eval_averaged", "test": "test_averaged"}
+        return {
+            f"{names.get(name, name)}_{metric}": value
+            for name, scores in vars(self).items()
+            if isinstance(scores, (SplitScores, ParsingSplit))
+            for metric, value in scores.metrics.items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +263,11 @@ class ParsingSplit:
     free: ParserScores
     constrained: ParserScores
     right_branching: ParserScores
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
+        return {"f1": self.constrained.all_sentences.f1, "perplexity": self.perplexity.perplexity}
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,9 @@ def translate_test_set(
     reference_perplexity = perplexity(model, tokenizer, encoded)
     for number, alpha in itertools.product(beams, alphas):
         started = time.perf_counter()
-        search = {"num_beams": number, "length_penalty": alpha}
-        texts = translate_corpus(model, tokenizer, test_set.sources, tokens_per_batch, **search)
+        texts = translate_corpus(
+            model, tokenizer, test_set.sources, tokens_per_batch, num_beams=number, length_penalty=alpha
+        )
         seconds = time.perf_counter() - started
         # One line each, so that the written file has the same scores.
         searches.append(Translations([" ".join(text.splitlines()) for text in texts], number, alpha, seconds))

@@ -13,17 +13,21 @@ from transformers import PreTrainedTokenizerBase, ProgressCallback, TrainerCallb
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from ..console import one_line
-from ..data import TrainingData
+from ..data import TrainingData, sentences
+from ..data.corpora import spread
 from ..files import Json, require_directory
-from ..model.configuration_vaswani import VaswaniConfig
+from ..model.configuration_vaswani import PARSE, VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..saved_model import SavedModel
 from ..training import (
     CheckpointAveraging,
+    EarlyStopping,
     Interruption,
     NoamSchedule,
+    OpenTracker,
     TimeLimit,
     TrainingProgress,
+    ValidationBleu,
     VaswaniTrainer,
     Watchdog,
     faults_in_one_line,
@@ -134,6 +138,8 @@ class TrainingRun:
         callbacks: list[TrainerCallback] = [TimeLimit(args.max_minutes)] if args.max_minutes is not None else []
         if args.constant_learning_rate is None:
             callbacks.append(NoamSchedule(int(args.warmup_steps), args.learning_rate_factor))
+        if args.early_stopping_patience is not None:
+            callbacks.append(EarlyStopping(args.early_stopping_patience))
         set_seed(args.seed)
         trainer = VaswaniTrainer(
             VaswaniForConditionalGeneration(config) if parent is None else parent.load(torch.float32),
@@ -141,11 +147,13 @@ class TrainingRun:
             train_dataset=data.train,
             eval_dataset=data.encoded.get("validation"),
             processing_class=data.tokenizer,
+            validation_bleu=_validation_bleu(args, config, data),
             callbacks=[*callbacks, self.averaging, self.watchdog, self.interruption],
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
             trainer.add_callback(TrainingProgress())
+        self._keep_trackers_open(trainer)
         trainer.get_train_dataloader()
         self._require_more_steps(trainer)
         return trainer
@@ -161,7 +169,7 @@ class TrainingRun:
             steps=trainer.state.global_step,
             epochs=trainer.state.epoch,
             target_tokens=trainer.total_target_tokens,
-            padding_share=trainer.padding_share,
+            padding_share=trainer.batch_sampler.padding_share,
             processes=self.args.world_size,
             averaged=[directory.name for directory in self.averaging.averaged],
             resumed_from=self.checkpoint.name if self.checkpoint else None,
@@ -181,6 +189,14 @@ class TrainingRun:
             models["test_parent"] = ("test", parent.directory)
         return {name: model for name, model in models.items() if model[0] in splits}
 
+    def _keep_trackers_open(self, trainer: VaswaniTrainer) -> None:
+        """Let trackers end with the run instead of the training, so that they take the scores."""
+        callbacks, kinds = trainer.callback_handler.callbacks, tuple(INTEGRATION_TO_CALLBACK.values())
+        for index, callback in enumerate(callbacks):
+            if isinstance(callback, kinds):
+                callbacks[index] = tracker = OpenTracker(callback)
+                self.until_the_end.callback(tracker.close)
+
     def _require_more_steps(self, trainer: VaswaniTrainer) -> None:
         """Raise a ValueError if the checkpoint is beyond `max_steps`, or has all requested steps and is scored."""
         if self.checkpoint is None:
@@ -199,6 +215,26 @@ class TrainingRun:
         raise ValueError(
             f"num_train_epochs: {where}, and {args.num_train_epochs:g} epochs have {total}; raise num_train_epochs"
         )
+
+
+def _validation_bleu(args: RecipeTrainingArguments, config: VaswaniConfig, data: TrainingData) -> ValidationBleu | None:
+    """What `eval_bleu` asks for: evenly spaced sentences of the validation corpus.
+
+    Raises:
+        ValueError: There is no validation corpus, or the model is a parser.
+    """
+    if args.eval_bleu is None:
+        return None
+    if config.target_language == PARSE:
+        raise ValueError("eval_bleu: parsers are scored by F1; leave it out")
+    if "validation" not in data.text:
+        raise ValueError("eval_bleu: there is no validation corpus; give --validation")
+    corpus = data.text["validation"]
+    part = corpus.select(spread(len(corpus), args.eval_bleu))
+    source, reference = (
+        list(sentences(part, [language])) for language in (config.source_language, config.target_language)
+    )
+    return ValidationBleu(source, reference, data.tokenizer, args.generation_num_beams)
 
 
 def _require_trackers(names: list[str]) -> None:
@@ -285,6 +321,6 @@ def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
         f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})\n"
         f"{trainer.model.num_parameters():,} parameters\n"
         f"{_steps_an_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
-        f"{args.target_tokens:,} target tokens, {trainer.padding_share:.1%} of them padding",
+        f"{args.target_tokens:,} target tokens, {trainer.batch_sampler.padding_share:.1%} of them padding",
         flush=True,
     )

@@ -6,7 +6,7 @@ program with one line and an exit status. `checkpoints.py` and `run_directory.py
 """
 
 from .averaging import CheckpointAveraging, average_checkpoints
-from .callbacks import TimeLimit, TrainingProgress, TrainingTotals
+from .callbacks import EarlyStopping, OpenTracker, TimeLimit, TrainingProgress, TrainingTotals
 from .checkpoints import newest_complete_checkpoint
 from .divergence import DivergenceError, DivergenceGuard
 from .faults import faults_in_one_line, joined_processes
@@ -17,6 +17,7 @@ from .processes import join_process_group, leave_process_group
 from .randomness import SeedByRank
 from .schedule import NoamSchedule, noam_learning_rate
 from .trainer import VaswaniTrainer, VaswaniTrainingArguments
+from .validation_bleu import ValidationBleu
 from .watchdog import Watchdog
 
 
@@ -24,14 +25,17 @@ __all__ = [
     "CheckpointAveraging",
     "DivergenceError",
     "DivergenceGuard",
+    "EarlyStopping",
     "Interrupted",
     "Interruption",
     "LabelSmoothedLoss",
     "NoamSchedule",
+    "OpenTracker",
     "SeedByRank",
     "TimeLimit",
     "TrainingProgress",
     "TrainingTotals",
+    "ValidationBleu",
     "VaswaniTrainer",
     "VaswaniTrainingArguments",
     "Watchdog",

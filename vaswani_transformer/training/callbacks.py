@@ -1,6 +1,8 @@
-"""Callbacks for the progress bar, the totals of a training, and its time limit."""
+"""Callbacks for the progress bar, the totals of a training, its early end, and its trackers."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from transformers.trainer_callback import ExportableState
 _SHOWN = {
     "loss": ("loss", "{:.3f}"),
     "eval_loss": ("eval_loss", "{:.3f}"),
+    "eval_bleu": ("eval_bleu", "{:.2f}"),
     "learning_rate": ("lr", "{:.2e}"),
     "target_tokens_per_second": ("tok/s", "{:.0f}"),
     "padding_share": ("padding", "{:.1%}"),
@@ -131,3 +134,47 @@ class TimeLimit(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if have_passed(self.minutes, self._began, args):
             control.should_training_stop = control.should_save = True
+
+
+class EarlyStopping(TrainerCallback):
+    """Ends training when `metric_for_best_model` has not improved in the last `patience` evaluations.
+
+    It decides by the values in the log, which checkpoints have, so that a resumed training ends at the same step.
+
+    Raises:
+        ValueError: `patience` is not positive.
+    """
+
+    def __init__(self, patience: int) -> None:
+        if not patience >= 1:
+            raise ValueError(f"patience: must be at least 1, is {patience}")
+        self.patience = patience
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        name = f"eval_{args.metric_for_best_model.removeprefix('eval_')}"
+        values = [entry[name] for entry in state.log_history if name in entry]
+        best = max if args.greater_is_better else min
+        if values and len(values) - 1 - values.index(best(values)) >= self.patience:
+            control.should_training_stop = True
+
+    on_evaluate = on_train_begin
+
+
+class OpenTracker:
+    """A tracker that stays open when training ends, until `close`, so that the scores of the saved model reach it."""
+
+    def __init__(self, tracker: TrainerCallback) -> None:
+        self._tracker = tracker
+        self._end: Callable[[], object] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tracker, name)
+
+    def on_train_end(self, *event: Any, **kwargs: Any) -> None:
+        self._end = partial(self._tracker.on_train_end, *event, **kwargs)
+
+    def close(self) -> None:
+        """Pass on the end of training."""
+        if self._end is not None:
+            self._end()
+            self._end = None

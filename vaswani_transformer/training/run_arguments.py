@@ -31,7 +31,8 @@ UNUSED = {
     "resume_from_checkpoint": "use --resume, which takes the newest complete checkpoint in output_dir",
     "ignore_data_skip": "a resumed training continues with the data that it has not seen; leave it out",
     "debug": "training ends at the first loss, gradient or weight that is not finite, and names the step",
-    "metric_for_best_model": "the last checkpoints are averaged, see average_last",
+    "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
+    "generation_max_length": "the model's generation_config limits translations",
 }
 _UNUSED_BY_NOAM = {"learning_rate": _BY_SCHEDULE, "lr_scheduler_type": _BY_SCHEDULE}
 _UNUSED_BY_CONSTANT = dict.fromkeys(("warmup_steps", "learning_rate_factor"), "the learning rate is constant")
@@ -86,9 +87,9 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     resume: bool = option(
         False,
         "Continue from the newest complete checkpoint in output_dir, or from the beginning if there is none yet. The "
-        "training must be the same, except for max_steps, num_train_epochs, max_minutes, the number of processes, "
-        "gradient_accumulation_steps, average_last, validation and test, and how it is logged, evaluated, saved and "
-        "pushed.",
+        "training must be the same, except for max_steps, num_train_epochs, max_minutes, early stopping, the number of "
+        "processes, gradient_accumulation_steps, average_last, validation and test, and how it is logged, evaluated, "
+        "saved and pushed.",
     )
     warmup_steps: float = option(
         4000, "Steps until the learning rate is highest (5.3).", Interval(minimum=1, maximum=2**31 - 1, whole=True)
@@ -101,6 +102,18 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT)
     save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE)
     max_minutes: float | None = option(None, "Minutes after which training ends.", POSITIVE)
+    eval_bleu: int | None = option(
+        None,
+        "Sentences of the validation corpus, evenly spaced, to translate at each evaluation, which then also logs "
+        "their sacreBLEU, eval_bleu; with generation_num_beams beams, by default as in 6.1.",
+        COUNT,
+    )
+    early_stopping_patience: int | None = option(
+        None,
+        "End training after so many evaluations in which metric_for_best_model, 'bleu' or 'loss', was not better than "
+        "before; by default bleu with eval_bleu, else loss. The last checkpoints are averaged in any case.",
+        COUNT,
+    )
     ddp_timeout: int = option(
         600, "Seconds without a step, or without a heartbeat of a process, after which all end.", COUNT
     )
@@ -122,7 +135,24 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if self.hub_strategy != "end":
             raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
         join_process_group(self.use_cpu, timedelta(days=30), self.ddp_backend)  # the watchdog ends longer waits
+        self._check_metric()
         super().__post_init__()
+        if self.eval_strategy == "no":
+            refuse_unused(self, dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy"))
+
+    def _check_metric(self) -> None:
+        """Set the default of `metric_for_best_model`, which refers to a checkpoint in the trainer, or check it."""
+        metric: str | None = self.metric_for_best_model  # type: ignore[has-type]
+        if self.early_stopping_patience is None and self.save_strategy != "best":
+            refuse_unused(
+                self, {"metric_for_best_model": "the last checkpoints are averaged; see early_stopping_patience"}
+            )
+        elif metric is None:
+            self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
+        elif metric.removeprefix("eval_") not in ("bleu", "loss"):
+            raise ValueError(f"metric_for_best_model: must be bleu or loss, is {metric!r}")
+        elif metric.endswith("bleu") and self.eval_bleu is None:
+            raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
 
     @property
     def constant_learning_rate(self) -> float | None:

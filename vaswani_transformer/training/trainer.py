@@ -3,7 +3,6 @@
 Everything else that the paper's training needs is in callbacks or in the loss.
 """
 
-import math
 import time
 from collections.abc import Sequence
 from copy import copy
@@ -27,10 +26,10 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer_utils import EvalLoopOutput
 
 from ..arguments import COUNT, Interval, check_values, option
 from ..data.batching import TokenBudgetBatchSampler
-from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
@@ -40,6 +39,7 @@ from .interruption import EvaluationInterrupted, ignore_signals
 from .loss import LabelSmoothedLoss
 from .processes import join_process_group
 from .randomness import SeedByRank
+from .validation_bleu import ValidationBleu
 
 
 @dataclass
@@ -57,12 +57,6 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         "Number of batches among which sentences of similar length are exchanged in each epoch. More mix better; fewer "
         "pad less.",
         COUNT,
-    )
-    bpe_dropout: float = option(
-        0.0,
-        "Probability of dropping a merge of sub-words, sampled anew in each epoch (BPE-dropout, Provilkov et al. 2020: "
-        "0.1); training sentences only.",
-        Interval(minimum=0, maximum=1),
     )
     adam_beta1: float = option(0.9, "Adam's beta1 (5.3).")
     adam_beta2: float = option(0.98, "Adam's beta2 (5.3).")
@@ -113,19 +107,22 @@ class VaswaniTrainer(CheckpointingTrainer):
     Args:
         model: As in `Seq2SeqTrainer`, and so are all others.
         args: With `source_tokens` and `target_tokens`.
+        validation_bleu: Translates sentences at each evaluation, which then also logs `eval_bleu`.
         train_dataset: A `datasets.Dataset` with columns `input_ids` and `labels`. Without columns `source_length` and
             `target_length` every row is read once, to compute the lengths.
 
     Raises:
         TypeError: `args` is not a `VaswaniTrainingArguments`.
-        ValueError: There is neither a tokenizer nor a collator; `label_smoothing_factor` is not 0; `bpe_dropout` is not
-            for this tokenizer; or one process is given several GPUs. From `train()`: there is no dataset, the token
-            budget cannot hold the longest sentence, or be divided (see `TokenBudgetBatchSampler`).
+        ValueError: There is neither a tokenizer nor a collator; `label_smoothing_factor` is not 0; or one process is
+            given several GPUs. From `train()`: there is no dataset, the token budget cannot hold the longest sentence,
+            or be divided (see `TokenBudgetBatchSampler`).
         DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
             never written.
     """
 
-    def __init__(self, model: Any, args: VaswaniTrainingArguments, **kwargs: Any) -> None:
+    def __init__(
+        self, model: Any, args: VaswaniTrainingArguments, validation_bleu: ValidationBleu | None = None, **kwargs: Any
+    ) -> None:
         if not isinstance(args, VaswaniTrainingArguments):
             raise TypeError(f"args: must be VaswaniTrainingArguments, is {type(args).__name__}")
         if args.n_gpu > 1:
@@ -142,13 +139,11 @@ class VaswaniTrainer(CheckpointingTrainer):
                 raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
             kwargs["compute_loss_func"] = LabelSmoothedLoss(model.config.label_smoothing)
         super().__init__(model, args, **kwargs)
-        self._bpe_dropout = BpeDropout(self.processing_class, args.bpe_dropout) if args.bpe_dropout else None
+        self.validation_bleu = validation_bleu
         self.virtual_ranks: VirtualRanks | None = None
         if args.virtual_ranks is not None:
             self.virtual_ranks = VirtualRanks(args.virtual_ranks, args.world_size, args.process_index)
         self.batch_sampler: TokenBudgetBatchSampler | None = None
-        self.padding_share = 0.0
-        self._resampled: ResampledPairs | None = None
         self._planned_for: tuple[Dataset, dict[str, int]] | None = None
         self.add_callback(SeedByRank())
         self.add_callback(TrainingTotals())
@@ -170,10 +165,8 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         self._check_train_dataset()
-        sampler: TokenBudgetBatchSampler | EpochBatches = self._plan_batches()
+        sampler = self._plan_batches()
         rows = self._remove_unused_columns(self.train_dataset, description="training")
-        if self._resampled is not None:
-            rows, sampler = self._resampled, EpochBatches(self.batch_sampler)
         ranks = self.virtual_ranks
         loader: DataLoader = DataLoader(
             rows if ranks is None else MicroBatches(rows, self.data_collator),
@@ -198,22 +191,9 @@ class VaswaniTrainer(CheckpointingTrainer):
         }
         if self.batch_sampler is None or self._planned_for != (self.train_dataset, settings):
             lengths = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
-            if self._bpe_dropout is None:
-                self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings)
-                self.padding_share = self.batch_sampler.padding_share
-            else:
-                self._resampled = self._resample(self._bpe_dropout, lengths, settings["seed"])
-                self.batch_sampler = TokenBudgetBatchSampler(*self._resampled.bounds, **settings)
-                self.padding_share = self._resampled.padding_share(self.batch_sampler)
+            self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings)
             self._planned_for = self.train_dataset, settings
         return self.batch_sampler
-
-    def _resample(self, dropout: BpeDropout, lengths: tuple[Sequence[int], Sequence[int]], seed: int) -> ResampledPairs:
-        """The training pairs with BPE-dropout, none of them longer than the token budget and the model allow."""
-        config = self.model.config
-        table = config.max_position_embeddings if config.position_encoding == "learned" else math.inf
-        limits = min(self.args.source_tokens, table), min(self.args.target_tokens, table)
-        return ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
 
     def _check_train_dataset(self) -> None:
         if not isinstance(self.train_dataset, Dataset) or not len(self.train_dataset):
@@ -261,6 +241,14 @@ class VaswaniTrainer(CheckpointingTrainer):
         with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
             return super().evaluate(*args, **kwargs)
 
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        if self.validation_bleu is not None and metric_key_prefix == "eval":
+            # An event between batches, at which a signal can end the evaluation.
+            event = partial(self.callback_handler.on_prediction_step, self.args, self.state, self.control)
+            output.metrics["eval_bleu"] = self.validation_bleu.compute(self.model, event)
+        return output
+
     def _evaluate(self, trial: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
         logged = len(self.state.log_history)
         try:
@@ -270,6 +258,10 @@ class VaswaniTrainer(CheckpointingTrainer):
             self._save_checkpoint(self.model, trial)
             self.callback_handler.on_save(self.args, self.state, self.control)
             raise
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        if not self.control.should_training_stop:  # as it may when training resumes: see `EarlyStopping`
+            super()._run_epoch(*args, **kwargs)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         with cpu_threads(None if self.virtual_ranks is None else self.args.virtual_rank_threads):
@@ -320,7 +312,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         if "loss" in logs and self.batch_sampler is not None:
             seconds = max(time.monotonic() - self._interval_began, 1e-9)  # two readings of a coarse clock may be equal
             logs["target_tokens_per_second"] = (self.total_target_tokens - self._tokens_before) / seconds
-            logs["padding_share"] = self.padding_share
+            logs["padding_share"] = self.batch_sampler.padding_share
             if self._losses:  # the trainer's mean over processes would round differently for each number of processes
                 logs["loss"] = torch.stack(self._losses).double().mean().item()
             self._start_interval()

@@ -1,0 +1,146 @@
+"""BLEU at each evaluation, early stopping by it, and how both leave the training as it is."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed_step import RecordingTrainer, make_trainer
+from sacrebleu.metrics.bleu import BLEU
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, TrainerCallback
+
+from vaswani_transformer import CheckpointAveraging, VaswaniForConditionalGeneration
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.training import (
+    EarlyStopping,
+    Interrupted,
+    Interruption,
+    NoamSchedule,
+    OpenTracker,
+    ValidationBleu,
+)
+
+
+SOURCES = [f" {english}" for english, _ in phrasebook("test")[:40]]
+EVERY_SECOND = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2, "max_steps": 12}
+
+
+def translations(directory: Path, tokenizer: PreTrainedTokenizerBase, **search: int) -> list[str]:
+    """What a saved model makes of each source alone."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
+    model.generation_config.max_new_tokens = 8
+    outputs = (model.generate(**tokenizer(text.strip(), return_tensors="pt"), **search) for text in SOURCES)
+    return [tokenizer.decode(output[0], skip_special_tokens=True) for output in outputs]
+
+
+def trained(
+    model: Path | VaswaniForConditionalGeneration, tokenizer: Any, folder: Path, bleu: Any = None, **settings: Any
+) -> RecordingTrainer:
+    if isinstance(model, Path):
+        model = AutoModelForSeq2SeqLM.from_pretrained(model)
+    model.generation_config.max_new_tokens = 8
+    slowly = NoamSchedule(4, 1e-3)  # so that the model keeps saying something
+    callbacks = [slowly, *settings.pop("callbacks", [])]
+    trainer = make_trainer(model, tokenizer, folder, callbacks=callbacks, **{**EVERY_SECOND, **settings})
+    trainer.validation_bleu = bleu
+    return trainer
+
+
+def logged(trainer: RecordingTrainer) -> dict[int, float]:
+    return {entry["step"]: entry["eval_bleu"] for entry in trainer.state.log_history if "eval_bleu" in entry}
+
+
+def test_bleu_is_that_of_each_checkpoint_and_changes_no_weight(lively_model, tokenizer, tmp_path):
+    without = trained(lively_model, tokenizer, tmp_path / "without", max_steps=4)
+    without.train()
+    # Most references are translations of the first checkpoint, so that its BLEU is neither 0 nor 100.
+    references = translations(tmp_path / "without" / "checkpoint-2", tokenizer, num_beams=2)
+    references[::3] = SOURCES[::3]
+    bleu = ValidationBleu(SOURCES, references, tokenizer, num_beams=2)
+    watched = trained(lively_model, tokenizer, tmp_path / "with", bleu, max_steps=4)
+    watched.train()
+    assert [*logged(watched)] == [2, 4]
+    for step, score in logged(watched).items():
+        found = translations(tmp_path / "with" / f"checkpoint-{step}", tokenizer, num_beams=2)
+        assert score == BLEU().corpus_score(found, [references]).score
+    assert 1 < logged(watched)[2] < 99
+    for name, weight in without.model.state_dict().items():
+        assert weight.equal(watched.model.state_dict()[name]), name
+
+
+class Scripted:
+    """BLEU by step; sends this process a signal in the evaluation of one step."""
+
+    def __init__(self, *scores: float, signalled: int | None = None) -> None:
+        self.scores, self.signalled, self.trainer = scores, signalled, None
+
+    def compute(self, model: Any, after_round: Any) -> float:
+        step = self.trainer.state.global_step
+        if step == self.signalled:
+            os.kill(os.getpid(), signal.SIGTERM)
+        after_round()
+        return self.scores[step // 2 - 1]
+
+
+def stopped(lively_model: Path, tokenizer: Any, folder: Path, bleu: Scripted, patience: int, *others: Any) -> Any:
+    """A trainer with early stopping, and the names of the checkpoints that it averages."""
+    averaging = CheckpointAveraging(2)
+    callbacks = [EarlyStopping(patience), averaging, *others]
+    metric = {"metric_for_best_model": "bleu"}
+    bleu.trainer = trained(lively_model, tokenizer, folder, bleu, callbacks=callbacks, **metric)
+    return bleu.trainer, averaging
+
+
+@pytest.mark.parametrize("step", [4, 8])
+def test_early_stopping_is_exact_also_when_an_evaluation_is_interrupted(lively_model, tokenizer, tmp_path, step):
+    scores = (1.0, 3.0, 2.0, 3.0, 9.0, 9.0)  # step 4 is the best until step 10
+    whole, averaging = stopped(lively_model, tokenizer, tmp_path / "whole", Scripted(*scores), 2)
+    whole.train()
+    assert logged(whole) == {2: 1.0, 4: 3.0, 6: 2.0, 8: 3.0}
+    assert [each.name for each in averaging.averaged] == ["checkpoint-6", "checkpoint-8"]
+
+    with Interruption() as interruption:
+        trainer, _ = stopped(
+            lively_model, tokenizer, tmp_path / "parts", Scripted(*scores, signalled=step), 2, interruption
+        )
+        with pytest.raises(Interrupted):
+            trainer.train()
+    assert step not in logged(trainer)
+    with Interruption() as interruption:
+        resumed, averaging = stopped(lively_model, tokenizer, tmp_path / "parts", Scripted(*scores), 2, interruption)
+        resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 8
+    assert logged(resumed) == logged(whole)
+    assert [each.name for each in averaging.averaged] == ["checkpoint-6", "checkpoint-8"]
+    for name, weight in whole.model.state_dict().items():
+        assert weight.equal(resumed.model.state_dict()[name]), name
+
+
+def test_a_stopped_training_stays_stopped_until_there_is_more_patience(lively_model, tokenizer, tmp_path):
+    scores = (1.0, 3.0, 2.0, 3.0, 9.0, 9.0)
+    for patience, step in ((2, 8), (2, 8), (3, 12)):
+        trainer, _ = stopped(lively_model, tokenizer, tmp_path, Scripted(*scores), patience)
+        trainer.train(resume_from_checkpoint=any(tmp_path.iterdir()))
+        assert trainer.state.global_step == step
+    with pytest.raises(ValueError, match="patience: must be at least 1, is 0"):
+        EarlyStopping(0)
+
+
+def test_a_tracker_ends_once_and_not_before_it_is_closed():
+    events = []
+
+    class Tracker(TrainerCallback):
+        def on_log(self, *args: Any, **kwargs: Any) -> None:
+            events.append("log")
+
+        def on_train_end(self, *args: Any, **kwargs: Any) -> None:
+            events.append(("end", args, kwargs))
+
+    tracker = OpenTracker(Tracker())
+    tracker.close()  # training has not ended
+    tracker.on_train_end("args", "state", "control", model="model")
+    tracker.on_log()
+    tracker.close()
+    tracker.close()
+    assert events == ["log", ("end", ("args", "state", "control"), {"model": "model"})]
