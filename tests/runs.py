@@ -52,6 +52,7 @@ _RESULTS = {
         "save_minutes": None,
         "seed": 42,
         "bf16": True,
+        "bpe_dropout": 0.0,
         "fp16": False,
     },
     "training": {

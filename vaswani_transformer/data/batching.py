@@ -33,8 +33,8 @@ class BatchPlan:
 
 
 def plan_batches(
-    source_lengths: Sequence[int],
-    target_lengths: Sequence[int],
+    source_lengths: Sequence[int] | np.ndarray,
+    target_lengths: Sequence[int] | np.ndarray,
     source_tokens: int,
     target_tokens: int,
     window: int = 1,
@@ -114,8 +114,8 @@ class TokenBudgetBatchSampler:
 
     def __init__(
         self,
-        source_lengths: Sequence[int],
-        target_lengths: Sequence[int],
+        source_lengths: Sequence[int] | np.ndarray,
+        target_lengths: Sequence[int] | np.ndarray,
         source_tokens: int = 25000,
         target_tokens: int = 25000,
         num_parts: int = 1,

@@ -89,7 +89,8 @@ class RunModel:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3."""
+    """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3,
+    `bpe_dropout` in older files."""
 
     source_tokens: int
     target_tokens: int
@@ -99,6 +100,7 @@ class RunSettings:
     average_last: int
     save_minutes: float | None
     max_minutes: float | None = None
+    bpe_dropout: float | None = None
     seed: int
     bf16: bool
     fp16: bool

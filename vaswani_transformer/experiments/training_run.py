@@ -169,7 +169,7 @@ class TrainingRun:
             steps=trainer.state.global_step,
             epochs=trainer.state.epoch,
             target_tokens=trainer.total_target_tokens,
-            padding_share=trainer.batch_sampler.padding_share,
+            padding_share=trainer.padding_share,
             processes=self.args.world_size,
             averaged=[directory.name for directory in self.averaging.averaged],
             resumed_from=self.checkpoint.name if self.checkpoint else None,
@@ -321,6 +321,6 @@ def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
         f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})\n"
         f"{trainer.model.num_parameters():,} parameters\n"
         f"{_steps_an_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
-        f"{args.target_tokens:,} target tokens, {trainer.batch_sampler.padding_share:.1%} of them padding",
+        f"{args.target_tokens:,} target tokens, {trainer.padding_share:.1%} of them padding",
         flush=True,
     )

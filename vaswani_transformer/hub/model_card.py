@@ -89,6 +89,7 @@ def _training_section(record: RunRecord | ParsingRecord, picture: str | None) ->
         model=record.model,
         training=record.training,
         settings=_settings(record),
+        bpe_dropout=record.settings.bpe_dropout,
         picture=picture,
         scientific=_scientific,
     )

@@ -136,7 +136,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         """
         tokens = [new_tokens] if isinstance(new_tokens, (str, AddedToken)) else list(new_tokens)
         # The backend recognizes all special tokens in text or none, so that new ones become entries of its model.
-        if self.split_special_tokens and _is_own(self.backend_tokenizer):
+        if self.split_special_tokens and is_own(self.backend_tokenizer):
             known = self.get_vocab()
             special = [token for token in tokens if special_tokens or getattr(token, "special", False)]
             names = dict.fromkeys(str(token) for token in special if str(token) not in known)
@@ -173,16 +173,16 @@ def _any_of(special: Sequence[str]) -> str:
     return "|".join(re.escape(name) for name in sorted(special, key=len, reverse=True))
 
 
-def _special_tokens(backend: Tokenizer) -> list[str]:
+def added_special_tokens(backend: Tokenizer) -> list[str]:
     """Special tokens that were added to the vocabulary after `train`."""
     vocabulary = backend.get_vocab(with_added_tokens=False)
     added = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
     return [name for name in added if name in vocabulary and name not in (PAD, EOS, UNK)]
 
 
-def _is_own(backend: Tokenizer) -> bool:
+def is_own(backend: Tokenizer) -> bool:
     """Whether `train` made this tokenizer, rather than another library."""
-    expected = _pre_tokenizer(backend.model, _special_tokens(backend))
+    expected = _pre_tokenizer(backend.model, added_special_tokens(backend))
     return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) == repr(expected)
 
 
@@ -211,7 +211,7 @@ def _require_one_piece(token: str | AddedToken, is_byte_pair: bool) -> None:
 
 def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
     """Make each name one entry of the model, which no other text can produce."""
-    special = [*_special_tokens(backend), *names]
+    special = [*added_special_tokens(backend), *names]
     state = json.loads(backend.to_str())
     first = max(backend.get_vocab().values()) + 1
     state["model"]["vocab"].update({name: first + place for place, name in enumerate(names)})

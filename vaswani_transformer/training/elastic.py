@@ -22,6 +22,7 @@ from datasets import Dataset
 from torch import distributed
 
 from ..data.batching import TokenBudgetBatchSampler
+from ..data.bpe_dropout import EpochBatches, ResampledPairs
 from .randomness import derived_seed
 
 
@@ -146,15 +147,15 @@ class VirtualRankSampler:
         ranks: Assigns virtual ranks to processes.
     """
 
-    def __init__(self, micro_batches: TokenBudgetBatchSampler, ranks: VirtualRanks) -> None:
+    def __init__(self, micro_batches: TokenBudgetBatchSampler | EpochBatches, ranks: VirtualRanks) -> None:
         self.micro_batches = micro_batches
         self.ranks = ranks
 
     def __len__(self) -> int:
         return len(self.micro_batches) // self.ranks.count * self.ranks.processes
 
-    def __iter__(self) -> Iterator[list[list[int]]]:
-        global_batch: list[list[int]] = []
+    def __iter__(self) -> Iterator[list[list]]:
+        global_batch: list[list] = []
         for micro_batch in self.micro_batches:
             global_batch.append(micro_batch)
             if len(global_batch) == self.ranks.count:
@@ -171,14 +172,14 @@ class MicroBatches(torch.utils.data.Dataset):
         collate: Turns a list of rows into a micro-batch. It must not draw random numbers.
     """
 
-    def __init__(self, rows: Dataset, collate: Callable[[list], MicroBatch]) -> None:
+    def __init__(self, rows: Dataset | ResampledPairs, collate: Callable[[list], MicroBatch]) -> None:
         self.rows = rows
         self.collate = collate
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, indices: list[int]) -> MicroBatch:
+    def __getitem__(self, indices: list) -> MicroBatch:
         return self.collate(self.rows.__getitems__(indices))
 
 

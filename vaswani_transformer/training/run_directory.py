@@ -73,12 +73,13 @@ _DATA_SETTINGS = (
     "vocab_size",
     "tokenizer_sample",
 )
-# Settings that the records of earlier versions lack, which had no such option.
-_NEWER_SETTINGS = ("columns", "model", "constant_learning_rate")
+# What the records of earlier versions lack, which had no such option.
+_NEWER_SETTINGS: dict[str, Json] = {"columns": None, "model": None, "constant_learning_rate": None, "bpe_dropout": 0.0}
 _TRAINING_SETTINGS = (
     "source_tokens",
     "target_tokens",
     "batch_window",
+    "bpe_dropout",
     "seed",
     "data_seed",
     "warmup_steps",
@@ -121,7 +122,7 @@ class TrainingRecord(Record):
         """
         try:
             record = cls.load(directory / RECORD_NAME)
-            return replace(record, settings={**dict.fromkeys(_NEWER_SETTINGS), **record.settings})
+            return replace(record, settings={**_NEWER_SETTINGS, **record.settings})
         except FileNotFoundError:
             return None
         except ValueError as error:

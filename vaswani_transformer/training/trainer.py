@@ -3,6 +3,7 @@
 Everything else that the paper's training needs is in callbacks or in the loss.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from copy import copy
@@ -30,6 +31,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from ..arguments import COUNT, Interval, check_values, option
 from ..data.batching import TokenBudgetBatchSampler
+from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
@@ -57,6 +59,12 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         "Number of batches among which sentences of similar length are exchanged in each epoch. More mix better; fewer "
         "pad less.",
         COUNT,
+    )
+    bpe_dropout: float = option(
+        0.0,
+        "Probability of dropping a merge of sub-words, sampled anew in each epoch (BPE-dropout, Provilkov et al. 2020: "
+        "0.1); training sentences only.",
+        Interval(minimum=0, maximum=1),
     )
     adam_beta1: float = option(0.9, "Adam's beta1 (5.3).")
     adam_beta2: float = option(0.98, "Adam's beta2 (5.3).")
@@ -113,9 +121,9 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     Raises:
         TypeError: `args` is not a `VaswaniTrainingArguments`.
-        ValueError: There is neither a tokenizer nor a collator; `label_smoothing_factor` is not 0; or one process is
-            given several GPUs. From `train()`: there is no dataset, the token budget cannot hold the longest sentence,
-            or be divided (see `TokenBudgetBatchSampler`).
+        ValueError: There is neither a tokenizer nor a collator; `label_smoothing_factor` is not 0; `bpe_dropout` is not
+            for this tokenizer; or one process is given several GPUs. From `train()`: there is no dataset, the token
+            budget cannot hold the longest sentence, or be divided (see `TokenBudgetBatchSampler`).
         DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
             never written.
     """
@@ -139,11 +147,14 @@ class VaswaniTrainer(CheckpointingTrainer):
                 raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
             kwargs["compute_loss_func"] = LabelSmoothedLoss(model.config.label_smoothing)
         super().__init__(model, args, **kwargs)
+        self._bpe_dropout = BpeDropout(self.processing_class, args.bpe_dropout) if args.bpe_dropout else None
         self.validation_bleu = validation_bleu
         self.virtual_ranks: VirtualRanks | None = None
         if args.virtual_ranks is not None:
             self.virtual_ranks = VirtualRanks(args.virtual_ranks, args.world_size, args.process_index)
         self.batch_sampler: TokenBudgetBatchSampler | None = None
+        self.padding_share = 0.0
+        self._resampled: ResampledPairs | None = None
         self._planned_for: tuple[Dataset, dict[str, int]] | None = None
         self.add_callback(SeedByRank())
         self.add_callback(TrainingTotals())
@@ -165,8 +176,10 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         self._check_train_dataset()
-        sampler = self._plan_batches()
+        sampler: TokenBudgetBatchSampler | EpochBatches = self._plan_batches()
         rows = self._remove_unused_columns(self.train_dataset, description="training")
+        if self._resampled is not None:
+            rows, sampler = self._resampled, EpochBatches(self.batch_sampler)
         ranks = self.virtual_ranks
         loader: DataLoader = DataLoader(
             rows if ranks is None else MicroBatches(rows, self.data_collator),
@@ -191,9 +204,22 @@ class VaswaniTrainer(CheckpointingTrainer):
         }
         if self.batch_sampler is None or self._planned_for != (self.train_dataset, settings):
             lengths = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
-            self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings)
+            if self._bpe_dropout is None:
+                self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings)
+                self.padding_share = self.batch_sampler.padding_share
+            else:
+                self._resampled = self._resample(self._bpe_dropout, lengths, settings["seed"])
+                self.batch_sampler = TokenBudgetBatchSampler(*self._resampled.bounds, **settings)
+                self.padding_share = self._resampled.padding_share(self.batch_sampler)
             self._planned_for = self.train_dataset, settings
         return self.batch_sampler
+
+    def _resample(self, dropout: BpeDropout, lengths: tuple[Sequence[int], Sequence[int]], seed: int) -> ResampledPairs:
+        """The training pairs with BPE-dropout, none of them longer than the token budget and the model allow."""
+        config = self.model.config
+        table = config.max_position_embeddings if config.position_encoding == "learned" else math.inf
+        limits = min(self.args.source_tokens, table), min(self.args.target_tokens, table)
+        return ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
 
     def _check_train_dataset(self) -> None:
         if not isinstance(self.train_dataset, Dataset) or not len(self.train_dataset):
@@ -312,7 +338,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         if "loss" in logs and self.batch_sampler is not None:
             seconds = max(time.monotonic() - self._interval_began, 1e-9)  # two readings of a coarse clock may be equal
             logs["target_tokens_per_second"] = (self.total_target_tokens - self._tokens_before) / seconds
-            logs["padding_share"] = self.batch_sampler.padding_share
+            logs["padding_share"] = self.padding_share
             if self._losses:  # the trainer's mean over processes would round differently for each number of processes
                 logs["loss"] = torch.stack(self._losses).double().mean().item()
             self._start_interval()
