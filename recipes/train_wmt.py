@@ -32,6 +32,7 @@ from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data import TrainingData, load_corpora, sentences
+from vaswani_transformer.data.bpe_dropout import require_byte_pairs
 from vaswani_transformer.data.corpora import is_of_hub
 from vaswani_transformer.evaluation import bleu_by_source_length, perplexity, sacrebleu_score, translate_corpus
 from vaswani_transformer.experiments import RunRecord, plot_bleu_by_source_length, plot_learning_curve
@@ -62,6 +63,7 @@ def train_and_score(
 ) -> None:
     with run.errors_in_one_line():
         parent = open_parent(model_args, data_args)
+        require_byte_pairs(args.bpe_dropout, data_args)
         config = parent.config if parent else configure_model(model_args, *data_args.languages)
         origin = describe_parent(model_args.model, parent) if parent else None
         run.open(partial(describe_settings, data_args, model_settings(config, origin), args))

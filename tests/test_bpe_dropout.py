@@ -16,8 +16,8 @@ from datasets import Dataset
 from distributed_step import RecordingTrainer, make_trainer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data import encode_corpus
-from vaswani_transformer.data.bpe_dropout import BpeDropout, ResampledPairs
+from vaswani_transformer.data import PreparationArguments, encode_corpus
+from vaswani_transformer.data.bpe_dropout import BpeDropout, ResampledPairs, require_byte_pairs
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
@@ -241,3 +241,69 @@ def test_resuming_ends_in_the_same_weights(
     for name, weights in whole.model.state_dict().items():
         assert torch.equal(weights, resumed.model.state_dict()[name]), name
     assert whole.total_target_tokens == resumed.total_target_tokens
+
+
+def test_evaluation_encodes_as_the_tokenizer_does(
+    model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path
+) -> None:
+    trainer = trainer_of(model, tokenizer, pairs, tmp_path, bpe_dropout=1.0)
+    batches = list(trainer.get_eval_dataloader(pairs))
+    ids = [row[row.ne(0)].tolist() for batch in batches for row in batch["input_ids"]]
+    assert ids == pairs["input_ids"][:]
+
+
+def test_sentences_stay_within_a_learned_table(tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path) -> None:
+    longest = max(max(pairs[side]) for side in ("source_length", "target_length"))
+    widths = {"d_model": 16, "d_ff": 20, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    table = {"position_encoding": "learned", "max_position_embeddings": longest}
+    model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=len(tokenizer), **widths, **table))
+    trainer = trainer_of(model, tokenizer, pairs, tmp_path, bpe_dropout=0.5, max_steps=30)
+    trainer.train()
+    assert max(batch[side].shape[1] for batch in trainer.batches[0] for side in ("input_ids", "labels")) == longest
+    examples = trainer.examples_of_step(2)
+    texts = {tokenizer.decode(pairs[row]["input_ids"]) for row in examples}
+    second = trainer.batches[0][1]["input_ids"]
+    assert {tokenizer.decode(row[row.ne(0)]) for row in second} == texts
+
+
+def test_labels_of_parses_are_not_sampled(pairs: Dataset) -> None:
+    tokenizer = VaswaniTokenizer.train(
+        (text for pair in phrasebook("validation") for text in pair), 450, show_progress=False, labels=["(NP", ")NP"]
+    )
+    labels = tokenizer(text_target="(NP )NP").input_ids
+    rows = Dataset.from_dict({"input_ids": tokenizer(["the man sleeps"]).input_ids, "labels": [labels]})
+    resampled = ResampledPairs(rows, ([len(rows[0]["input_ids"])], [3]), (100, 100), BpeDropout(tokenizer, 1.0), 1)
+    assert resampled[0, 0]["labels"] == labels
+    assert len(resampled[0, 0]["input_ids"]) == len(" the man sleeps") + 1
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.5, float("nan")])
+def test_refuses_what_is_no_probability(tokenizer: VaswaniTokenizer, probability: float) -> None:
+    with pytest.raises(ValueError, match=rf"^bpe_dropout: must be at least 0 and at most 1, is {probability}$"):
+        BpeDropout(tokenizer, probability)
+
+
+def test_refuses_other_tokenizers(model: Any, pairs: Dataset, tmp_path: Path) -> None:
+    words = (text for pair in phrasebook("validation") for text in pair)
+    word_pieces = VaswaniTokenizer.train(words, 400, model="wordpiece", show_progress=False)
+    refusal = r"^bpe_dropout: samples sub-words of a byte-pair vocabulary of VaswaniTokenizer.train, and of no other; "
+    with pytest.raises(ValueError, match=refusal):
+        trainer_of(model, word_pieces, pairs, tmp_path)
+    word_pieces.save_pretrained(tmp_path)
+    for options in ({"tokenizer": str(tmp_path)}, {"tokenizer_model": "wordpiece"}):
+        require_byte_pairs(0.0, PreparationArguments(**options))
+        with pytest.raises(ValueError, match=refusal):
+            require_byte_pairs(0.1, PreparationArguments(**options))
+    require_byte_pairs(0.1, PreparationArguments())
+
+
+def test_refuses_ids_that_are_no_text(tokenizer: VaswaniTokenizer) -> None:
+    dropout = BpeDropout(tokenizer, 0.1)
+    for ids in ([5, -100], [tokenizer("ä").input_ids[1]], [5, 0, 1]):
+        with pytest.raises(
+            ValueError, match=r"^bpe_dropout: a sentence of the training corpus is not as this tokenizer"
+        ):
+            dropout.sample(ids, Random(1))

@@ -19,14 +19,19 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ..model.parse_sequence_vaswani import MARK
 from ..model.tokenization_vaswani import EOS, PAD, UNK, VaswaniTokenizer, is_own
+from ..saved_model import load_tokenizer
 from .batching import TokenBudgetBatchSampler
 from .corpora import spread
+from .preparation import PreparationArguments
 
 
 _CACHED = 1 << 17  # words, and states of words, whose merges are kept
 _SAMPLE = 2000  # pairs on which lengths are measured
 _DEVIATIONS = 2.5  # from the mean length to the bound
 
+_NOT_BYTE_PAIRS = (
+    "bpe_dropout: samples sub-words of a byte-pair vocabulary of VaswaniTokenizer.train, and of no other; leave it out"
+)
 _SIDES = ("input_ids", "labels")
 
 Pair: TypeAlias = dict[str, list[int]]
@@ -59,10 +64,7 @@ class BpeDropout:
             and isinstance(tokenizer.backend_tokenizer.model, models.BPE)
             and is_own(tokenizer.backend_tokenizer)
         ):
-            raise ValueError(
-                "bpe_dropout: needs a byte-pair vocabulary that VaswaniTokenizer.train learned; leave it out, or train "
-                "one"
-            )
+            raise ValueError(_NOT_BYTE_PAIRS)
         self.probability = probability
         backend = tokenizer.backend_tokenizer
         vocabulary = backend.get_vocab(with_added_tokens=False)
@@ -164,6 +166,14 @@ class BpeDropout:
 
 def _merge(pieces: _Pieces, place: int, merged: int) -> _Pieces:
     return (*pieces[:place], merged, *pieces[place + 2 :])
+
+
+def require_byte_pairs(probability: float, data: PreparationArguments) -> None:
+    """Raise a ValueError, before a vocabulary is learned, if sub-words are to be sampled but it has no byte pairs."""
+    if probability and data.tokenizer is not None:
+        BpeDropout(load_tokenizer(data.tokenizer), probability)
+    elif probability and data.tokenizer_model != "bpe":
+        raise ValueError(_NOT_BYTE_PAIRS)
 
 
 class ResampledPairs(torch.utils.data.Dataset):
