@@ -22,12 +22,16 @@ from typing import Literal
 
 import torch
 from rich.table import Table
+from transformers import PreTrainedTokenizerBase
 
+from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import RecipeParser, option
 from vaswani_transformer.console import PlainConsole, exit_on_error
 from vaswani_transformer.convert.marian import MarianTranslator, export_marian
 from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.convert.parity import Difference, Engine, ParityReport, parity_report
+from vaswani_transformer.convert.shortlist import learn_shortlist
+from vaswani_transformer.data import load_parallel_corpus
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.saved_model import open_model
 
@@ -40,6 +44,9 @@ class ExportArguments:
     output: str | None = option(None, "Directory to create.")
     to: Literal["ctranslate2", "marian"] = option("ctranslate2", "Engine to export to.")
     quantization: str | None = option(None, "CTranslate2: dtype of the weights, such as int8; float32 by default.")
+    shortlist: list[str] = option(
+        [], "CTranslate2: the corpus of the model, as for training; it limits the target tokens for each source token."
+    )
     text: str | None = option(None, "Source sentences on which to compare both models.")
     references: str | None = option(None, "Their translations, for BLEU.")
     force: bool = option(False, "Replace an earlier export.")
@@ -52,6 +59,8 @@ class ExportArguments:
             raise ValueError("references: they need --text, the sentences that they translate")
         if self.quantization is not None and self.to != "ctranslate2":
             raise ValueError(f"quantization: only for ctranslate2; leave it out for {self.to}")
+        if self.shortlist and self.to != "ctranslate2":
+            raise ValueError(f"shortlist: only for ctranslate2; leave it out for {self.to}")
 
 
 def main() -> None:
@@ -63,6 +72,8 @@ def main() -> None:
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
         if args.to == "marian":
             model, tokenizer = padding_last(model, tokenizer)  # to compare hypotheses by the ids of the export
+        if args.shortlist:
+            export = partial(export, shortlist=shortlist(args, model.config, tokenizer))
         output = export(model, tokenizer, args.output, force=args.force)
         report = None
         if sentences is not None:
@@ -78,6 +89,13 @@ def engine(args: ExportArguments) -> tuple[Callable[..., Path], Callable[[Path],
     from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
 
     return partial(export_ctranslate2, quantization=args.quantization), CTranslate2Translator
+
+
+def shortlist(args: ExportArguments, config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[str]]:
+    """The shortlist of the corpus; its columns are the model's languages."""
+    languages = (config.source_language or "source", config.target_language or "target")
+    corpus = load_parallel_corpus(args.shortlist, *languages)
+    return learn_shortlist(tokenizer, ((row[languages[0]], row[languages[1]]) for row in corpus["translation"]))
 
 
 def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:

@@ -1,6 +1,7 @@
 """Every command and every snippet of the README and of the model cards runs."""
 
 import gzip
+import json
 import os
 import re
 import shlex
@@ -132,7 +133,7 @@ def commands() -> list[str]:
 def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     """A folder where the paths that the documents name exist."""
     (tmp_path / "runs").mkdir()
-    for name in ("demo", "tatoeba_de_en"):
+    for name in ("demo", "tatoeba_de_en", "student"):
         (tmp_path / "runs" / name).symlink_to(saved_model)
     make_parser(tmp_path / "runs" / "demo_parsing")
     (tmp_path / "trees.mrg").write_text("((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n" * 9, encoding="utf-8")
@@ -147,6 +148,8 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
         for side, language in enumerate(("en", "de")):
             lines = "".join(f"{pair[side]}\n" for pair in phrasebook(split)[:size])
             (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
+    pair = {"source": "The old man reads a book.", "target": "Der alte Mann liest ein Buch."}
+    (tmp_path / "distilled.jsonl").write_text(json.dumps(pair) + "\n", encoding="utf-8")
     (tmp_path / "news.en").write_text("The old man reads a book.\n\nDogs!\n", encoding="utf-8")
     (tmp_path / "reference.de").write_text("Der alte Mann liest ein Buch.\n\nHunde!\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

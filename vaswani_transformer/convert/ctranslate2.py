@@ -55,6 +55,7 @@ def export_ctranslate2(
     output: str | Path,
     quantization: str | None = None,
     force: bool = False,
+    shortlist: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:
     """Write a directory for CTranslate2 atomically: weights, vocabulary, tokenizer, generation_config.
 
@@ -64,6 +65,8 @@ def export_ctranslate2(
         output: The directory to create.
         quantization: One of `QUANTIZATIONS`, such as "int8"; by default weights are float32.
         force: Replace an earlier export.
+        shortlist: What `learn_shortlist` returns, written as `vmap.txt`. CTranslate2 then searches among the candidates
+            of a batch's source tokens only, if it is asked with `use_vmap=True`.
 
     Raises:
         ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
@@ -81,6 +84,9 @@ def export_ctranslate2(
         spec.save(str(directory))
         tokenizer.save_pretrained(directory)
         model.generation_config.save_pretrained(directory)
+        if shortlist is not None:
+            lines = [f"{source}\t{' '.join(targets)}\n" for source, targets in shortlist.items()]
+            (directory / "vmap.txt").write_text("".join(lines), encoding="utf-8")
     return output
 
 
@@ -283,6 +289,7 @@ class CTranslate2Translator:
             "max_input_length": 0,
             "return_end_token": True,
             "return_scores": True,
+            "use_vmap": True,  # if there is one
         }
 
     @property

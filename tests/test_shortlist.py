@@ -1,0 +1,112 @@
+"""Shortlists against Model 1 written as loops; what CTranslate2 does with them; refusals."""
+
+from collections import Counter, defaultdict
+
+import pytest
+from helpers import call_recipe, recipe_module
+
+from vaswani_transformer import VaswaniTokenizer
+from vaswani_transformer.convert import shortlist
+from vaswani_transformer.convert.shortlist import learn_shortlist
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+PAIRS = phrasebook("validation")[:16]
+
+
+def model_1(pairs: list[tuple[list[str], list[str]]], iterations: int) -> dict[str, dict[str, float]]:
+    """Probability of each target token given each source token, with the equations as loops."""
+    likely: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(lambda: 1.0))
+    for _ in range(iterations):
+        counts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for source, target in pairs:
+            for word in target:
+                total = sum(likely[other][word] for other in source)
+                for other in source:
+                    counts[other][word] += likely[other][word] / total
+        likely = {
+            other: {word: count / sum(words.values()) for word, count in words.items()}
+            for other, words in counts.items()
+        }
+    return likely
+
+
+def test_candidates_are_the_likeliest_by_model_1(tokenizer, monkeypatch):
+    monkeypatch.setattr(shortlist, "_CANDIDATES", 4)
+    monkeypatch.setattr(shortlist, "_COMMON", 5)
+    monkeypatch.setattr(shortlist, "_TOGETHER", 7)  # in three parts
+    found = learn_shortlist(tokenizer, iter([*PAIRS, ("", "leer"), ("long " * 200, "lang")]))
+    pairs = [tuple(tokenizer.tokenize(side) for side in pair) for pair in PAIRS]
+    likely = model_1(pairs, 5)
+    frequencies = Counter(word for _, target in pairs for word in target)
+    common = set(found.pop(""))
+    assert len(common) == 5
+    others = [count for word, count in frequencies.items() if word not in common]
+    assert min(frequencies[word] for word in common) >= max(others)
+    assert found.keys() == set(tokenizer.get_vocab())
+    some_full = False
+    for source, targets in found.items():
+        assert targets[0] == source
+        shares = {word: share for word, share in likely.get(source, {}).items() if word not in common}
+        taken = [shares[word] for word in targets[1:]]
+        left = [share for word, share in shares.items() if word not in targets]
+        assert len(taken) == 4 or max(left, default=0) < 1e-3
+        assert min(taken, default=1) >= max(left, default=0) - 1e-9
+        some_full = some_full or (len(taken) == 4 and len(left) > 4)
+    assert some_full
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairs", "message"),
+    [
+        ("bpe", [("", "x")], "^shortlist: the corpus has no sentence pair"),
+        ("wordpiece", PAIRS, "^shortlist: CTranslate2 separates tokens by spaces; it needs a byte-pair"),
+    ],
+)
+def test_what_gives_no_shortlist_is_refused(kind, pairs, message):
+    corpus = [sentence for pair in phrasebook("validation") for sentence in pair]
+    tokenizer = VaswaniTokenizer.train(corpus, 400, kind, show_progress=False)
+    with pytest.raises(ValueError, match=message):
+        learn_shortlist(tokenizer, pairs)
+
+
+def test_ctranslate2_searches_among_the_candidates(trained, tokenizer, tmp_path):
+    """Those of the source tokens, and those that may occur anywhere."""
+    engine = pytest.importorskip("vaswani_transformer.convert.ctranslate2")
+    sources = tokenizer([english for english, _ in PAIRS])["input_ids"]
+    targets = tokenizer([german for _, german in PAIRS])["input_ids"]
+
+    def search(name: str, candidates: dict[str, list[str]]) -> list[list[int]]:
+        directory = engine.export_ctranslate2(trained, tokenizer, tmp_path / name, shortlist=candidates)
+        return [engine.CTranslate2Translator(directory).hypotheses([source])[0] for source in sources]
+
+    assert search("learned", learn_shortlist(tokenizer, PAIRS)) == targets
+    few = {"": ["e", "n"], **{token: [token] for token in tokenizer.get_vocab()}}
+    always = {*tokenizer.convert_tokens_to_ids(["e", "n"]), tokenizer.unk_token_id, tokenizer.eos_token_id}
+    for source, tokens in zip(sources, search("few", few), strict=True):
+        assert len(tokens) > 1
+        assert set(tokens) <= always | set(source)
+
+
+def test_the_recipes_export_and_measure_it(trained, tokenizer, tmp_path, capsys):
+    pytest.importorskip("ctranslate2")
+    model, output = tmp_path / "model", tmp_path / "out"
+    trained.save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    for side, name in enumerate(("text", "references")):
+        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
+    texts = (tmp_path / "text", tmp_path / "references")
+    call_recipe("export.py", "--model", model, "--output", output, "--shortlist", *texts)
+    arguments = ("--model", model, "--exports", output, "--text", texts[0], "--references", texts[1])
+    call_recipe("benchmarks/edge.py", *arguments, "--output", tmp_path, "--rounds", "1")
+    rows = recipe_module("benchmarks/edge.py").EdgeRecord.load(tmp_path / "edge.json").rows
+    assert {row.system for row in rows} == {"ours, float32", "out", "out, shortlist"}
+    greedy = [row for row in rows if row.beam == 1]  # with beams CTranslate2 stops by a rule of its own
+    assert [row.bleu for row in greedy] == pytest.approx([100.0] * len(greedy))
+    assert {row.same_as_ours for row in greedy} == {1.0}
+    assert len({row.megabytes for row in rows}) == 3
+    assert "| out, shortlist |" in (tmp_path / "edge.md").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"exports: .* is not a model for CTranslate2"):
+        call_recipe("benchmarks/edge.py", *arguments, "--exports", model)
+    with pytest.raises(SystemExit, match="shortlist: only for ctranslate2; leave it out for marian"):
+        call_recipe("export.py", "--model", model, "--output", output, "--to", "marian", "--shortlist", *texts)
