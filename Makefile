@@ -10,7 +10,7 @@ TESTS := tests
 PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config_vaswani modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo test test-matrix test-core test-transformers trials fuzz check format
+.PHONY: demo test test-matrix test-core test-transformers test-clients trials fuzz check format
 
 demo: .venv/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
@@ -29,6 +29,12 @@ test-core: test-matrix  ## of them the core: import, save, load, generate, pipel
 
 test-transformers: .venv/transformers-source/PKG-INFO  ## transformers' own tests of models, on this package's
 	$(BIN)/python -m pytest -o addopts= -q -rs --disable-warnings --show-capture=no tests/transformers_suite.py
+
+test-clients: runs/demo/model.safetensors  ## the package in PEFT, torchao, MLflow and others; needs the network for pip
+	$(BIN)/python tests/clients/run.py $(CLIENTS)
+
+runs/demo/model.safetensors:
+	$(MAKE) demo
 
 trials: .venv/installed  ## kill trainings and resume them: the final weights must not differ in a bit
 	$(BIN)/python tests/kill_trials.py --processes 1 2 --kills 50

@@ -196,6 +196,29 @@ def test_layers_that_are_more_than_their_weights_are_called(talkative_model, mon
     talkative_model.generate(as_batch(SOURCES))
 
 
+class Wrapped(nn.Module):
+    """Stands for adapters around a layer that pass on none of its attributes, as PEFT's trainable tokens."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return 2 * self.layer(x)
+
+
+def test_wrapped_layers_are_called(talkative_model, monkeypatch):
+    plain = scores_of(talkative_model)
+    layer = talkative_model.model.decoder.layers[0]
+    layer.self_attn.v_proj = Wrapped(layer.self_attn.v_proj)
+    layer.feed_forward.fc2 = Wrapped(layer.feed_forward.fc2)
+    talkative_model.lm_head = Wrapped(talkative_model.lm_head)
+    talkative_model.eval()
+    check_search_against_forward(talkative_model, plain)
+    monkeypatch.setattr(ForwardDecoder, "prefill", None)  # adapters do not make the search slow
+    talkative_model.generate(as_batch(SOURCES))
+
+
 def rolled(output: object) -> object:
     """What a module gives, its last dimension rolled by one place."""
     if isinstance(output, torch.Tensor):

@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
+from accelerate import cpu_offload
 from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -30,6 +32,13 @@ def test_translations_come_in_order_whatever_the_batches(corpus_and_translations
         assert translate_corpus(model, tokenizer, sentences, tokens, max_new_tokens=10) == expected
     assert translate_corpus(model, tokenizer, ["", " "]) == ["", ""]
     assert translate_corpus(model, tokenizer, []) == []
+
+
+def test_offloaded_weights_translate_the_same(corpus_and_translations, tokenizer):
+    model, sentences, expected = corpus_and_translations
+    cpu_offload(model, execution_device=torch.device("cpu"))
+    assert model.device.type == "meta"
+    assert translate_corpus(model, tokenizer, sentences, max_new_tokens=10) == expected
 
 
 @pytest.mark.parametrize("processes", [2, 3, 20])

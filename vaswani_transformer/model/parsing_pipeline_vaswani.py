@@ -109,7 +109,7 @@ def parse_in_batches(
             return []
         words = torch.tensor([len(sentences[index]) for index in indices])
         limits = [min(max_generated(model, length, generate_kwargs), table) for length in lengths]
-        size = model.get_output_embeddings().out_features
+        size = model.config.output_vocab_size
         return [LegalParse(vocabulary, size, tokenizer.eos_token_id, words, torch.tensor(limits))]
 
     batches = generate_in_batches(

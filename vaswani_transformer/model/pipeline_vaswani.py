@@ -87,9 +87,11 @@ def generate_in_batches(
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
     costs = {length: _cost(model, length, generate_kwargs) for length in set(lengths)}
     given = generate_kwargs.get("logits_processor") or []
+    # Weights that accelerate offloads are on no device; its hooks then move the inputs.
+    device = torch.device("cpu") if model.device.type == "meta" else model.device
     for batch in _batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
-        inputs = tokenizer.pad(rows, return_tensors="pt").to(model.device)  # [batch, source]
+        inputs = tokenizer.pad(rows, return_tensors="pt").to(device)  # [batch, source]
         indices = [filled[row] for row in batch]
         if processors is not None:
             generate_kwargs["logits_processor"] = [*given, *processors(indices, [lengths[row] for row in batch])]

@@ -168,7 +168,7 @@ class IncrementalDecoder:
         self.max_length, self.prefix_length = max_length, prefix_length
         neighborhood = decoder.config.attention_neighborhood
         self.reach = None if neighborhood is None else neighborhood // 2
-        self.lm_head, self.vocabulary = joined_projection([lm_head]), lm_head.out_features
+        self.lm_head, self.vocabulary = joined_projection([lm_head]), decoder.config.output_vocab_size
         # Hypotheses share the nodes of their prefix, one for each position; after it each has its own nodes.
         self.nodes = prefix_length + num_beams * min(BLOCK, max_length - prefix_length)
         self.lowest = torch.finfo(encoded.dtype).min

@@ -1,0 +1,31 @@
+"""evaluate: its evaluator for translation, and its pipeline by hand."""
+
+import evaluate
+import pytest
+from datasets import Dataset
+from transformers import pipeline
+
+from vaswani_transformer.evaluation import bleu
+from vaswani_transformer.evaluation.bleu import Bleu
+
+
+def test_evaluator(row):
+    """evaluate.evaluator("translation")"""
+    with pytest.raises(Exception, match=r"TFPreTrainedModel|translation") as error:
+        evaluate.evaluator("translation")
+    row.refused(error.value)
+
+
+def test_pipeline_and_metric(model, tokenizer, pairs, translate, row):
+    """pipeline("translation") over a dataset, scored by evaluate.load of the package's metric"""
+    rows = Dataset.from_list([{"source": source, "reference": target} for source, target in pairs])
+    translator = pipeline("translation", model=model, tokenizer=tokenizer)
+    found = [output["translation_text"] for output in translator(rows["source"])]
+    expected = translate(model)
+    assert found == expected
+    metric = evaluate.load(bleu.__file__)
+    for text, reference in zip(found, rows["reference"], strict=True):
+        metric.add(prediction=text, reference=reference)
+    score = metric.compute()["score"]
+    assert score == Bleu().compute(predictions=expected, references=rows["reference"])["score"]
+    row.evidence(BLEU=score, translations=len(found))

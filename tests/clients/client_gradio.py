@@ -1,0 +1,31 @@
+"""gradio: the page of recipes/demo_app.py, and gradio's own pipeline page."""
+
+import gradio
+import pytest
+from gradio_client import Client
+from helpers import free_port
+from transformers import pipeline
+
+from vaswani_transformer.demo.page import build_page, serve
+from vaswani_transformer.demo.translator import DemoTranslator
+
+
+def test_page(model, tokenizer, pairs, translate, row):
+    """The page of demo_app.py, called through gradio_client"""
+    translator = DemoTranslator(model, tokenizer)
+    page = build_page(translator, "demo")
+    address = serve(page, translator, "127.0.0.1", free_port(), is_blocking=False)
+    try:
+        client = Client(address, verbose=False)
+        found = [client.predict(source, api_name="/translate")[0] for source, _ in pairs[:4]]
+    finally:
+        page.close()
+    assert found == translate(model)[:4]
+    row.evidence(same_translations=f"{len(found)} of {len(found)}")
+
+
+def test_from_pipeline(model, tokenizer, row):
+    """gradio.Interface.from_pipeline of pipeline("translation")"""
+    with pytest.raises(ValueError, match="pipeline") as error:
+        gradio.Interface.from_pipeline(pipeline("translation", model=model, tokenizer=tokenizer))
+    row.refused(error.value)

@@ -1,0 +1,167 @@
+"""Fixtures of the clients: a trained model, held-out sentences, and the row of the table that each test becomes."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from helpers import REPOSITORY
+from torch import nn
+from transformers import AutoTokenizer
+
+from vaswani_transformer import (
+    NoamSchedule,
+    VaswaniForConditionalGeneration,
+    VaswaniTokenizer,
+    VaswaniTrainer,
+    VaswaniTrainingArguments,
+)
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.evaluation.translation import translate_corpus
+
+
+MODEL = REPOSITORY / "runs" / "demo"  # of `make demo`
+
+Encode = Callable[..., dict[str, Any]]
+
+
+class Row:
+    """What a test says of a client in the table."""
+
+    def __init__(self, record: Callable[[str, object], None]) -> None:
+        self.record = record
+
+    def evidence(self, **numbers: object) -> None:
+        """Numbers that were measured, by name."""
+        for name, value in numbers.items():
+            shown = f"{value:.2g}" if isinstance(value, float) else value
+            self.record("evidence", f"{name.replace('_', ' ')} {shown}")
+
+    def refused(self, error: BaseException) -> None:
+        """The client is refused by this message."""
+        self.record("refused", " ".join(str(error).split()))
+
+
+@pytest.fixture
+def row(record_property: Callable[[str, object], None]) -> Row:
+    return Row(record_property)
+
+
+@pytest.fixture(autouse=True)
+def _tried(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
+    record_property("tried", request.function.__doc__.split("\n")[0].rstrip("."))
+
+
+@pytest.fixture
+def model() -> VaswaniForConditionalGeneration:
+    """A model trained on the embedded corpus, loaded anew for each test."""
+    return VaswaniForConditionalGeneration.from_pretrained(MODEL, trust_remote_code=False).eval()
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> VaswaniTokenizer:
+    return AutoTokenizer.from_pretrained(MODEL, trust_remote_code=False)
+
+
+@pytest.fixture(scope="session")
+def pairs() -> list[tuple[str, str]]:
+    """Held-out sentences and their references."""
+    return [(source, target) for source, target in phrasebook("test")[:12]]
+
+
+@pytest.fixture(scope="session")
+def encode(tokenizer: VaswaniTokenizer) -> Encode:
+    """Encodes pairs as one batch: `input_ids`, `attention_mask`, and `labels`, padded with -100."""
+
+    def encode(pairs: list[tuple[str, str]]) -> dict[str, torch.Tensor]:
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        batch = tokenizer(sources, text_target=targets, padding=True, return_tensors="pt")
+        labels = batch["labels"].masked_fill(batch["labels"].eq(tokenizer.pad_token_id), -100)
+        return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "labels": labels}
+
+    return encode
+
+
+@pytest.fixture
+def translate(tokenizer: VaswaniTokenizer, pairs: list[tuple[str, str]]) -> Callable[..., list[str]]:
+    """Translates the held-out sentences by the paper's beam search."""
+    return functools.partial(translate_corpus, tokenizer=tokenizer, sentences=[source for source, _ in pairs])
+
+
+@pytest.fixture
+def logits(encode: Encode, pairs: list[tuple[str, str]]) -> Callable[[nn.Module], torch.Tensor]:
+    """Logits of the first references, padding left out: `[tokens, vocabulary]`."""
+    batch = encode(pairs[:8])
+
+    def logits(model: nn.Module) -> torch.Tensor:
+        with torch.no_grad():
+            return model(**batch).logits[batch["labels"].ne(-100)]
+
+    return logits
+
+
+@pytest.fixture
+def train(encode: Encode) -> Callable[..., tuple[float, float]]:
+    """Trains what requires gradients to translate backwards, word by word; returns the loss before and after."""
+    backwards = [(source, " ".join(target.split()[::-1])) for source, target in phrasebook("train")[:32]]
+
+    def train(model: nn.Module, learning_rate: float = 1e-2, steps: int = 15) -> tuple[float, float]:
+        batch = encode(backwards)
+        optimizer = torch.optim.Adam([weight for weight in model.parameters() if weight.requires_grad], learning_rate)
+        losses = []
+        for _ in range(steps):
+            loss = model(**batch).loss
+            losses.append(loss.item())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return losses[0], losses[-1]
+
+    return train
+
+
+@pytest.fixture
+def error_of_search(encode: Encode, pairs: list[tuple[str, str]]) -> Callable[[nn.Module], float]:
+    """The largest difference between a score of beam search and the score of the same translation by `forward`."""
+    batch = encode(pairs)
+    sources = {name: batch[name] for name in ("input_ids", "attention_mask")}
+
+    def error(model: nn.Module) -> float:
+        found = model.generate(**sources, return_dict_in_generate=True, output_scores=True)
+        tokens = found.sequences[:, 1:]  # [batch, target]
+        with torch.no_grad():
+            logits = model(**sources, decoder_input_ids=found.sequences[:, :-1]).logits[:, -tokens.shape[1] :]
+        chosen = logits.float().log_softmax(-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        is_token = tokens.ne(0)  # the search never finds padding
+        penalty = ((5 + is_token.sum(-1)) / 6) ** 0.6
+        scores = chosen.masked_fill(~is_token, 0.0).sum(-1) / penalty  # [batch], section 6.1
+        return (scores - found.sequences_scores).abs().max().item()
+
+    return error
+
+
+@pytest.fixture
+def run_trainer(
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, tmp_path: Path
+) -> Callable[..., list[dict[str, float]]]:
+    """Trains and evaluates for a few steps, reporting to a tracker; returns the trainer's log."""
+
+    def run_trainer(tracker: str, **options: Any) -> list[dict[str, float]]:
+        rows = [dict(tokenizer(source, text_target=target)) for source, target in phrasebook("train")[:60]]
+        settings = {"max_steps": 6, "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 3, "use_cpu": True}
+        settings |= {"source_tokens": 300, "target_tokens": 300, "save_strategy": "no", "report_to": tracker}
+        trainer = VaswaniTrainer(
+            model,
+            VaswaniTrainingArguments(str(tmp_path / "run"), **settings, **options),
+            train_dataset=Dataset.from_list(rows),
+            eval_dataset=Dataset.from_list(rows[:10]),
+            processing_class=tokenizer,
+            callbacks=[NoamSchedule(4)],
+        )
+        trainer.train()
+        return trainer.state.log_history
+
+    return run_trainer
