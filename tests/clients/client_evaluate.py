@@ -1,19 +1,11 @@
-"""evaluate: its evaluator for translation, and its pipeline by hand."""
+"""evaluate: the package's metric over the translations of a pipeline."""
 
 import evaluate
-import pytest
 from datasets import Dataset
 from transformers import pipeline
 
 from vaswani_transformer.evaluation import bleu
 from vaswani_transformer.evaluation.bleu import Bleu
-
-
-def test_evaluator(row):
-    """evaluate.evaluator("translation")"""
-    with pytest.raises(Exception, match=r"TFPreTrainedModel|translation") as error:
-        evaluate.evaluator("translation")
-    row.refused(error.value)
 
 
 def test_pipeline_and_metric(model, tokenizer, pairs, translate, row):
