@@ -9,6 +9,7 @@ EXPORT = ["ctranslate2>=4.8.5,<5"]  # recipes/export.py
 TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
 PARSING = ["nltk>=3.9"]  # recipes/train_parsing.py: treebanks
+TEXT = ["sentencex>=1.0.32,<2"]  # pipeline("translation")(text, split_sentences=True)
 DEMO = ["gradio>=6.31,<7"]  # recipes/demo_app.py
 BROWSER = ["playwright>=1.50"]  # tests/test_explorer.py: drives a Chromium that is installed
 
@@ -50,6 +51,7 @@ setup(
         "tracking": TRACKING,
         "parsing": PARSING,
         "demo": DEMO,
+        "text": TEXT,
         "dev": [
             "pytest>=8.0",
             "pytest-xdist>=3.6",
@@ -63,6 +65,7 @@ setup(
             *TRACKING,
             *PARSING,
             *DEMO,
+            *TEXT,
             *BROWSER,
         ],
     },

@@ -79,7 +79,8 @@ def train_and_score(
     scores: dict[str, SplitScores] = {}
     translations: dict[str, list[str]] = {}
     for name, (split, directory) in run.models_to_score(data.text, parent).items():
-        scores[name], translations[name] = score(directory, data, split, data_args)
+        languages = data_args.languages[::-1] if split.endswith("_reverse") else data_args.languages
+        scores[name], translations[name] = score(directory, data, split, languages)
     if trainer.is_world_process_zero():
         record = RunRecord(
             run=provenance,
@@ -113,15 +114,14 @@ def describe_data(data_args: DataArguments, cleaning: dict[str, int]) -> RunData
 
 
 def score(
-    directory: str | Path, data: TrainingData, split: str, data_args: DataArguments
+    directory: str | Path, data: TrainingData, split: str, languages: tuple[str, str]
 ) -> tuple[SplitScores | None, list[str]]:
     """Load a saved model, translate a corpus, and score it. Collective; scores are None except on the main process."""
     model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
     model.to(PartialState().device)
     corpus, tokenizer = data.text[split], data.tokenizer
-    source = list(sentences(corpus, [data_args.source_language]))
-    references = list(sentences(corpus, [data_args.target_language]))
-    translations = translate_corpus(model, tokenizer, source)
+    source, references = (list(sentences(corpus, [language])) for language in languages)
+    translations = translate_corpus(model, tokenizer, source, target_language=languages[1])
     reference_perplexity = perplexity(model, tokenizer, data.encoded[split])
     if not PartialState().is_main_process:
         return None, translations

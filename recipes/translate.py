@@ -39,6 +39,7 @@ from vaswani_transformer.data.tables import kind_of_suffix
 from vaswani_transformer.data.text_files import decode_lines
 from vaswani_transformer.decoding import GenerationArguments
 from vaswani_transformer.evaluation.sharded_translation import (
+    LongLines,
     SourceText,
     TranslatedShards,
     model_digest,
@@ -47,6 +48,8 @@ from vaswani_transformer.evaluation.sharded_translation import (
     split_lines,
     translate_lines,
 )
+from vaswani_transformer.files import Json
+from vaswani_transformer.model.languages_vaswani import direction, target_tag
 from vaswani_transformer.training import joined_processes
 from vaswani_transformer.training.processes import on_main_process
 from vaswani_transformer.training.randomness import derived_seed
@@ -61,6 +64,7 @@ class TranslationArguments(GenerationArguments):
     output: str = option("-", "File to write, or - for standard output.")
     overwrite: bool = option(False, "Replace an output file that exists.")
     lines_per_shard: int = option(2000, "Lines translated, and written, at a time.", COUNT)
+    target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
 
     def __post_init__(self) -> None:
         if self.model is None:
@@ -81,7 +85,7 @@ def main() -> None:
 
 
 def translate_to_standard_output(args: TranslationArguments) -> None:
-    with standard_output():
+    with standard_output(), LongLines() as long_lines:
         source = on_main_process(lambda: plan_stream(args))
         tokenizer, model = load(args)
         if source is None:
@@ -90,7 +94,7 @@ def translate_to_standard_output(args: TranslationArguments) -> None:
             shards = source.shards()
         with tqdm(total=source and source.lines, desc="Translating", unit="lines") as bar:
             for number, lines in enumerate(shards):
-                sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar))
+                sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar, long_lines))
                 sys.stdout.buffer.flush()
 
 
@@ -103,10 +107,11 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
         tokenizer, model = load(args)
         total = sum(map(source.size, share))
         description = f"Translating, process 1 of {state.num_processes}" if state.num_processes > 1 else "Translating"
-        with tqdm(total=total, desc=description, unit="lines", disable=not state.is_main_process) as bar:
+        hidden = not state.is_main_process
+        with LongLines() as long_lines, tqdm(total=total, desc=description, unit="lines", disable=hidden) as bar:
             for number, lines in enumerate(source.shards()):
                 if number in share:
-                    shards.save(number, translate_shard(args, model, tokenizer, number, lines, bar))
+                    shards.save(number, translate_shard(args, model, tokenizer, number, lines, bar, long_lines))
     state.wait_for_everyone()
     if state.is_main_process:
         shards.finish(len(source.digests))
@@ -119,14 +124,17 @@ def translate_shard(
     number: int,
     lines: list[str],
     bar: tqdm,
+    long_lines: LongLines,
 ) -> list[bytes]:
     """Translate a shard; what is sampled depends on its number, not on the process or on other shards."""
     torch.manual_seed(derived_seed(args.seed, number))
+    long_lines.count(model, tokenizer, lines)
     columns = None
     if kind_of_suffix(Path(args.output)) == "json":
-        source, target = (getattr(model.config, f"{side}_language", None) for side in ("source", "target"))
+        source, target = direction(model.config, target_tag(model.config, None, args.target_language))
         columns = source or "source", target or "target"
-    return translate_lines(model, tokenizer, lines, args.tokens_per_batch, bar, columns, **args.generate_kwargs)
+    options = {"target_language": args.target_language, **args.generate_kwargs}
+    return translate_lines(model, tokenizer, lines, args.tokens_per_batch, bar, columns, **options)
 
 
 def plan_stream(args: TranslationArguments) -> SourceText | None:
@@ -163,8 +171,8 @@ def plan_file(
     else:
         source = SourceText.read_ahead(path, args.input, args.lines_per_shard)
     text = f"{source.lines} lines, sha256 {source.digest}"
-    settings = {"lines_per_shard": args.lines_per_shard, **args.search_settings}
-    shards.begin({"model": model, "input": text, **settings})
+    settings: dict[str, Json] = {"lines_per_shard": args.lines_per_shard, "target_language": args.target_language}
+    shards.begin({"model": model, "input": text, **settings, **args.search_settings})
     count = len(source.digests)
     missing = shards.missing(count)
     if begun:

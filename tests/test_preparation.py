@@ -658,3 +658,48 @@ def test_real_pairs_are_prepared_as_they_are_encoded(shared_data, output):
     assert data.train.to_list() == expected.to_list()
     record = json.loads((output / "preparation.json").read_text(encoding="utf-8"))
     assert record["splits"]["train"]["pairs"] == len(corpus) == 3000
+
+
+def test_both_directions_alternate_and_begin_with_the_tag_of_their_target(files, output):
+    args = arguments(files, both_directions=True, pairs_per_shard=2 * SIZE)
+    prepare_corpus(output, args)
+    data = load_prepared(output, ["test"])
+    tokenizer = AutoTokenizer.from_pretrained(output / "tokenizer")
+    assert len(tokenizer) == args.vocab_size
+    assert data.language_tags == dict(
+        zip(("en", "de"), tokenizer.convert_tokens_to_ids(["<2en>", "<2de>"]), strict=True)
+    )
+    expected = []
+    for english, german in PAIRS[1:31] + PAIRS[32:62]:  # what cleaning keeps
+        for tag, source, target in (("<2de>", english, german), ("<2en>", german, english)):
+            expected.append((tokenizer(f"{tag} {source}").input_ids, tokenizer(target).input_ids))
+    assert list(zip(data.train["input_ids"], data.train["labels"], strict=True)) == expected
+    assert all(tags[0] in data.language_tags.values() for tags, _ in expected)
+    assert data.cleaning["empty"] == 2
+
+    assert data.text.keys() == data.encoded.keys() == {"test", "test_reverse"}
+    for split, (source, target), tag in (("test", ("en", "de"), "<2de> "), ("test_reverse", ("de", "en"), "<2en> ")):
+        pairs = list(data.text[split]["translation"])
+        assert [(pair["en"], pair["de"]) for pair in pairs] == HELD_OUT
+        for pair, row in zip(pairs, data.encoded[split], strict=True):
+            text = pair[source].strip()
+            assert row["input_ids"] == tokenizer(tag + text if text else "").input_ids
+            assert row["labels"] == tokenizer(pair[target].strip()).input_ids
+    with pytest.raises(ValueError, match="both_directions"):
+        prepare_corpus(output, replace(args, both_directions=False))
+
+
+def test_a_tokenizer_without_tags_cannot_encode_both_directions(files, output, tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "plain")
+    args = arguments(files, both_directions=True, tokenizer=str(tmp_path / "plain"))
+    with pytest.raises(ValueError, match=r"^tokenizer: .*plain has no special token <2en>"):
+        prepare_corpus(output, args)
+
+
+def test_directories_prepared_by_versions_without_the_option_have_one_direction(files, output):
+    prepare_corpus(output, arguments(files))
+    record = json.loads((output / "preparation.json").read_text(encoding="utf-8"))
+    assert record["settings"].pop("both_directions") is False
+    (output / "preparation.json").write_text(json.dumps(record), encoding="utf-8")
+    prepare_corpus(output, arguments(files))
+    assert load_prepared(output, ["test"]).language_tags is None

@@ -53,16 +53,24 @@ ALLOWED = {
 ALLOWED_IN_MODEL = {
     "restricted_vaswani": set(),
     "acceleration_vaswani": set(),
-    "pipeline_vaswani": set(),
+    "languages_vaswani": set(),
+    "batches_vaswani": {"languages_vaswani"},
+    "sentences_vaswani": {"languages_vaswani"},
+    "pipeline_vaswani": {"batches_vaswani", "languages_vaswani", "sentences_vaswani"},
     "length_limits_vaswani": set(),
     "parse_sequence_vaswani": {"length_limits_vaswani"},
-    "parsing_pipeline_vaswani": {"parse_sequence_vaswani", "pipeline_vaswani"},
+    "parsing_pipeline_vaswani": {"batches_vaswani", "parse_sequence_vaswani", "pipeline_vaswani"},
     "configuration_vaswani": {"parse_sequence_vaswani", "parsing_pipeline_vaswani", "pipeline_vaswani"},
     "embeddings_vaswani": {"configuration_vaswani"},
     "tokenization_vaswani": {"parse_sequence_vaswani"},
     "step_decoder_vaswani": {"acceleration_vaswani"},
     "beam_search_vaswani": {"acceleration_vaswani", "length_limits_vaswani", "step_decoder_vaswani"},
-    "generation_vaswani": {"beam_search_vaswani", "length_limits_vaswani", "step_decoder_vaswani"},
+    "generation_vaswani": {
+        "beam_search_vaswani",
+        "languages_vaswani",
+        "length_limits_vaswani",
+        "step_decoder_vaswani",
+    },
     "generation_config_vaswani": {"generation_vaswani"},
     "modeling_vaswani": {
         "configuration_vaswani",
@@ -77,6 +85,7 @@ ALLOWED_IN_MODEL = {
 # Modules without a test file of their name, and the one that tests them.
 TESTED_IN = {
     "batches": "export",
+    "batches_vaswani": "pipeline_vaswani",
     "callbacks": "progress",
     "config_file": "arguments",
     "corpus": "phrasebook",
@@ -103,6 +112,7 @@ TESTED_IN = {
     "space": "demo_app",
     "text_files": "corpora",
     "token_texts": "search_trace",
+    "training_data": "preparation",
     "translator": "demo_app",
     "weights": "convert",
 }
@@ -165,8 +175,10 @@ def test_there_is_no_cycle_in_what_may_be_imported():
 @pytest.mark.parametrize("path", HUB_FILES, ids=lambda path: path.name)
 def test_hub_files_need_no_more_than_the_hub_has(path):
     available = {"torch", "transformers", "tokenizers", "huggingface_hub", "vaswani_transformer"}
-    optional = {"nltk"} if path.stem == "parsing_pipeline_vaswani" else set()  # a try around it says so
-    assert {name.split(".")[0] for name in imports(path)} <= available | optional | sys.stdlib_module_names
+    optional = {"parsing_pipeline_vaswani": {"nltk"}, "sentences_vaswani": {"sentencex"}}  # a try around it says so
+    assert {name.split(".")[0] for name in imports(path)} <= available | optional.get(
+        path.stem, set()
+    ) | sys.stdlib_module_names
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:
             # Only `from .name import ...` is followed when the files are copied.

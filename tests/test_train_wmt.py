@@ -127,6 +127,29 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     assert re.search(r"loss=\d.*lr=\d.*tok/s=\d.*padding=\d", result.stderr)
 
 
+def test_one_model_of_both_directions(settings, tmp_path, error):
+    result = run(settings, tmp_path, "--both_directions", "true", "--max_steps", "2", "--test", *settings["test"])
+    assert result.returncode == 0, result.stderr
+    directory = Path(settings["output_dir"])
+    results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    config = AutoModelForSeq2SeqLM.from_pretrained(directory).config
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    assert config.language_tags == {code: tokenizer.convert_tokens_to_ids(f"<2{code}>") for code in ("en", "de")}
+    assert len(tokenizer) == 320
+    pairs = phrasebook("train")[:2000]
+    sources = [f"<2de> {english}" for english, _ in pairs] + [f"<2en> {german}" for _, german in pairs]
+    assert config.longest_source <= max(map(len, tokenizer(sources).input_ids))
+    assert config.longest_source > 10
+    for split, pair in (("test", "en_to_de"), ("test_reverse", "de_to_en")):
+        lines = (directory / f"translations.{split}.txt").read_text(encoding="utf-8").splitlines()
+        translator = pipeline(f"translation_{pair}", model=str(directory))
+        texts = [each[pair.startswith("de")] for each in phrasebook("test")[: len(lines)]]
+        assert [each["translation_text"] for each in translator(texts)] == lines
+        assert results[split]["sentences"] == len(lines)
+    assert "translate from `en` to `de` and back" in (directory / "README.md").read_text(encoding="utf-8")
+    assert "differs in both_directions (True then, False now)" in error("--resume")
+
+
 def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings, tmp_path, error):
     assert run(settings, tmp_path, "--max_steps", "2", "--test", *settings["test"]).returncode == 0
     directory = Path(settings["output_dir"])

@@ -17,6 +17,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -218,7 +219,7 @@ def translated(recipe, monkeypatch):
         yield list(range(len(sentences))), [[sentence[::-1]] for sentence in sentences]
 
     monkeypatch.setattr(decoding, "open_model", functools.cache(decoding.open_model))
-    monkeypatch.setattr(recipe, "load", lambda args: (None, None))
+    monkeypatch.setattr(recipe, "load", lambda args: (None, SimpleNamespace(config=None)))
     monkeypatch.setattr(sharded_translation, "translate_in_batches", translate)
     return lines
 

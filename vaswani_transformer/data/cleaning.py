@@ -1,8 +1,12 @@
 """Encoding of sentence pairs, and the cleaning rules, which count what they drop by reason."""
 
+from collections.abc import Sequence
+
 import numpy as np
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, List, Value, interleave_datasets
 from transformers import PreTrainedTokenizerBase
+
+from ..model.languages_vaswani import language_tag, with_tag
 
 
 _IDS, _LENGTH = List(Value("int32")), Value("int32")
@@ -15,8 +19,11 @@ def encode_corpus(
     source_language: str,
     target_language: str,
     num_proc: int | None = None,
+    source_tag: str | None = None,
 ) -> Dataset:
     """Turn text into sub-word ids, both sides ending in EOS, white space around sentences removed.
+
+    `source_tag` begins every source that is not blank; see `languages_vaswani`.
 
     Returns:
         Rows of `input_ids`, `labels`, and their lengths `source_length`, `target_length`, EOS included.
@@ -27,6 +34,7 @@ def encode_corpus(
             [(pair[language] or "").strip() for pair in batch["translation"]]
             for language in (source_language, target_language)
         )
+        sources = [with_tag(text, source_tag) for text in sources]
         source, target = tokenizer(sources).input_ids, tokenizer(text_target=targets).input_ids
         lengths = {"source_length": [len(ids) for ids in source], "target_length": [len(ids) for ids in target]}
         return {"input_ids": source, "labels": target, **lengths}
@@ -39,6 +47,27 @@ def encode_corpus(
         num_proc=num_proc,
         desc="Encoding",
     )
+
+
+def encode_both_directions(
+    corpus: Dataset, tokenizer: PreTrainedTokenizerBase, source_language: str, target_language: str
+) -> Dataset:
+    """Encode each pair, and after it its reverse, both with the tag of their target language."""
+    directions = (source_language, target_language), (target_language, source_language)
+    return interleave_datasets(
+        [encode_corpus(corpus, tokenizer, *each, source_tag=language_tag(each[1])) for each in directions]
+    )
+
+
+def require_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str], name: str | None) -> None:
+    """Raise a ValueError if a tag is no special token of a tokenizer, which was given by this name."""
+    for tag in tags:
+        ids = tokenizer(tag, add_special_tokens=False).input_ids
+        if len(ids) != 1 or tokenizer.decode(ids, skip_special_tokens=True):
+            raise ValueError(
+                f"tokenizer: {name} has no special token {tag}, which both_directions needs; add it with "
+                f"add_tokens([{tag!r}], special_tokens=True), or leave out the tokenizer, so that one is trained"
+            )
 
 
 def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0) -> tuple[Dataset, dict[str, int]]:

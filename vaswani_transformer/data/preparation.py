@@ -41,9 +41,10 @@ from ..files import (
     require_directory,
     require_same_manifest,
 )
+from ..model.languages_vaswani import language_tag
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..saved_model import load_tokenizer
-from .cleaning import require_kept
+from .cleaning import require_kept, require_tags
 from .corpora import (
     check_parallel_corpus,
     identify_corpus,
@@ -53,12 +54,14 @@ from .corpora import (
     spread,
 )
 from .shards import ShardFormat, read_shards, sum_counts, write_shards
+from .training_data import TrainingData
 
 
 _FORMAT = 2
 _COMPARED = (
     "source_language",
     "target_language",
+    "both_directions",
     "columns",
     "max_length",
     "max_ratio",
@@ -67,6 +70,7 @@ _COMPARED = (
     "tokenizer_sample",
     "pairs_per_shard",
 )
+_DEFAULTS: dict[str, Json] = {"columns": None, "both_directions": False}  # of options that earlier records lack
 _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 
@@ -76,6 +80,9 @@ class PreparationArguments:
 
     source_language: str = option("en", "Code of the language to translate from.")
     target_language: str = option("de", "Code of the language to translate into.")
+    both_directions: bool = option(
+        False, "Translate from target to source as well: each source begins with the tag of its target, as <2de>."
+    )
     train: list[str] | None = option(
         None,
         "Two aligned text files (plain, .gz, .bz2, .xz); or tables: JSON lines, Parquet, CSV, TSV, TMX, directories of "
@@ -114,6 +121,11 @@ class PreparationArguments:
         return self.source_language, self.target_language
 
     @property
+    def tags(self) -> list[str]:
+        """Tags of the languages that sources are translated into; none if there is one direction."""
+        return list(map(language_tag, self.languages)) if self.both_directions else []
+
+    @property
     def sources(self) -> dict[str, list[str]]:
         """The corpora that were given, by split.
 
@@ -124,25 +136,6 @@ class PreparationArguments:
             raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
         given = {"train": self.train, "validation": self.validation, "test": self.test}
         return {split: source for split, source in given.items() if source}
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """What a model is trained on, and scored on.
-
-    Attributes:
-        tokenizer: The tokenizer that encoded them.
-        train: Encoded pairs, cleaned.
-        cleaning: How many pairs cleaning dropped, by reason, and how many it "kept".
-        text: Held-out corpora, by split.
-        encoded: The same, encoded.
-    """
-
-    tokenizer: PreTrainedTokenizerBase
-    train: Dataset
-    cleaning: dict[str, int]
-    text: dict[str, Dataset]
-    encoded: dict[str, Dataset]
 
 
 @dataclass
@@ -211,12 +204,13 @@ def load_prepared(directory: str | Path, splits: Iterable[str] = ()) -> Training
     if PartialState().is_local_main_process:
         preparation.check(dict.fromkeys(("train", *splits)))
     held_out = {split: read_shards(preparation.folders(split)) for split in splits if split != "train"}
-    return TrainingData(
+    settings = preparation.settings
+    return TrainingData.of(
         tokenizer=load_tokenizer(preparation.tokenizer, option="prepared"),
         train=read_shards(preparation.folders("train")),
         cleaning=preparation.splits["train"].cleaning,
-        text={split: dataset.select_columns("translation") for split, dataset in held_out.items()},
-        encoded={split: dataset.remove_columns("translation") for split, dataset in held_out.items()},
+        held_out=held_out,
+        directions=[str(settings[name]) for name in _COMPARED[:2]] if settings["both_directions"] else [],
     )
 
 
@@ -260,7 +254,7 @@ class _Preparation:
                 raise ValueError(f"prepared: {self.tokenizer} is gone; delete {self.directory} to prepare it anew")
             return  # nothing is encoded yet, so everything may still change
         try:
-            self.settings, self.versions = {"columns": None, **record["settings"]}, record["versions"]
+            self.settings, self.versions = {**_DEFAULTS, **record["settings"]}, record["versions"]
             splits = {split: PreparedSplit(**entry) for split, entry in record["splits"].items()}
             if not all(isinstance(split.shards, int) and isinstance(split.cleaning, dict) for split in splits.values()):
                 raise TypeError
@@ -315,6 +309,7 @@ class _Preparation:
         self._count(corpora)
         if not self.tokenizer.exists():
             tokenizer = given or _train_tokenizer(corpora["train"], args)
+            require_tags(tokenizer, args.tags, args.tokenizer)
             with (
                 file_errors_as_os_error(f"prepared: cannot write {self.tokenizer}"),
                 atomic_directory(self.tokenizer, "prepared") as staging,
@@ -323,7 +318,7 @@ class _Preparation:
                 Manifest.of(staging).save(staging)
         for split, corpus in corpora.items():
             limits = (args.max_length, args.max_ratio) if split == "train" else None
-            form = ShardFormat(self.tokenizer, args.languages, limits)
+            form = ShardFormat(self.tokenizer, args.languages, limits, args.both_directions)
             write_shards(corpus, self.folders(split), args.pairs_per_shard, form, args.num_proc or os.cpu_count() or 1)
             totals = sum_counts(self.folders(split))
             if split == "train":
@@ -378,7 +373,9 @@ def _versions() -> dict[str, Json]:
 
 def _train_tokenizer(corpus: Dataset, args: PreparationArguments) -> PreTrainedTokenizerBase:
     sample = corpus.select(spread(len(corpus), args.tokenizer_sample))
-    return VaswaniTokenizer.train(sentences(sample, args.languages), args.vocab_size, args.tokenizer_model)
+    return VaswaniTokenizer.train(
+        sentences(sample, args.languages), args.vocab_size, args.tokenizer_model, special_tokens=args.tags
+    )
 
 
 def _settings(args: PreparationArguments, known: Json) -> dict[str, Json]:

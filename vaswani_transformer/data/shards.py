@@ -14,13 +14,13 @@ from multiprocessing import parent_process
 from pathlib import Path
 
 from accelerate.utils import patch_environment
-from datasets import Dataset, concatenate_datasets, disable_progress_bars, load_from_disk
+from datasets import Dataset, concatenate_datasets, disable_progress_bars, interleave_datasets, load_from_disk
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..files import MANIFEST_NAME, Manifest, atomic_directory, file_errors_as_os_error
 from ..saved_model import load_tokenizer
-from .cleaning import encode_corpus, filter_pairs
+from .cleaning import encode_both_directions, encode_corpus, filter_pairs
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,13 @@ class ShardFormat:
         tokenizer: Directory of the tokenizer.
         languages: Codes of the source and target language.
         limits: `max_length` and `max_ratio` of `clean_corpus`; None to keep all pairs, and their text.
+        both_directions: Whether each pair is followed by the reverse, both with the tag of their target language.
     """
 
     tokenizer: Path
     languages: tuple[str, str]
     limits: tuple[int, float] | None
+    both_directions: bool = False
 
 
 def write_shards(corpus: Dataset, folders: Sequence[Path], size: int, form: ShardFormat, num_proc: int) -> None:
@@ -103,9 +105,13 @@ def _end_with_parent() -> None:
 
 def write_shard(corpus: Dataset, folder: Path, form: ShardFormat) -> int:
     """Encode pairs and save those to keep, with the counts of cleaning; returns how many were given."""
-    rows = encode_corpus(corpus, _tokenizer(form.tokenizer), *form.languages)
+    tokenizer = _tokenizer(form.tokenizer)
+    if form.both_directions:
+        rows, text = encode_both_directions(corpus, tokenizer, *form.languages), interleave_datasets([corpus, corpus])
+    else:
+        rows, text = encode_corpus(corpus, tokenizer, *form.languages), corpus
     if form.limits is None:
-        rows, counts = concatenate_datasets([rows, corpus], axis=1), {"kept": len(rows)}
+        rows, counts = concatenate_datasets([rows, text], axis=1), {"kept": len(rows)}
     else:
         rows, counts = filter_pairs(rows, *form.limits)
     with file_errors_as_os_error(f"prepared: cannot write {folder}"), atomic_directory(folder, "prepared") as staging:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..arguments import COUNT, Interval, option
 from ..data.text_files import decode_lines
-from ..model.pipeline_vaswani import translate_in_batches
+from ..model.batches_vaswani import translate_in_batches
 from ..visualization.alignment import draw_alignment
 from ..visualization.attention import read_attention
 from ..visualization.explorer import explorer_page

@@ -20,7 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.text_files import decode_lines, open_binary
 from ..files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
-from ..model.pipeline_vaswani import translate_in_batches
+from ..model.batches_vaswani import translate_in_batches
+from ..model.sentences_vaswani import longer_than_trained, longest_known
 
 
 _MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
@@ -44,7 +45,7 @@ def translate_lines(
         tokens_per_batch: As for `translate_in_batches`.
         bar: Counts the lines.
         columns: Names of source and target in JSON; by default, the result is text and has no source.
-        generate_kwargs: For `generate`.
+        generate_kwargs: For `translate_in_batches`.
 
     Returns:
         For each line in order, a line for each of its `num_return_sequences` translations, line feed included.
@@ -56,6 +57,27 @@ def translate_lines(
             translations[index] = [_record(sentences[index], text, columns) for text in texts]
         bar.update(len(indices))
     return list(chain.from_iterable(translations))
+
+
+class LongLines:
+    """Counts lines that are longer than any source trained on; as a context, reports them on standard error."""
+
+    lines = longest = 0
+
+    def count(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, lines: list[str]) -> None:
+        self.longest = longest_known(model.config) or 0
+        self.lines += len(longer_than_trained(model.config, tokenizer, lines))
+
+    def __enter__(self) -> "LongLines":
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *details: object) -> None:
+        if self.lines and error is None:
+            print(
+                f"{self.lines} lines have more tokens than the longest sentence trained on, {self.longest}; parts of "
+                f"them may be untranslated; divide them into sentences",
+                file=sys.stderr,
+            )
 
 
 def _record(source: str, target: str, columns: tuple[str, str] | None) -> bytes:

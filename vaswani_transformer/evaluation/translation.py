@@ -9,7 +9,7 @@ from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.pipeline_vaswani import translate_in_batches
+from ..model.batches_vaswani import translate_in_batches
 
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def translate_corpus(
         sentences: Source sentences.
         tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
         show_progress: Whether the main process shows a bar.
-        generate_kwargs: For `generate`; by default it searches as in section 6.1.
+        generate_kwargs: For `translate_in_batches`, such as `target_language`; by default it searches as in 6.1.
     """
     model.eval()
     stripped = [sentence.strip() for sentence in sentences]

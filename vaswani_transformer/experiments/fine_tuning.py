@@ -46,6 +46,9 @@ def open_parent(args: ModelArguments, data: PreparationArguments) -> SavedModel 
             f"{', '.join(languages)}: are {'-'.join(data.languages)}, but {args.model} translates {'-'.join(theirs)}; "
             f"give --source_language {theirs[0]} --target_language {theirs[1]}"
         )
+    if bool(config.language_tags) != data.both_directions:
+        has = "has both directions; give --both_directions true" if config.language_tags else "has one direction"
+        raise ValueError(f"both_directions: is {str(data.both_directions).lower()}, but {args.model} {has}")
     tokenizer = parent.tokenizer
     # `encoder` has the ids of source tokens, `decoder` the tokens of target ids.
     if (

@@ -219,7 +219,9 @@ class RunRecord(TrainingResults):
         training: Steps, time and cost.
         parent: The model that was fine-tuned; None if the training began with random weights.
         validation: Scores of the final model on the validation set.
+        validation_reverse: From target to source, if the model has both directions.
         test: Scores of the final model on the test set.
+        test_reverse: From target to source.
         test_last_checkpoint: Scores of the last checkpoint on the test set, if the final model is an average.
         test_parent: Scores of the parent on the test set.
         examples: Some sentences of the test set.
@@ -232,7 +234,9 @@ class RunRecord(TrainingResults):
     training: RunTraining
     parent: ParentModel | None = None
     validation: SplitScores | None = None
+    validation_reverse: SplitScores | None = None
     test: SplitScores | None = None
+    test_reverse: SplitScores | None = None
     test_last_checkpoint: SplitScores | None = None
     test_parent: SplitScores | None = None
     examples: list[Example] | None = None
@@ -241,10 +245,13 @@ class RunRecord(TrainingResults):
     def scores(self) -> dict[str, SplitScores]:
         """The scores that are not None, by what was scored, such as "test, averaged model"."""
         final = "averaged model" if self.training.averaged else "last step"
+        back = f"{self.data.target_language} to {self.data.source_language}"
         rows = {
             f"validation, {final}": self.validation,
+            f"validation, {back}, {final}": self.validation_reverse,
             "test, parent": self.test_parent,
             f"test, {final}": self.test,
+            f"test, {back}, {final}": self.test_reverse,
             "test, last checkpoint": self.test_last_checkpoint,
         }
         return {name: scores for name, scores in rows.items() if scores is not None}

@@ -19,6 +19,7 @@ from ..evaluation import (
     score_translations,
     translate_corpus,
 )
+from ..model.languages_vaswani import target_tag
 from .plots import plot_bleu_by_source_length, plot_sweep
 from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts
 
@@ -71,12 +72,19 @@ def translate_test_set(
     alphas = length_penalties or [1.0 if own.length_penalty is None else own.length_penalty]
     with PartialState().main_process_first():
         files = [str(test_set.source_file), str(test_set.reference_files[0])]
-        encoded = encode_corpus(load_parallel_corpus(files, *test_set.languages), tokenizer, *test_set.languages)
+        corpus, tag = load_parallel_corpus(files, *test_set.languages), target_tag(model.config, *test_set.languages)
+        encoded = encode_corpus(corpus, tokenizer, *test_set.languages, source_tag=tag)
     reference_perplexity = perplexity(model, tokenizer, encoded)
     for number, alpha in itertools.product(beams, alphas):
         started = time.perf_counter()
         texts = translate_corpus(
-            model, tokenizer, test_set.sources, tokens_per_batch, num_beams=number, length_penalty=alpha
+            model,
+            tokenizer,
+            test_set.sources,
+            tokens_per_batch,
+            num_beams=number,
+            length_penalty=alpha,
+            target_language=test_set.languages[1],
         )
         seconds = time.perf_counter() - started
         # One line each, so that the written file has the same scores.

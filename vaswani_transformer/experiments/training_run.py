@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from accelerate import PartialState
+from datasets import concatenate_datasets
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, ProgressCallback, TrainerCallback, set_seed
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
@@ -135,6 +136,10 @@ class TrainingRun:
         if parent is None:
             complete_config(config, data.tokenizer)
         require_positions(config, data)
+        config.language_tags = data.language_tags
+        if parent is None or config.longest_source is not None:  # what a converted parent was trained on is unknown
+            config.longest_source = max(config.longest_source or 1, max(data.train["source_length"][:]))
+        held_out = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
         callbacks: list[TrainerCallback] = [TimeLimit(args.max_minutes)] if args.max_minutes is not None else []
         if args.constant_learning_rate is None:
             callbacks.append(NoamSchedule(int(args.warmup_steps), args.learning_rate_factor))
@@ -145,7 +150,7 @@ class TrainingRun:
             VaswaniForConditionalGeneration(config) if parent is None else parent.load(torch.float32),
             args,
             train_dataset=data.train,
-            eval_dataset=data.encoded.get("validation"),
+            eval_dataset=concatenate_datasets(held_out) if held_out else None,
             processing_class=data.tokenizer,
             validation_bleu=_validation_bleu(args, config, data),
             callbacks=[*callbacks, self.averaging, self.watchdog, self.interruption],
@@ -182,7 +187,7 @@ class TrainingRun:
     def models_to_score(self, splits: Container[str], parent: SavedModel | None = None) -> dict[str, tuple[str, Path]]:
         """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
         final = Path(self.args.output_dir)
-        models = {"validation": ("validation", final), "test": ("test", final)}
+        models = {split: (split, final) for split in ("validation", "validation_reverse", "test", "test_reverse")}
         if self.averaging.averaged:
             models["test_last_checkpoint"] = ("test", self.averaging.averaged[-1])
         if parent is not None:

@@ -27,6 +27,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         title=metadata.model_name,
         source=record.data.source_language,
         target=record.data.target_language,
+        has_reverse=record.data.others.get("both_directions"),
         parent=record.parent,
         scores=record.scores,
         lengths=record.test.by_source_length if record.test else None,

@@ -38,7 +38,7 @@ PAPER_VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 _SIZES = ("vocab_size", "target_vocab_size", "d_model", "d_ff", "decoder_d_ff", "num_heads", "d_k", "d_v")
-_POSITIVE = (*_SIZES, "encoder_layers", "decoder_layers", "attention_neighborhood")
+_POSITIVE = (*_SIZES, "encoder_layers", "decoder_layers", "attention_neighborhood", "longest_source")
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
@@ -89,6 +89,10 @@ class VaswaniConfig(PreTrainedConfig):
         source_language: Code of the source language, such as "en"; `None` if unknown. `pipeline("translation")` rejects
             any other.
         target_language: Code of the target language; "parse" for a parser (6.3).
+        language_tags: Ids of the tags, such as "<2de>", by language, of a model that translates between these; each
+            source begins with the tag of its target. `None` means one direction, and no tags.
+        longest_source: Tokens of the longest source trained on, EOS included; `None` if unknown.
+            `pipeline("translation")` warns of longer ones.
 
     The remaining fields are for models converted from other toolkits, see `vaswani_transformer.convert`; their defaults
     are the paper's.
@@ -140,6 +144,8 @@ class VaswaniConfig(PreTrainedConfig):
     attention_neighborhood: int | None = None
     source_language: str | None = None
     target_language: str | None = None
+    language_tags: dict[str, int] | None = None
+    longest_source: int | None = None
     activation: str = "relu"
     decoder_d_ff: int | None = None
     target_vocab_size: int | None = None
@@ -225,6 +231,9 @@ class VaswaniConfig(PreTrainedConfig):
         self._check_tokens()
 
     def _check_tokens(self) -> None:
+        for language, token in (self.language_tags or {}).items():
+            if not 0 <= token < self.vocab_size:
+                raise ValueError(f"language_tags: {language} must be an id from 0 to {self.vocab_size - 1}, is {token}")
         for field in ("pad_token_id", "decoder_start_token_id", "eos_token_id"):
             vocabulary = self.output_vocab_size
             if field == "pad_token_id":

@@ -17,6 +17,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses
+from .languages_vaswani import require_tags
 from .length_limits_vaswani import EndPerSentence, LengthPerSentence, length_limits, tokens_over_source
 from .step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
 
@@ -74,11 +75,14 @@ class VaswaniGenerationMixin(GenerationMixin):
 
         Raises:
             ValueError: There is no source; `decoder_input_ids` is empty or exceeds a learned position table; a number
-                of beams, sequences or tokens is below 1; `length_penalty_type` is unknown; or logits are NaN.
+                of beams, sequences or tokens is below 1; `length_penalty_type` is unknown; logits are NaN; or the model
+                has several directions, and a source no language tag.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None and ids.dim() == 2 and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
+        if ids is not None:
+            require_tags(self.config, ids)
         scopes = [
             kwargs,
             {} if generation_config is None else vars(generation_config),

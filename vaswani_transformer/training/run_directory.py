@@ -65,6 +65,7 @@ _OUTPUTS = (
 _DATA_SETTINGS = (
     "source_language",
     "target_language",
+    "both_directions",
     "columns",
     "dataset_config",
     "max_length",
@@ -74,7 +75,13 @@ _DATA_SETTINGS = (
     "tokenizer_sample",
 )
 # What the records of earlier versions lack, which had no such option.
-_NEWER_SETTINGS: dict[str, Json] = {"columns": None, "model": None, "constant_learning_rate": None, "bpe_dropout": 0.0}
+_NEWER_SETTINGS: dict[str, Json] = {
+    "columns": None,
+    "both_directions": False,
+    "model": None,
+    "constant_learning_rate": None,
+    "bpe_dropout": 0.0,
+}
 _TRAINING_SETTINGS = (
     "source_tokens",
     "target_tokens",

@@ -43,7 +43,8 @@ class ValidationBleu:
         for start in range(0, len(order), size):
             indices = order[start : start + size]
             texts = [self.sources[index] for index in indices]
-            found = translate_corpus(model, self.tokenizer, texts, show_progress=False, **beams)
+            into = model.config.target_language
+            found = translate_corpus(model, self.tokenizer, texts, show_progress=False, target_language=into, **beams)
             translations.update(zip(indices, found, strict=True))
             after_round()
         return sacrebleu_score([translations[index] for index in range(len(order))], self.references).score

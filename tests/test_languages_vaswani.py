@@ -1,0 +1,153 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import recipe_module
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.model.batches_vaswani import translate_in_batches
+from vaswani_transformer.model.languages_vaswani import direction, split_tag, target_tag
+
+
+TWO_WAY = PreTrainedConfig(language_tags={"en": 8, "de_AT": 9}, source_language="en", target_language="de_AT")
+THREE = PreTrainedConfig(language_tags={"en": 7, "de": 8, "fr": 9})
+SHORT = {"max_new_tokens": 8}
+
+
+@pytest.mark.parametrize(
+    ("config", "source", "target", "tag"),
+    [
+        (TWO_WAY, None, "de", "<2de_AT>"),
+        (TWO_WAY, "en_GB", None, "<2de_AT>"),
+        (TWO_WAY, "de", "en", "<2en>"),
+        (TWO_WAY, None, None, None),
+        (THREE, "en", None, None),  # German or French
+        (THREE, "en", "fr", "<2fr>"),
+        (PreTrainedConfig(source_language="en", target_language="de"), "en", "de", None),
+        (PreTrainedConfig(), "en", "fr", None),
+    ],
+)
+def test_languages_choose_the_tag(config, source, target, tag):
+    assert target_tag(config, source, target) == tag
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "asked"), [("fr", None, "from fr"), (None, "fr", "into fr"), ("de", "de", "from de into de")]
+)
+def test_other_languages_are_refused(source, target, asked):
+    with pytest.raises(ValueError, match=f"between en and de_AT, not {asked}"):
+        target_tag(TWO_WAY, source, target)
+
+
+def test_tag_of_a_text():
+    assert split_tag(TWO_WAY, " <2en> Ein Hund. ") == ("<2en>", "Ein Hund. ")
+    assert split_tag(TWO_WAY, "<2en>Ein Hund.", "<2en>") == ("<2en>", "Ein Hund.")
+    assert split_tag(TWO_WAY, "Ein <2en> Hund.", "<2en>") == ("<2en>", "Ein <2en> Hund.")
+    assert split_tag(PreTrainedConfig(), "<2en> x") == (None, "<2en> x")
+    with pytest.raises(ValueError, match="begins with <2en>, but <2de_AT> is asked for"):
+        split_tag(TWO_WAY, "<2en> Ein Hund.", "<2de_AT>")
+    assert direction(TWO_WAY, "<2en>") == ("de_AT", "en")
+    assert direction(TWO_WAY) == ("en", "de_AT")
+    assert direction(THREE, "<2fr>") == (None, "fr")
+
+
+@pytest.fixture(scope="module")
+def two_way(tmp_path_factory) -> Path:
+    """A directory with an untrained model of both directions, whose translations depend on the tag."""
+    corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
+    tokenizer = VaswaniTokenizer.train(corpus, 400, show_progress=False, special_tokens=["<2en>", "<2de>"])
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_ff": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    tags = {"en": 398, "de": 399}
+    config = VaswaniConfig(vocab_size=400, source_language="en", target_language="de", language_tags=tags, **sizes)
+    model = VaswaniForConditionalGeneration(config).eval()
+    for weight in model.parameters():
+        if weight.dim() == 2:
+            weight.data *= 3
+    directory = tmp_path_factory.mktemp("two_way")
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+def by_hand(directory: Path, text: str) -> str:
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    model = AutoModelForSeq2SeqLM.from_pretrained(directory)
+    ids = model.generate(**tokenizer(text, return_tensors="pt"), **SHORT)
+    return tokenizer.decode(ids[0], skip_special_tokens=True)
+
+
+def test_the_pipeline_adds_the_tag_of_the_language_that_it_is_told(two_way):
+    sources = ["Dogs!", "A man."]
+    into = {code: [by_hand(two_way, f"<2{code}> {source}") for source in sources] for code in ("en", "de")}
+    assert into["en"] != into["de"]
+    english = [{"translation_text": text} for text in into["en"]]
+    german = [{"translation_text": text} for text in into["de"]]
+
+    named = pipeline("translation_en_to_de", model=str(two_way))
+    assert named(sources, **SHORT) == german
+    assert named(sources[0], **SHORT) == german[:1]
+    assert named(sources, tgt_lang="en", **SHORT) == english
+    built = pipeline("translation", model=str(two_way), src_lang="de", tgt_lang="en")
+    assert built(sources[0], **SHORT) == english[:1]
+    assert built(sources, tgt_lang="de", **SHORT) == german
+    plain = pipeline("translation", model=str(two_way))
+    assert plain([f"<2en> {source}" for source in sources], **SHORT) == english
+    assert plain({"text": sources[0], "tgt_lang": "de"}, **SHORT) == german[:1]
+    assert list(plain((text for text in sources), src_lang="en", **SHORT)) == [german[:1], german[1:]]
+    assert plain(["", sources[1]], tgt_lang="de", **SHORT) == [{"translation_text": ""}, german[1]]
+    batches = translate_in_batches(plain.model, plain.tokenizer, sources, target_language="de", **SHORT)
+    assert {row: texts for batch in batches for row, texts in zip(*batch, strict=True)} == {
+        row: [text] for row, text in enumerate(into["de"])
+    }
+
+
+def test_nothing_is_translated_into_a_language_that_was_not_chosen(two_way):
+    unknown = r"between de and en, and a source does not say into which; begin it with <2de> or <2en>"
+    translator = pipeline("translation", model=str(two_way))
+    for text in ("Dogs!", ["<2de> A man.", "Dogs!"]):
+        with pytest.raises(ValueError, match=unknown):
+            translator(text, **SHORT)
+    with pytest.raises(ValueError, match=unknown):
+        translator.model.generate(**translator.tokenizer("Dogs!", return_tensors="pt"))
+    with pytest.raises(ValueError, match="not from en into fr"):
+        pipeline("translation_en_to_fr", model=str(two_way))
+    with pytest.raises(ValueError, match="not into fr"):
+        translator("Dogs!", tgt_lang="fr")
+    with pytest.raises(ValueError, match="language_tags: de must be an id from 0 to 36, is 37"):
+        VaswaniConfig(vocab_size=37, language_tags={"de": 37})
+
+
+def test_padding_on_the_left_hides_no_tag(two_way):
+    tokenizer = AutoTokenizer.from_pretrained(two_way, padding_side="left")
+    model = AutoModelForSeq2SeqLM.from_pretrained(two_way)
+    model.generate(**tokenizer(["<2de> A", "<2en> A man sleeps."], return_tensors="pt", padding=True), **SHORT)
+
+
+def test_files_are_translated_into_the_language_named(two_way, tmp_path, monkeypatch, capsys):
+    model = AutoModelForSeq2SeqLM.from_pretrained(two_way)
+    model.config.longest_source = 9
+    model.save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(two_way).save_pretrained(tmp_path / "model")
+    lines = ["Dogs!", "", "A man.", "Dogs and dogs and dogs and dogs."]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    output = tmp_path / "out.jsonl"
+    recipe = recipe_module("translate.py")
+
+    def translate(*options: str) -> list[dict[str, str]]:
+        files = ["--input", str(tmp_path / "in.txt"), "--output", str(output), "--max_new_tokens", "8"]
+        monkeypatch.setattr(sys, "argv", ["translate.py", "--model", str(tmp_path / "model"), *files, *options])
+        recipe.main()
+        return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+
+    expected = [by_hand(two_way, f"<2en> {line}") if line else "" for line in lines]
+    assert translate("--target_language", "en") == [
+        {"de": line, "en": text} for line, text in zip(lines, expected, strict=True)
+    ]
+    assert "1 lines have more tokens than the longest sentence trained on, 9; " in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="does not say into which"):
+        translate("--overwrite")
