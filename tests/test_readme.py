@@ -133,7 +133,7 @@ def commands() -> list[str]:
 def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     """A folder where the paths that the documents name exist."""
     (tmp_path / "runs").mkdir()
-    for name in ("demo", "tatoeba_de_en", "student", "two_way"):
+    for name in ("demo", "reverse", "student", "tatoeba_de_en", "two_way"):
         (tmp_path / "runs" / name).symlink_to(saved_model)
     make_parser(tmp_path / "runs" / "demo_parsing")
     (tmp_path / "trees.mrg").write_text("((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n" * 9, encoding="utf-8")
