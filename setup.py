@@ -6,6 +6,7 @@ from setuptools import find_packages, setup
 
 
 EXPORT = ["ctranslate2>=4.8.5,<5"]  # recipes/export.py
+ONNX = ["onnx>=1.17", "onnxscript>=0.5", "onnxruntime>=1.20"]  # recipes/export.py --to onnx
 TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
 PARSING = ["nltk>=3.9"]  # recipes/train_parsing.py: treebanks
@@ -47,6 +48,7 @@ setup(
     ],
     extras_require={
         "export": EXPORT,
+        "onnx": ONNX,
         "convert": CONVERT,
         "tracking": TRACKING,
         "parsing": PARSING,
@@ -61,6 +63,7 @@ setup(
             "mypy>=1.15",
             "types-PyYAML>=6.0",
             *EXPORT,
+            *ONNX,
             *CONVERT,
             *TRACKING,
             *PARSING,

@@ -8,10 +8,14 @@ To CTranslate2; and with 8-bit weights and a parity report on a test set; and to
         --text news.en.gz --references news.de.gz
     python recipes/export.py --model runs/demo --to marian --output runs/demo-marian --text news.en.gz
 
+To ONNX graphs that onnxruntime, optimum and, in a browser, transformers.js run; the latter searches greedily:
+
+    python recipes/export.py --model runs/demo --to onnx --output runs/demo-onnx --num_beams 1 --text news.en.gz
+
 The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config and, with
-`--text`, `parity.json`. MarianMT is exact for models trained with `--layer_norm_eps 1e-5`; it searches by the rules of
-transformers, and differences that come from those are of the kind "rule". CTranslate2 needs
-`pip install "vaswani_transformer[export]"`.
+`--text`, `parity.json`. MarianMT is exact for models trained with `--layer_norm_eps 1e-5`; ONNX always is. Both are
+searched by the rules of transformers, and differences that come from those are of the kind "rule". CTranslate2 needs
+`pip install "vaswani_transformer[export]"`, ONNX `pip install "vaswani_transformer[onnx]"`.
 """
 
 from collections.abc import Callable
@@ -33,6 +37,7 @@ from vaswani_transformer.convert.parity import Difference, Engine, ParityReport,
 from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data import load_parallel_corpus
 from vaswani_transformer.data.text_files import read_lines
+from vaswani_transformer.decoding import BEAMS
 from vaswani_transformer.saved_model import open_model
 
 
@@ -42,11 +47,12 @@ class ExportArguments:
 
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     output: str | None = option(None, "Directory to create.")
-    to: Literal["ctranslate2", "marian"] = option("ctranslate2", "Engine to export to.")
+    to: Literal["ctranslate2", "marian", "onnx"] = option("ctranslate2", "Engine to export to.")
     quantization: str | None = option(None, "CTranslate2: dtype of the weights, such as int8; float32 by default.")
     shortlist: list[str] = option(
         [], "CTranslate2: the corpus of the model, as for training; it limits the target tokens for each source token."
     )
+    num_beams: int | None = option(None, "Beams of the exported search; by default the model's.", BEAMS)
     text: str | None = option(None, "Source sentences on which to compare both models.")
     references: str | None = option(None, "Their translations, for BLEU.")
     force: bool = option(False, "Replace an earlier export.")
@@ -74,6 +80,8 @@ def main() -> None:
             model, tokenizer = padding_last(model, tokenizer)  # to compare hypotheses by the ids of the export
         if args.shortlist:
             export = partial(export, shortlist=shortlist(args, model.config, tokenizer))
+        if args.num_beams is not None:
+            model.generation_config.num_beams = args.num_beams
         output = export(model, tokenizer, args.output, force=args.force)
         report = None
         if sentences is not None:
@@ -86,6 +94,10 @@ def engine(args: ExportArguments) -> tuple[Callable[..., Path], Callable[[Path],
     """The function that exports, and the class that translates with the result."""
     if args.to == "marian":
         return export_marian, MarianTranslator
+    if args.to == "onnx":
+        from vaswani_transformer.convert.onnx import OnnxTranslator, export_onnx
+
+        return export_onnx, OnnxTranslator
     from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
 
     return partial(export_ctranslate2, quantization=args.quantization), CTranslate2Translator
@@ -118,7 +130,7 @@ def show(args: ExportArguments, output: Path, report: ParityReport | None) -> No
     table = Table("", "", title=f"{args.model} for {args.to}", show_header=False)
     table.add_row("directory", str(output))
     table.add_row("weights", args.quantization or "float32")
-    size = sum(path.stat().st_size for path in output.iterdir())
+    size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     table.add_row("size on disk", f"{size / 1e6:.1f} MB")
     if report is not None:
         table.add_row("same hypotheses", f"{report.identical} of {report.lines} ({report.identical_share:.2%})")

@@ -352,7 +352,7 @@ def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, ca
     [
         (("--model", "m"), "output: give"),
         (("--model", "m", "--output", "o", "--references", "r"), "references: they need --text"),
-        (("--model", "m", "--output", "o", "--to", "onnx"), "onnx"),
+        (("--model", "m", "--output", "o", "--to", "tflite"), "tflite"),
         (("--model", "m", "--output", "o", "--text", "nowhere"), "nowhere"),
         (
             ("--model", "m", "--output", "o", "--to", "marian", "--quantization", "int8"),

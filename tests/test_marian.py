@@ -305,10 +305,10 @@ def test_only_a_marian_model_is_replaced_and_only_if_forced(trained, tokenizer, 
 
 
 def test_an_interrupted_export_leaves_nothing(trained, tokenizer, tmp_path, monkeypatch):
-    def interrupted(path: Path) -> None:
+    def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(marian, "_name_stock_tokenizer", interrupted)
+    monkeypatch.setattr(marian, "save_stock_tokenizer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         export_marian(trained, tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())

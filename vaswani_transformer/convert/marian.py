@@ -73,37 +73,40 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = POSITIONS
     """
     config = model.config
     _require_expressible(config)
-    marian = MarianMTModel(
-        MarianConfig(
-            vocab_size=config.vocab_size,
-            decoder_vocab_size=config.output_vocab_size,
-            share_encoder_decoder_embeddings=config.tie_word_embeddings and config.target_vocab_size is None,
-            tie_word_embeddings=config.tie_word_embeddings,
-            d_model=config.d_model,
-            encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.decoder_d_ff,
-            encoder_attention_heads=config.num_heads,
-            decoder_attention_heads=config.num_heads,
-            activation_function=config.activation,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
-            scale_embedding=True,
-            pad_token_id=config.pad_token_id,
-            bos_token_id=config.bos_token_id,
-            eos_token_id=config.eos_token_id,
-            decoder_start_token_id=config.decoder_start_token_id,
-            forced_eos_token_id=None,
-            max_position_embeddings=positions,
-        )
-    ).eval()
+    marian = MarianMTModel(marian_config(config, positions)).eval()
     marian.load_state_dict(_marian_weights(model, marian.state_dict()), strict=True)
     for module in marian.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = config.layer_norm_eps
     return marian
+
+
+def marian_config(config: VaswaniConfig, positions: int) -> MarianConfig:
+    """The configuration of a MarianMT model of the same architecture for sequences of up to `positions` tokens."""
+    return MarianConfig(
+        vocab_size=config.vocab_size,
+        decoder_vocab_size=config.output_vocab_size,
+        share_encoder_decoder_embeddings=config.tie_word_embeddings and config.target_vocab_size is None,
+        tie_word_embeddings=config.tie_word_embeddings,
+        d_model=config.d_model,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        encoder_ffn_dim=config.d_ff,
+        decoder_ffn_dim=config.decoder_d_ff,
+        encoder_attention_heads=config.num_heads,
+        decoder_attention_heads=config.num_heads,
+        activation_function=config.activation,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout,
+        scale_embedding=True,
+        pad_token_id=config.pad_token_id,
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        decoder_start_token_id=config.decoder_start_token_id,
+        forced_eos_token_id=None,
+        max_position_embeddings=positions,
+    )
 
 
 def _require_expressible(config: VaswaniConfig) -> None:
@@ -180,20 +183,14 @@ def export_marian(
     """
     output = Path(output)
     _require_expressible(model.config)
-    if len(tokenizer) > model.config.vocab_size:
-        raise ValueError(
-            f"vocab_size: the model has {model.config.vocab_size} entries, but the tokenizer {len(tokenizer)}; give "
-            f"the model's own"
-        )
+    require_own_tokenizer(model.config, tokenizer)
     require_replaceable(output, force, _is_marian(output))
     model, tokenizer = padding_last(model, tokenizer)
     marian = to_marian(model)
-    marian.generation_config = _search_of_transformers(model.generation_config)
+    marian.generation_config = search_of_transformers(model.generation_config)
     with atomic_directory(output, replace=True) as directory:
         marian.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
-        if isinstance(tokenizer, VaswaniTokenizer):
-            _name_stock_tokenizer(directory / "tokenizer_config.json")
+        save_stock_tokenizer(tokenizer, directory)
     return output
 
 
@@ -204,7 +201,16 @@ def _is_marian(directory: Path) -> bool:
         return False
 
 
-def _search_of_transformers(ours: GenerationConfig) -> GenerationConfig:
+def require_own_tokenizer(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise a ValueError if the tokenizer has ids that the model has not."""
+    if len(tokenizer) > config.vocab_size:
+        raise ValueError(
+            f"vocab_size: the model has {config.vocab_size} entries, but the tokenizer {len(tokenizer)}; give the "
+            f"model's own"
+        )
+
+
+def search_of_transformers(ours: GenerationConfig, positions: int = POSITIONS) -> GenerationConfig:
     """A generation_config for transformers' search, as close to ours as its rules permit."""
     settings = ours.to_diff_dict()
     # With "never", transformers goes on until the best live log-probability over limit^alpha is lower than all finished
@@ -213,20 +219,40 @@ def _search_of_transformers(ours: GenerationConfig) -> GenerationConfig:
         settings["early_stopping"] = False
     for name in (*_OWN_SEARCH, "transformers_version", "_from_model_config"):
         settings.pop(name, None)
+    if (settings.get("num_beams") or 1) == 1:  # transformers refuses to save fields that greedy search ignores
+        for name in ("length_penalty", "early_stopping"):
+            settings.pop(name, None)
     if settings.get("max_new_tokens") is None:
-        settings["max_length"] = min(settings.get("max_length") or _MAX_LENGTH, POSITIONS)
+        settings["max_length"] = min(settings.get("max_length") or _MAX_LENGTH, positions)
     return GenerationConfig(**settings)
 
 
-def _name_stock_tokenizer(path: Path) -> None:
-    """Name transformers' class in the configuration of our tokenizer: one that its versions 4 and 5 both know."""
+def rule_of_transformers(search: GenerationConfig) -> dict[str, object]:
+    """Settings with which `generate` of our model searches as transformers does with `search`."""
+    settings = {name: value for name, value in search.to_diff_dict().items() if name not in _NOT_OF_SEARCH}
+    return {**settings, "length_penalty_type": "transformers"}
+
+
+def save_stock_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, positions: int = POSITIONS) -> None:
+    """Save a tokenizer; ours under the name of transformers' class that its versions 4 and 5 both know."""
+    tokenizer.save_pretrained(directory)
+    if not isinstance(tokenizer, VaswaniTokenizer):
+        return
+    path = directory / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings |= {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": VaswaniTokenizer.model_input_names,  # version 4 would add token_type_ids
-        "model_max_length": POSITIONS,
+        "model_max_length": positions,
     }
     path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def require_short(sources: Sequence[Sequence[int]], config: MarianConfig) -> None:
+    """Raise a ValueError if a source is longer than the position table."""
+    longest, table = max(map(len, sources), default=0), config.max_position_embeddings
+    if longest > table:
+        raise ValueError(f"a sentence of {longest} tokens exceeds the position table of {table}; split it")
 
 
 class MarianTranslator:
@@ -241,9 +267,7 @@ class MarianTranslator:
 
     def __init__(self, directory: str | Path) -> None:
         self.model = MarianMTModel.from_pretrained(directory, trust_remote_code=False).eval()
-        settings = self.model.generation_config.to_diff_dict()
-        search = {name: value for name, value in settings.items() if name not in _NOT_OF_SEARCH}
-        self.rule = {**search, "length_penalty_type": "transformers"}
+        self.rule = rule_of_transformers(self.model.generation_config)
 
     def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
         """The best hypothesis of each source, as token ids with EOS; by its own rule in any case.
@@ -255,7 +279,5 @@ class MarianTranslator:
         Raises:
             ValueError: A source is longer than the position table.
         """
-        longest, table = max(map(len, sources), default=0), self.model.config.max_position_embeddings
-        if longest > table:
-            raise ValueError(f"a sentence of {longest} tokens exceeds the position table of {table}; split it")
+        require_short(sources, self.model.config)
         return best_hypotheses(self.model, sources, "Translating with MarianMT")

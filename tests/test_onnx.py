@@ -1,0 +1,228 @@
+"""Our models as ONNX graphs: logits with and without a cache, hypotheses, files; refusals; transformers.js."""
+
+import copy
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+import torch
+from helpers import call_recipe
+from transformers import AutoTokenizer
+
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.convert import parity
+from vaswani_transformer.data.phrasebook import phrasebook
+
+
+for package in ("onnx", "onnxscript", "onnxruntime"):
+    pytest.importorskip(package)
+
+from vaswani_transformer.convert import onnx as engine  # noqa: E402 - needs ONNX
+
+
+PAIRS = phrasebook("validation")[:16]
+SOURCES = [english for english, _ in PAIRS]
+PAD = 0
+CONFIGURATIONS = {
+    "paper": {"decoder_layers": 2},
+    "all else": {
+        "attention_bias": False,
+        "attention_neighborhood": 4,
+        "layer_norm_eps": 0.3,
+        "logits_bias": True,
+        "position_encoding": "learned",
+        "max_position_embeddings": 17,
+        "target_vocab_size": 43,
+        "zero_padding_embedding": False,
+    },
+}
+
+
+def lively_model(**changes: object) -> VaswaniForConditionalGeneration:
+    """Every weight is its own, so that no mix-up of weights or dimensions goes unseen."""
+    sizes = {"vocab_size": 400, "d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 1, "decoder_layers": 1}
+    model = VaswaniForConditionalGeneration(VaswaniConfig(**{**sizes, **changes})).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    return model
+
+
+@pytest.mark.parametrize("changes", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_logits_are_the_models_for_every_batch_and_length_with_a_cache_and_without(changes, tokenizer, tmp_path):
+    model = lively_model(**changes)
+    before = copy.deepcopy(model.state_dict())
+    exported = engine.OnnxModel(engine.export_onnx(model, tokenizer, tmp_path / "out"))
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+    assert model.config._attn_implementation != "eager"
+    for batch, source, target in ((1, 1, 1), (1, 9, 7), (2, 4, 2), (5, 12, 17)):
+        ids, targets = torch.randint(3, 40, (batch, source)), torch.randint(3, 40, (batch, target))
+        targets[:, 0] = PAD
+        for row in range(1, batch):
+            ids[row, source - row :] = PAD
+        mask = ids.ne(PAD).long()
+        with torch.no_grad():
+            expected = model(ids, attention_mask=mask, decoder_input_ids=targets).logits
+        torch.testing.assert_close(exported(ids, mask, targets).logits, expected, atol=1e-5, rtol=1e-5)
+        cache = None
+        for position in range(target):
+            step = exported(ids, mask, targets[:, position : position + 1], past_key_values=cache)
+            cache = step.past_key_values
+            torch.testing.assert_close(step.logits[:, 0], expected[:, position], atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tokenizer, tmp_path_factory) -> Path:
+    """By the recipe, with a report; with a limit, since the model has not learned to end other sentences."""
+    folder = tmp_path_factory.mktemp("export")
+    model = copy.deepcopy(trained)
+    model.generation_config.max_length = 90
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    for side, name in enumerate(("text", "references")):
+        (folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
+    arguments = ("--model", folder / "model", "--to", "onnx", "--output", folder / "out", "--num_beams", 2)
+    call_recipe("export.py", *arguments, "--text", folder / "text", "--references", folder / "references")
+    return folder / "out"
+
+
+def test_the_recipe_reports_that_translations_are_the_same(exported):
+    report = parity.ParityReport.load(exported / "parity.json")
+    assert (report.lines, report.identical) == (16, 16)
+    assert report.bleu["exported"]["score"] == pytest.approx(100.0)  # it has learned them by heart
+    with pytest.raises(SystemExit, match=f"output: {exported} exists already"):
+        call_recipe("export.py", "--model", exported.parent / "model", "--to", "onnx", "--output", exported)
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_hypotheses_are_the_same_also_of_unknown_sentences(exported, trained, tokenizer, num_beams):
+    sources = tokenizer([english for english, _ in phrasebook("test")[:16]])["input_ids"]
+    translator = engine.OnnxTranslator(exported)
+    translator.model.generation_config.num_beams = num_beams
+    hypotheses = translator.hypotheses(sources)
+    assert hypotheses == parity.search(trained, sources, **{**translator.rule, "num_beams": num_beams})
+    assert len({len(hypothesis) for hypothesis in hypotheses}) > 3  # they end, at different places
+
+
+def test_the_directory_has_the_names_of_optimum_and_the_tokenizer_of_the_model(exported, tokenizer):
+    model = engine.OnnxModel(exported)
+    cache = [f"0.{stack}.{kind}" for stack in ("decoder", "encoder") for kind in ("key", "value")]
+    inputs = {each.name: each.shape for each in model.session.get_inputs()}
+    assert list(inputs) == [
+        "input_ids",
+        "encoder_attention_mask",
+        "encoder_hidden_states",
+        *(f"past_key_values.{name}" for name in cache),
+    ]
+    # transformers.js makes the first, empty cache from these shapes; it knows the name of the batch alone.
+    assert inputs["past_key_values.0.encoder.key"] == ["batch_size", 2, "past_encoder_sequence_length", 16]
+    assert [each.name for each in model.session.get_outputs()] == ["logits", *(f"present.{name}" for name in cache)]
+    assert [each.name for each in model.encoder.session.get_inputs()] == ["input_ids", "attention_mask"]
+    assert sorted(path.name for path in exported.rglob("*.*")) == [
+        "config.json",
+        "decoder_model_merged.onnx",
+        "encoder_model.onnx",
+        "generation_config.json",
+        "parity.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    config = json.loads((exported / "config.json").read_text(encoding="utf-8"))
+    assert (config["model_type"], config["d_model"], config["decoder_attention_heads"]) == ("marian", 32, 2)
+    assert config["max_position_embeddings"] == 1024
+    with pytest.raises(ValueError, match="a sentence of 1025 tokens exceeds the position table of 1024"):
+        engine.OnnxTranslator(exported).hypotheses([[5, 1], [5] * 1024 + [1]])
+    search = json.loads((exported / "generation_config.json").read_text(encoding="utf-8"))
+    assert (search["num_beams"], search["max_length"], search["decoder_start_token_id"]) == (2, 90, 0)
+    assert AutoTokenizer.from_pretrained(exported)(SOURCES)["input_ids"] == tokenizer(SOURCES)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"d_k": 5}, "^d_k, d_v: must be d_model / num_heads, .* are 5 and 6"),
+        ({"d_k": 5, "d_v": 5}, "^d_k, d_v: .* are 5 and 5"),
+        ({"target_language": "parse"}, "^target_language: "),
+        ({"eos_token_id": [1, 3]}, r"^eos_token_id: must be one id .* \[1, 3\]"),
+        ({"vocab_size": 300}, "^vocab_size: the model has 300 entries, but the tokenizer 400"),
+    ],
+)
+def test_what_it_cannot_express_is_refused_before_anything_is_written(changes, message, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        engine.export_onnx(lively_model(**changes), tokenizer, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_an_earlier_export_is_replaced_and_an_interrupted_one_leaves_it(trained, tokenizer, tmp_path, monkeypatch):
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "_export_graphs", interrupted)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FileExistsError, match="is not an exported model"):
+        engine.export_onnx(trained, tokenizer, tmp_path / "mine", force=True)
+    old = tmp_path / "out" / engine.ENCODER
+    old.parent.mkdir(parents=True)
+    old.touch()
+    with pytest.raises(FileExistsError, match="--force"):
+        engine.export_onnx(trained, tokenizer, tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        engine.export_onnx(trained, tokenizer, tmp_path / "out", force=True)
+    assert old.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
+
+
+def test_a_directory_without_a_model_is_named(tmp_path):
+    with pytest.raises(ValueError, match=f"{tmp_path} is not a model for ONNX"):
+        engine.OnnxTranslator(tmp_path)
+
+
+def test_without_onnxruntime_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.delitem(sys.modules, "vaswani_transformer.convert.onnx")
+    with pytest.raises(ImportError, match=r'pip install "vaswani_transformer\[onnx\]"'):
+        importlib.import_module("vaswani_transformer.convert.onnx")
+
+
+PAGE = """<!doctype html><script type="module">
+import { pipeline, env } from "/js/@huggingface/transformers/dist/transformers.min.js";
+Object.assign(env, { allowRemoteModels: false, allowLocalModels: true });
+Object.assign(env, { localModelPath: "/models/", useBrowserCache: false });
+Object.assign(env.backends.onnx.wasm, { wasmPaths: "/js/onnxruntime-web/dist/", numThreads: 1 });
+window.translate = async (texts) => {
+  const translator = await pipeline("translation", "exported", { dtype: "fp32", device: "wasm" });
+  return (await translator(texts)).map((each) => each.translation_text);
+};
+</script>"""
+TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
+
+
+def test_transformers_js_translates_in_a_browser_without_network(browser, exported):
+    """Needs `npm install @huggingface/transformers`, with TRANSFORMERS_JS naming its folder node_modules."""
+    if "TRANSFORMERS_JS" not in os.environ:
+        pytest.skip("TRANSFORMERS_JS does not name a folder node_modules with @huggingface/transformers")
+    folders = {"/js/": Path(os.environ["TRANSFORMERS_JS"]), "/models/exported/": exported}
+
+    def serve(route: Any) -> None:
+        """Answer from files alone."""
+        path = urlparse(route.request.url).path
+        if path == "/":
+            return route.fulfill(body=PAGE, content_type="text/html")
+        for prefix, folder in folders.items():
+            file = folder / path.removeprefix(prefix)
+            if path.startswith(prefix) and file.is_file():
+                return route.fulfill(body=file.read_bytes(), content_type=TYPES.get(file.suffix, "text/plain"))
+        return route.fulfill(status=404)
+
+    context = browser.new_context()
+    context.route("**/*", serve)
+    tab = context.new_page()
+    tab.goto("http://localhost/")
+    tab.wait_for_function("window.translate")
+    assert tab.evaluate("texts => window.translate(texts)", SOURCES[:4]) == [german for _, german in PAIRS[:4]]
+    context.close()

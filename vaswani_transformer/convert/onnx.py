@@ -1,0 +1,360 @@
+"""Export to ONNX, in the layout of optimum and transformers.js, and translation by onnxruntime."""
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import GenerationConfig, MarianConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+
+from ..files import atomic_directory
+from ..model.embeddings_vaswani import VaswaniPositionalEncoding
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.parse_sequence_vaswani import PARSE
+from .batches import best_hypotheses
+from .marian import (
+    POSITIONS,
+    marian_config,
+    require_own_tokenizer,
+    require_short,
+    rule_of_transformers,
+    save_stock_tokenizer,
+    search_of_transformers,
+)
+from .output import require_replaceable
+
+
+try:
+    import onnxruntime
+    import onnxscript  # noqa: F401 - torch.onnx needs it
+except ImportError as error:
+    raise ImportError('ONNX is not installed; run: pip install "vaswani_transformer[onnx]"') from error
+
+
+# Files of an exported directory, by the names of optimum and transformers.js.
+ENCODER, DECODER = Path("onnx", "encoder_model.onnx"), Path("onnx", "decoder_model_merged.onnx")
+
+# A session of onnxruntime reads weights of up to 2 GiB from one file.
+_LARGEST = 2**31
+
+_SOURCE, _TARGET = "encoder_sequence_length", "decoder_sequence_length"
+
+
+def export_onnx(
+    model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, output: str | Path, force: bool = False
+) -> Path:
+    """Write a directory for onnxruntime, optimum and transformers.js: ONNX graphs, configuration, tokenizer, search.
+
+    The graphs compute the model's logits for any batch size and for sequences of up to 1,024 tokens, or as many as a
+    learned position table has. `config.json` is of a MarianMT model,
+    because these clients choose their classes by `model_type`, and because the interface of its graphs is the same.
+    `generate` of optimum searches by the rules of transformers, as described at `export_marian`. transformers.js
+    searches greedily, whatever the number of beams.
+
+    Args:
+        model: The model; it is not changed.
+        tokenizer: Its tokenizer.
+        output: The directory to create.
+        force: Replace an earlier export.
+
+    Raises:
+        ValueError: The clients cannot express the model, or the tokenizer is not the model's.
+        FileExistsError: `output` exists, and `force` is false or it is not an export to ONNX.
+    """
+    output = Path(output)
+    _require_expressible(model)
+    require_own_tokenizer(model.config, tokenizer)
+    require_replaceable(output, force, is_export=(output / ENCODER).is_file())
+    is_learned = model.config.position_encoding == "learned"
+    positions = model.config.max_position_embeddings if is_learned else POSITIONS
+    with atomic_directory(output, replace=True) as directory:
+        (directory / ENCODER).parent.mkdir()
+        _export_graphs(model, directory, positions)
+        marian_config(model.config, positions).save_pretrained(directory)
+        search_of_transformers(model.generation_config, positions).save_pretrained(directory)
+        save_stock_tokenizer(tokenizer, directory, positions)
+    return output
+
+
+def _require_expressible(model: VaswaniForConditionalGeneration) -> None:
+    config = model.config
+    if config.target_language == PARSE:
+        raise ValueError("target_language: clients of ONNX have no parses; export a translator")
+    if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
+        raise ValueError(
+            f"d_k, d_v: must be d_model / num_heads, because clients of ONNX compute the shapes of the cache from "
+            f"these, are {config.d_k} and {config.d_v}"
+        )
+    if isinstance(config.eos_token_id, list):
+        raise ValueError(f"eos_token_id: must be one id for a configuration of MarianMT, is {config.eos_token_id}")
+    size = 4 * sum(weight.numel() for weight in model.parameters())
+    if size >= _LARGEST:
+        raise ValueError(f"model: has {size / 1e9:.1f} GB of weights in float32; a file of ONNX holds 2.1 GB")
+
+
+class PositionTable(nn.Module):
+    """The first positional encodings as a table, because onnxruntime for browsers does not compute in float64."""
+
+    def __init__(self, encoding: VaswaniPositionalEncoding, positions: int) -> None:
+        super().__init__()
+        self.register_buffer("table", encoding(torch.arange(positions), torch.float32, positions))
+
+    def forward(self, positions: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
+        return F.embedding(positions, self.table)
+
+
+class Encoder(nn.Module):
+    """The encoder as a function of tensors."""
+
+    def __init__(self, model: VaswaniForConditionalGeneration) -> None:
+        super().__init__()
+        self.encoder = model.model.encoder
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """`[batch, source, d_model]` for `input_ids` and `attention_mask` `[batch, source]`."""
+        return self.encoder(input_ids, attention_mask).last_hidden_state
+
+
+class Decoder(nn.Module):
+    """One step of the decoder, or several, as a function of tensors, with the cache among them.
+
+    One graph computes first and later steps: positions of the source that the cache lacks, all or none, are projected
+    to keys and values, so that an empty cache needs no branch (`use_cache_branch`).
+    """
+
+    def __init__(self, model: VaswaniForConditionalGeneration) -> None:
+        super().__init__()
+        self.decoder, self.lm_head = model.model.decoder, model.lm_head
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        encoder_attention_mask: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        past_key_values: Sequence[torch.Tensor],
+    ) -> tuple[torch.Tensor, ...]:
+        """Logits and the cache after these positions.
+
+        Args:
+            input_ids: `[batch, target]`
+            encoder_attention_mask: `[batch, source]`
+            encoder_hidden_states: `[batch, source, d_model]`
+            past_key_values: Of each layer: keys and values `[batch, heads, past, d_k]` of self-attention, and
+                `[batch, heads, source or 0, d_k]` of encoder-decoder attention.
+
+        Returns:
+            Logits `[batch, target, vocabulary]`, and the tensors of `past_key_values` with the new positions.
+        """
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        missing = encoder_hidden_states[:, past_key_values[2].shape[2] :]
+        for index, layer in enumerate(self.decoder.layers):
+            key, value, source_key, source_value = past_key_values[4 * index : 4 * index + 4]
+            cache.self_attention_cache.update(key, value, index)
+            cache.cross_attention_cache.update(source_key, source_value, index)
+            layer.encoder_attn._keys_and_values(None, missing, cache)
+        hidden = self.decoder(
+            input_ids, None, encoder_hidden_states, encoder_attention_mask, cache, use_cache=True
+        ).last_hidden_state
+        return self.lm_head(hidden), *_tensors(cache)
+
+
+def _tensors(cache: EncoderDecoderCache) -> list[torch.Tensor]:
+    """Keys and values of self-attention and of encoder-decoder attention, layer by layer."""
+    pairs = zip(cache.self_attention_cache.layers, cache.cross_attention_cache.layers, strict=True)
+    return [tensor for pair in pairs for layer in pair for tensor in (layer.keys, layer.values)]
+
+
+def _cache_names(layers: int) -> list[str]:
+    """Names of the tensors of the cache, after `past_key_values.` or `present.`."""
+    return [
+        f"{n}.{stack}.{kind}" for n in range(layers) for stack in ("decoder", "encoder") for kind in ("key", "value")
+    ]
+
+
+@torch.no_grad()
+def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, positions: int) -> None:
+    config = model.config
+    model = copy.deepcopy(model).to("cpu", torch.float32).eval()
+    model.set_attn_implementation("eager")  # the plainest graph, which can also restrict attention
+    for stack in (model.model.encoder, model.model.decoder):
+        stack.embed_positions = PositionTable(stack.embed_positions, positions)
+    batch, source, target, past, cached = 2, 7, 3, 4, 5  # sizes that differ; torch.export makes constants of 0 and 1
+    ids, mask = torch.full((batch, source), 3), torch.ones(batch, source, dtype=torch.long)
+    source_axes = {0: "batch_size", 1: _SOURCE}
+    names = _cache_names(config.decoder_layers)
+    cache, cache_axes = [], []
+    for name in names:
+        length, axis = (past, _TARGET) if "decoder" in name else (cached, _SOURCE)
+        cache.append(torch.zeros(batch, config.num_heads, length, config.d_k))
+        cache_axes.append({0: "batch_size", 2: f"past_{axis}"})
+    with _quiet():
+        _export(
+            Encoder(model),
+            directory / ENCODER,
+            {"input_ids": (ids, source_axes), "attention_mask": (mask, source_axes)},
+            outputs=["last_hidden_state"],
+        )
+        _export(
+            Decoder(model),
+            directory / DECODER,
+            {
+                "input_ids": (ids[:, :target], {0: "batch_size", 1: _TARGET}),
+                "encoder_attention_mask": (mask, source_axes),
+                "encoder_hidden_states": (torch.zeros(batch, source, config.d_model), source_axes),
+                "past_key_values": (cache, cache_axes),
+            },
+            outputs=["logits", *(f"present.{name}" for name in names)],
+            names=names,
+        )
+
+
+def _export(
+    module: nn.Module, path: Path, inputs: dict[str, tuple[Any, Any]], outputs: list[str], names: Sequence[str] = ()
+) -> None:
+    """Write a module's graph; `inputs` are examples with their dynamic axes, `names` those of `past_key_values`."""
+    own = [name for name in inputs if name != "past_key_values"]
+    torch.onnx.export(
+        module.eval(),
+        tuple(example for example, _ in inputs.values()),
+        path,
+        input_names=[*own, *(f"past_key_values.{name}" for name in names)],
+        output_names=outputs,
+        dynamic_shapes=tuple(axes for _, axes in inputs.values()),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks about torchvision and about axes that share a name."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+
+
+class OnnxEncoder(nn.Module):
+    """An exported encoder that onnxruntime runs."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        super().__init__()
+        self.session = session
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any) -> BaseModelOutput:
+        (states,) = self.session.run(
+            ["last_hidden_state"], {"input_ids": input_ids.numpy(), "attention_mask": attention_mask.numpy()}
+        )
+        return BaseModelOutput(last_hidden_state=torch.from_numpy(states))
+
+
+class OnnxModel(PreTrainedModel, GenerationMixin):
+    """An exported model that onnxruntime runs, for `generate` of transformers.
+
+    Args:
+        directory: The exported directory.
+        options: For `onnxruntime.InferenceSession`: `providers`, `sess_options` and others.
+    """
+
+    config_class = MarianConfig
+    main_input_name = "input_ids"
+    _supports_cache_class = True
+
+    def __init__(self, directory: str | Path, **options: Any) -> None:
+        directory = Path(directory)
+        super().__init__(MarianConfig.from_pretrained(directory))
+        self.generation_config = GenerationConfig.from_pretrained(directory)
+        options = {"providers": ["CPUExecutionProvider"], **options}
+        self.encoder = OnnxEncoder(onnxruntime.InferenceSession(directory / ENCODER, **options))
+        self.session = onnxruntime.InferenceSession(directory / DECODER, **options)
+        self.names = _cache_names(self.config.decoder_layers)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_encoder(self, *args: Any, **kwargs: Any) -> nn.Module:
+        return self.encoder
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Logits `[batch, target, vocabulary]` of `decoder_input_ids` `[batch, target]`, and the extended cache."""
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask)
+        cache = past_key_values if past_key_values is not None else EncoderDecoderCache(DynamicCache(), DynamicCache())
+        is_empty = cache.get_seq_length() == 0
+        heads, width = self.config.decoder_attention_heads, self.config.d_model
+        nothing = torch.zeros(len(decoder_input_ids), heads, 0, width // heads)
+        past = [nothing] * len(self.names) if is_empty else _tensors(cache)
+        logits, *present = self.session.run(
+            ["logits", *(f"present.{name}" for name in self.names)],
+            {
+                "input_ids": decoder_input_ids.numpy(),
+                "encoder_attention_mask": attention_mask.numpy(),
+                "encoder_hidden_states": encoder_outputs[0].numpy(),
+                **{f"past_key_values.{name}": tensor.numpy() for name, tensor in zip(self.names, past, strict=True)},
+            },
+        )
+        for index in range(self.config.decoder_layers):
+            for half, stack in enumerate((cache.self_attention_cache, cache.cross_attention_cache)):
+                first = 4 * index + 2 * half
+                key, value = map(torch.from_numpy, present[first : first + 2])
+                if is_empty:
+                    stack.update(key, value, index)
+                else:
+                    stack.layers[index].keys, stack.layers[index].values = key, value
+        return Seq2SeqLMOutput(logits=torch.from_numpy(logits), past_key_values=cache)
+
+
+class OnnxTranslator:
+    """Searches with an exported model by `generate` of transformers and the directory's generation_config.
+
+    Args:
+        directory: The exported directory.
+        options: For `onnxruntime.InferenceSession`.
+
+    Attributes:
+        rule: Settings with which `generate` of our model searches by the same rules.
+
+    Raises:
+        ValueError: The directory is not an export to ONNX.
+    """
+
+    def __init__(self, directory: str | Path, **options: Any) -> None:
+        if not (Path(directory) / ENCODER).is_file():
+            raise ValueError(f"{directory} is not a model for ONNX; export one with recipes/export.py")
+        self.model = OnnxModel(directory, **options)
+        self.rule = rule_of_transformers(self.model.generation_config)
+
+    def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
+        """The best hypothesis of each source, as token ids with EOS; by its own rule in any case.
+
+        Raises:
+            ValueError: A source is longer than the position table.
+        """
+        require_short(sources, self.model.config)
+        return best_hypotheses(self.model, sources, "Translating with onnxruntime")
