@@ -10,7 +10,7 @@ TESTS := tests
 PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config_vaswani modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo test test-matrix test-core test-transformers test-clients trials fuzz check format
+.PHONY: demo test test-matrix test-core test-transformers test-clients test-browser trials fuzz check format
 
 demo: .venv/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
@@ -36,6 +36,9 @@ test-clients: runs/demo/model.safetensors  ## the package in PEFT, torchao, MLfl
 runs/demo/model.safetensors:
 	$(MAKE) demo
 
+test-browser: .venv/node_modules  ## an exported model, translating in Chromium by transformers.js
+	TRANSFORMERS_JS=$(CURDIR)/$< $(BIN)/python -m pytest tests/test_onnx.py -k browser
+
 trials: .venv/installed  ## kill trainings and resume them: the final weights must not differ in a bit
 	$(BIN)/python tests/kill_trials.py --processes 1 2 --kills 50
 	$(BIN)/python tests/kill_trials.py --processes 1 2 3 5 8 --virtual_ranks 8 --kills 20
@@ -56,6 +59,9 @@ format: .venv/installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
+
+.venv/node_modules: .venv/installed
+	npm install --prefix .venv --no-save --ignore-scripts @huggingface/transformers@4.3.1
 
 .venv/transformers-%: .venv/installed
 	$(BIN)/pip install --quiet --target $@ transformers==$*

@@ -194,18 +194,16 @@ import { pipeline, env } from "/js/@huggingface/transformers/dist/transformers.m
 Object.assign(env, { allowRemoteModels: false, allowLocalModels: true });
 Object.assign(env, { localModelPath: "/models/", useBrowserCache: false });
 Object.assign(env.backends.onnx.wasm, { wasmPaths: "/js/onnxruntime-web/dist/", numThreads: 1 });
-window.translate = async (texts) => {
-  const translator = await pipeline("translation", "exported", { dtype: "fp32", device: "wasm" });
-  return (await translator(texts)).map((each) => each.translation_text);
-};
+const translator = await pipeline("translation", "exported", { dtype: "fp32", device: "wasm" });
+window.translate = async (text) => (await translator(text))[0].translation_text;
 </script>"""
 TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
 
 
 def test_transformers_js_translates_in_a_browser_without_network(browser, exported):
-    """Needs `npm install @huggingface/transformers`, with TRANSFORMERS_JS naming its folder node_modules."""
+    """One sentence a call, because in a batch transformers.js goes on after the end of the shorter ones."""
     if "TRANSFORMERS_JS" not in os.environ:
-        pytest.skip("TRANSFORMERS_JS does not name a folder node_modules with @huggingface/transformers")
+        pytest.skip("TRANSFORMERS_JS does not name a folder node_modules; run: make test-browser")
     folders = {"/js/": Path(os.environ["TRANSFORMERS_JS"]), "/models/exported/": exported}
 
     def serve(route: Any) -> None:
@@ -223,6 +221,7 @@ def test_transformers_js_translates_in_a_browser_without_network(browser, export
     context.route("**/*", serve)
     tab = context.new_page()
     tab.goto("http://localhost/")
-    tab.wait_for_function("window.translate")
-    assert tab.evaluate("texts => window.translate(texts)", SOURCES[:4]) == [german for _, german in PAIRS[:4]]
+    tab.wait_for_function("window.translate", timeout=120_000)
+    for english, german in PAIRS[:3]:
+        assert tab.evaluate("text => window.translate(text)", english) == german
     context.close()

@@ -55,10 +55,10 @@ def export_onnx(
     """Write a directory for onnxruntime, optimum and transformers.js: ONNX graphs, configuration, tokenizer, search.
 
     The graphs compute the model's logits for any batch size and for sequences of up to 1,024 tokens, or as many as a
-    learned position table has. `config.json` is of a MarianMT model,
-    because these clients choose their classes by `model_type`, and because the interface of its graphs is the same.
-    `generate` of optimum searches by the rules of transformers, as described at `export_marian`. transformers.js
-    searches greedily, whatever the number of beams.
+    learned position table has. `config.json` is of a MarianMT model, because these clients choose their classes by
+    `model_type`, and the interface of its graphs is the same. `generate` of optimum searches by the rules of
+    transformers, as described at `export_marian`. transformers.js searches greedily, whatever the number of beams,
+    and in a batch goes on after the end of the shorter sentences: give it one at a time.
 
     Args:
         model: The model; it is not changed.
