@@ -104,6 +104,8 @@ def _require_expressible(model: VaswaniForConditionalGeneration) -> None:
 class PositionTable(nn.Module):
     """The first positional encodings as a table, because onnxruntime for browsers does not compute in float64."""
 
+    table: torch.Tensor  # [positions, d_model]
+
     def __init__(self, encoding: VaswaniPositionalEncoding, positions: int) -> None:
         super().__init__()
         self.register_buffer("table", encoding(torch.arange(positions), torch.float32, positions))
@@ -156,7 +158,8 @@ class Decoder(nn.Module):
         """
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         missing = encoder_hidden_states[:, past_key_values[2].shape[2] :]
-        for index, layer in enumerate(self.decoder.layers):
+        layers: Any = self.decoder.layers
+        for index, layer in enumerate(layers):
             key, value, source_key, source_value = past_key_values[4 * index : 4 * index + 4]
             cache.self_attention_cache.update(key, value, index)
             cache.cross_attention_cache.update(source_key, source_value, index)
@@ -185,7 +188,8 @@ def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, posi
     config = model.config
     model = copy.deepcopy(model).to("cpu", torch.float32).eval()
     model.set_attn_implementation("eager")  # the plainest graph, which can also restrict attention
-    for stack in (model.model.encoder, model.model.decoder):
+    stacks: list[Any] = [model.model.encoder, model.model.decoder]
+    for stack in stacks:
         stack.embed_positions = PositionTable(stack.embed_positions, positions)
     batch, source, target, past, cached = 2, 7, 3, 4, 5  # sizes that differ; torch.export makes constants of 0 and 1
     ids, mask = torch.full((batch, source), 3), torch.ones(batch, source, dtype=torch.long)
