@@ -283,7 +283,7 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
 
     def __init__(self, directory: str | Path, **options: Any) -> None:
         directory = Path(directory)
-        super().__init__(MarianConfig.from_pretrained(directory))
+        super().__init__(MarianConfig.from_pretrained(directory, trust_remote_code=False))
         self.generation_config = GenerationConfig.from_pretrained(directory)
         options = {"providers": ["CPUExecutionProvider"], **options}
         self.encoder = OnnxEncoder(onnxruntime.InferenceSession(directory / ENCODER, **options))
