@@ -78,6 +78,8 @@ class ParsingArguments(DataArguments):
         """
         if self.source_language == PARSE or self.target_language != PARSE:
             raise ValueError(f"source_language, target_language: name the language of the words, and leave {PARSE!r}")
+        mixing = ("replay", "replay_ratio", "synthetic", "synthetic_ratio", "replay_test")
+        refuse_unused(self, dict.fromkeys(mixing, "silver and gold_copies mix treebanks"))
         if self.curve_sentences and not self.validation:
             raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
         return TreebankOptions(
@@ -118,7 +120,7 @@ def train_and_score(
             setattr(search, name, getattr(data_args, name))
 
     provenance = describe_run(args.hub_model_id)
-    show_plan(trainer, data.cleaning)
+    show_plan(trainer, data)
     training = run.train(trainer)
 
     scores: dict[str, ParsingSplit] = {}

@@ -73,7 +73,7 @@ def train_and_score(
         trainer = run.make_trainer(config, data, parent)
 
     provenance = describe_run(args.hub_model_id)
-    show_plan(trainer, data.cleaning)
+    show_plan(trainer, data)
     training = run.train(trainer)
 
     scores: dict[str, SplitScores] = {}
@@ -84,7 +84,7 @@ def train_and_score(
     if trainer.is_world_process_zero():
         record = RunRecord(
             run=provenance,
-            data=describe_data(data_args, data.cleaning),
+            data=describe_data(data_args, data),
             model=describe_model(trainer.model),
             settings=RunSettings.of(args),
             training=training,
@@ -108,9 +108,14 @@ def hub_datasets(data_args: DataArguments) -> list[str]:
     )
 
 
-def describe_data(data_args: DataArguments, cleaning: dict[str, int]) -> RunData:
+def describe_data(data_args: DataArguments, data: TrainingData) -> RunData:
     options = {name: published(value) for name, value in vars(data_args).items()}
-    return from_json(RunData, {**options, "datasets": hub_datasets(data_args), "cleaning": cleaning})
+    mixed = {
+        name: {"corpus": options[name], "ratio": ratio, "cleaning": data.mixed[name].cleaning}
+        for name, ratio in data_args.ratios.items()
+    }
+    more = {"datasets": hub_datasets(data_args), "cleaning": data.cleaning, "mixed": mixed or None}
+    return from_json(RunData, {**options, **more})
 
 
 def score(
@@ -164,7 +169,7 @@ def write_results(
 def show_results(record: RunRecord) -> None:
     console = PlainConsole()
     table = Table("split, model", "sentences", "sacreBLEU", "perplexity", title="Scores")
-    for name, scores in record.scores.items():
+    for name, scores in record.titled_scores.items():
         bleu, ppl = f"{scores.bleu.score:.2f}", f"{scores.perplexity.perplexity:.3f}"
         table.add_row(name, str(scores.sentences), bleu, ppl)
     if table.row_count:

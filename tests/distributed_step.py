@@ -83,6 +83,7 @@ def make_trainer(
     """A trainer of `STEPS_AN_EPOCH` global batches an epoch, whose every detail can be overridden."""
     callbacks = overrides.pop("callbacks", [])
     dataset = overrides.pop("train_dataset", Dataset.from_list(make_rows()))
+    mixed = overrides.pop("mixed", ())
     settings = {
         "source_tokens": 50,
         "target_tokens": 60,
@@ -96,6 +97,7 @@ def make_trainer(
     return RecordingTrainer(
         model,
         VaswaniTrainingArguments(str(output_dir), **settings),
+        mixed=mixed,
         train_dataset=dataset,
         eval_dataset=Dataset.from_list(make_rows()[:7]),
         processing_class=tokenizer,

@@ -138,6 +138,50 @@ def test_a_resumed_training_ends_with_the_same_bits_and_has_the_same_parent(
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
 
+@pytest.fixture(scope="module")
+def replay(corpus, tmp_path_factory) -> dict[str, Any]:
+    """Options that mix other pairs in, in batches of which several make an epoch."""
+    folder = tmp_path_factory.mktemp("replay")
+    files = {}
+    for name, pairs in {"replay": phrasebook("train")[50:90], "replay_test": phrasebook("test")[5:9]}.items():
+        files[name] = [str(folder / f"{name}.{language}") for language in ("en", "de")]
+        for file, lines in zip(files[name], zip(*pairs, strict=True), strict=True):
+            Path(file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    budgets = {"source_tokens": 250, "target_tokens": 250}
+    ratios = {"replay_ratio": 0.5, "synthetic_ratio": 2}
+    return {**files, "synthetic": corpus["test"], **ratios, **budgets}
+
+
+def test_mixed_corpora_are_drawn_anew_also_after_resuming(corpus, replay, lively_model, tmp_path, capsys):
+    whole = tune(corpus, **replay, model=lively_model, output_dir=tmp_path / "whole", max_steps=8)
+    printed = capsys.readouterr().out
+    assert "replay: 40 sentence pairs (dropped: empty 0, too_long 0, ratio 0), of which 10 are drawn" in printed
+    assert "synthetic: 3 sentence pairs (dropped: empty 0, too_long 0, ratio 0), of which 40 are drawn" in printed
+    epochs = json.loads((whole / "checkpoint-8" / "trainer_state.json").read_text(encoding="utf-8"))["epoch"]
+    assert 1.1 < epochs < 4  # the last step is another epoch's than the one that is resumed from
+    parts = tune(corpus, **replay, model=lively_model, output_dir=tmp_path / "parts", max_steps=3)
+    with pytest.raises(SystemExit, match=r"it differs in replay_ratio \(0\.5 then, 0\.6 now\)"):
+        tune(corpus, **{**replay, "replay_ratio": 0.6}, model=lively_model, output_dir=parts, resume=True)
+    tune(corpus, **replay, model=lively_model, output_dir=parts, max_steps=8, resume=True)
+    found, expected = (load_file(path / "model.safetensors") for path in (parts, whole))
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+    record = RunRecord.load(whole / "all_results.json")
+    assert {name: (mixed.ratio, mixed.cleaning["kept"]) for name, mixed in record.data.mixed.items()} == {
+        "replay": (0.5, 40),
+        "synthetic": (2.0, 3),
+    }
+    parent = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(lively_model)
+    expected_loss = smoothed_loss(parent, tokenizer, phrasebook("test")[5:9], epsilon=0)
+    assert record.replay_test_parent.perplexity.nats_per_token == pytest.approx(expected_loss, rel=1e-5)
+    text = ModelCard.load(whole / "README.md").text
+    for name, scores in (("parent", record.replay_test_parent), ("averaged model", record.replay_test)):
+        assert f"| replay test, {name} | 4 | {scores.bleu.score:.2f} | {scores.perplexity.perplexity:.2f} |" in text
+    line = "- Replay: replay.en and replay.de; 40 pairs kept; in each epoch 0.5 for each pair of the corpus, drawn anew"
+    assert line in text
+
+
 def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, tmp_path):
     tokenizer = marian_tokenizer(tmp_path / "opus", separate_vocabs=True)
     pad, sizes = tokenizer.pad_token_id, (len(tokenizer.encoder), len(tokenizer.target_encoder))

@@ -138,6 +138,30 @@ def test_what_is_scored_on_keeps_every_row_and_its_text(files, output):
     assert data.text.keys() == data.encoded.keys() == {"test"}
 
 
+def test_corpora_mixed_in_are_cleaned_and_lie_behind_the_training_corpus(files, output):
+    args = arguments({**files, "replay": files["train"], "synthetic": ["phrasebook"]}, replay_ratio=0.25)
+    data = load_corpora(args, output)
+    replay, synthetic = data.mixed["replay"], data.mixed["synthetic"]
+    assert (replay.first, replay.pairs, replay.drawn, replay.cleaning) == (60, 60, 15, data.cleaning)
+    assert (synthetic.first, synthetic.pairs, synthetic.drawn) == (120, len(phrasebook("train")), 60)
+    rows = data.train.to_list()
+    assert rows[60:120] == rows[:60]
+    english, german = phrasebook("train")[0]
+    assert rows[120]["input_ids"] == data.tokenizer(english).input_ids
+    assert rows[120]["labels"] == data.tokenizer(german).input_ids
+    assert data.text.keys() == {"test"}
+
+
+def test_a_second_test_set_is_the_test_part_of_its_corpus(files, output):
+    data = load_corpora(arguments({**files, "replay_test": ["phrasebook"]}), output)
+    assert list(sentences(data.text["replay_test"], ["de"])) == [german for _, german in phrasebook("test")]
+
+
+def test_a_ratio_without_its_corpus_is_refused(files):
+    with pytest.raises(ValueError, match=r"^synthetic_ratio: has no effect here; give --synthetic, or leave it out$"):
+        arguments(files, synthetic_ratio=2.0)
+
+
 def test_rows_are_mapped_from_the_shards_in_small_integers(files, output):
     prepare_corpus(output, arguments(files))
     train = load_prepared(output).train

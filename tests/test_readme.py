@@ -109,6 +109,10 @@ CHANGES = {
 }
 
 
+# What a model to fine-tune decides, so that the command must not.
+OF_THE_MODEL = {"tokenizer_model", "vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff"}
+
+
 def blocks(language: str) -> list:
     """Fenced blocks of a language in all documents, as test parameters."""
     found = []
@@ -196,6 +200,9 @@ def test_command_runs(command, workspace):
     if words[script] == "recipes/convert.py":
         save_marian(workspace / "opus-mt")
     changes, product = CHANGES[Path(words[script]).name]
+    if words[script] == "recipes/train_wmt.py" and ("--model" in words or "multi30k_tuned" in command):
+        changes = {name: value for name, value in changes.items() if name not in OF_THE_MODEL}
+        changes |= {"model": "runs/demo", "replay_test": "test.en test.de"}
     if product is None:
         product = words[words.index("--output") + 1]
         changes = {name: value for name, value in changes.items() if f"--{name}" in words}

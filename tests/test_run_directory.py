@@ -32,6 +32,7 @@ TRAINING = {
     "data_seed": None,
     "warmup_steps": 4000.0,
     "learning_rate_factor": 1.0,
+    "constant_learning_rate": None,
     "optim": "adamw_torch",
     "optim_args": None,
     "adam_beta1": 0.9,
@@ -88,6 +89,8 @@ def begin(directory: Path, description: Any, resume: bool = False) -> Path | Non
         ({"columns": ["1", "2"]}, "columns (None then, 1 2 now)"),
         ({"dataset_config": "de-en"}, "dataset_config (None then, de-en now)"),
         ({"max_length": 100}, "max_length (256 then, 100 now)"),
+        ({"replay": ["phrasebook"]}, "replay (None then, phrasebook now)"),
+        ({"synthetic": ["phrasebook"]}, "synthetic (None then, phrasebook now)"),
         ({"max_ratio": 2.0}, "max_ratio (5.0 then, 2.0 now)"),
         ({"tokenizer_model": "wordpiece"}, "tokenizer_model (bpe then, wordpiece now)"),
         ({"tokenizer_sample": 9}, "tokenizer_sample (1000000 then, 9 now)"),
@@ -109,6 +112,7 @@ def begin(directory: Path, description: Any, resume: bool = False) -> Path | Non
         ({"weight_decay": 0.1}, "weight_decay (0.0 then, 0.1 now)"),
         ({"max_grad_norm": 0.1}, "max_grad_norm (0.0 then, 0.1 now)"),
         ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha (None then, 5.0 now)"),
+        ({"constant_learning_rate": 1e-4}, "constant_learning_rate (None then, 0.0001 now)"),
         ({"bf16": True}, "bf16 (False then, True now)"),
         ({"fp16": True}, "fp16 (False then, True now)"),
         ({"virtual_ranks": 8}, "virtual_ranks (None then, 8 now)"),
@@ -140,6 +144,15 @@ def test_a_training_of_another_version_is_not_resumed(tmp_path: Path, corpus: li
         begin(directory, describe(corpus, seed=7), resume=True)
 
 
+@pytest.mark.parametrize("name", ["replay", "replay_ratio", "synthetic", "synthetic_ratio", "constant_learning_rate"])
+def test_a_training_begun_before_there_was_an_option_is_resumed(tmp_path: Path, corpus: list[str], name: str) -> None:
+    begin(tmp_path, describe(corpus))
+    record = json.loads((tmp_path / "_run.json").read_text(encoding="utf-8"))
+    del record["settings"][name]
+    (tmp_path / "_run.json").write_text(json.dumps(record), encoding="utf-8")
+    assert begin(tmp_path, describe(corpus), resume=True) is None
+
+
 def test_a_training_begun_before_columns_could_be_named_is_resumed(tmp_path: Path, corpus: list[str]) -> None:
     directory = tmp_path / "run"
     begin(directory, describe(corpus))
@@ -151,7 +164,7 @@ def test_a_training_begun_before_columns_could_be_named_is_resumed(tmp_path: Pat
     assert begin(directory, describe(corpus), resume=True) is None
 
 
-@pytest.mark.parametrize("name", [*FREE, "validation", "test"])
+@pytest.mark.parametrize("name", [*FREE, "validation", "test", "replay_test"])
 def test_what_the_help_says_may_change(tmp_path: Path, corpus: list[str], name: str) -> None:
     directory = tmp_path / "run"
     begin(directory, describe(corpus))

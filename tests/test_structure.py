@@ -103,6 +103,7 @@ TESTED_IN = {
     "page": "demo_app",
     "parity": "export",
     "parsing": "train_parsing",
+    "preparation_arguments": "preparation",
     "processes": "translate",
     "registration": "pipeline_vaswani",
     "run_arguments": "train_wmt",

@@ -37,6 +37,7 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     average_checkpoints,
 )
+from vaswani_transformer.data.mixing import MixedCorpus
 from vaswani_transformer.files import Manifest
 from vaswani_transformer.training import TimeLimit, VaswaniTrainer, VaswaniTrainingArguments, keep_freed_memory
 
@@ -132,6 +133,19 @@ def test_every_sentence_once_an_epoch(tmp_path: Path, tokenizer: VaswaniTokenize
     assert len(epochs[0]) == len(epochs[1]) == STEPS_AN_EPOCH
     assert [sorted(batch) for batch in epochs[0]] != [sorted(batch) for batch in epochs[1]]
     assert {tuple(sorted(batch)) for batch in epochs[0]} != {tuple(sorted(batch)) for batch in epochs[1]}
+
+
+def test_steps_train_on_the_pairs_drawn_for_their_epoch(tokenizer, tmp_path):
+    mixed = [MixedCorpus(20, 10, 4)]
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, mixed=mixed, num_train_epochs=3)
+    trainer.train()
+    epochs = trainer.rows_by_epoch()
+    steps = [sorted(batch) for batches in epochs.values() for batch in batches]
+    assert steps == [sorted(trainer.examples_of_step(number)) for number in range(1, len(steps) + 1)]
+    rows = [sorted(chain(*batches)) for batches in epochs.values()]
+    assert [len(each) for each in rows] == [24] * 3
+    assert all(each[:20] == [*range(20)] for each in rows)
+    assert len({tuple(each) for each in rows}) > 1
 
 
 def test_every_sentence_once_an_epoch_on_two_processes(two_processes: list[dict[str, Any]]) -> None:

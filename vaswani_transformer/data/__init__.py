@@ -3,7 +3,8 @@
 from .batching import TokenBudgetBatchSampler
 from .cleaning import clean_corpus, encode_corpus
 from .corpora import load_parallel_corpus, sentences
-from .preparation import PreparationArguments, load_corpora, load_prepared, prepare_corpus
+from .preparation import load_corpora, load_prepared, prepare_corpus
+from .preparation_arguments import PreparationArguments
 from .training_data import TrainingData
 
 

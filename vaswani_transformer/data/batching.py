@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .division import divide_batches
+from .mixing import MixedCorpus, Mixture
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,7 @@ def plan_batches(
     """
     if window < 1:
         raise ValueError(f"batch_window: must be at least 1, is {window}")
-    # A slice: reading a column of a dataset row by row is slow.
-    source, target = (np.asarray(lengths[:], dtype=np.int64) for lengths in (source_lengths, target_lengths))
-    if not len(source) == len(target) > 0:
-        raise ValueError(
-            f"source_lengths, target_lengths: {len(source)} and {len(target)} of them; "
-            f"give as many of each, and at least one"
-        )
+    source, target = _lengths(source_lengths, target_lengths)
     budgets = (source_tokens, target_tokens)
     for name, lengths, budget in zip(("source_tokens", "target_tokens"), (source, target), budgets, strict=True):
         if lengths.max() > budget:
@@ -68,8 +63,7 @@ def plan_batches(
                 f"{name}: a budget of {budget} tokens cannot hold the longest sentence, of {lengths.max()} tokens; "
                 f"raise it, or lower max_length"
             )
-    # Cross-multiplied, to stay integers: n pairs of a size fit if n * size <= source_tokens * target_tokens.
-    sizes = np.maximum(np.maximum(source * target_tokens, target * source_tokens), 1)
+    sizes = pair_sizes(source, target, source_tokens, target_tokens)
     order = np.lexsort((-source, -target, -sizes))  # the last key is the first to sort by
     windows, starts = [0], [0]
     while windows[-1] < len(order):
@@ -84,6 +78,24 @@ def plan_batches(
     return BatchPlan(order, np.asarray(windows), np.asarray(starts))
 
 
+def _lengths(
+    source_lengths: Sequence[int] | np.ndarray, target_lengths: Sequence[int] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    # A slice: reading a column of a dataset row by row is slow.
+    source, target = (np.asarray(lengths[:], dtype=np.int64) for lengths in (source_lengths, target_lengths))
+    if not len(source) == len(target) > 0:
+        raise ValueError(
+            f"source_lengths, target_lengths: {len(source)} and {len(target)} of them; "
+            f"give as many of each, and at least one"
+        )
+    return source, target
+
+
+def pair_sizes(source: np.ndarray, target: np.ndarray, source_tokens: int, target_tokens: int) -> np.ndarray:
+    """`[pairs]` sizes as of `BatchPlan`, times both budgets: n pairs of a size fit if n * size <= their product."""
+    return np.maximum(np.maximum(source * target_tokens, target * source_tokens), 1)
+
+
 class TokenBudgetBatchSampler:
     """Yields micro-batches of indices; consecutive groups of `num_parts` make up one global batch.
 
@@ -92,7 +104,8 @@ class TokenBudgetBatchSampler:
     that every process makes the same number of steps; the parts of a batch cost about the same time, so that none waits
     long for another (see `divide_batches`). Every epoch has as many batches as the others, of the same numbers of
     pairs, but exchanges the pairs within windows of similar length, so that two pairs of a batch meet again in about 1
-    of every `window` epochs. The costliest batch opens the first epoch: if memory does not suffice, it fails at once.
+    of every `window` epochs. Of corpora that are mixed in, other pairs of the same sizes are drawn for each epoch (see
+    `Mixture`). The costliest batch opens the first epoch: if memory does not suffice, it fails at once.
 
     Args:
         source_lengths: Tokens of each source sentence.
@@ -104,6 +117,7 @@ class TokenBudgetBatchSampler:
         seed: With the epoch, the only source of randomness.
         window: Number of batches among which pairs of similar length are exchanged each epoch: the option
             `batch_window`. More mix better; fewer pad less.
+        mixed: Corpora to draw pairs from, behind the training corpus; by default every pair comes once an epoch.
 
     Attributes:
         padding_share: Share of padding among the tokens of the first epoch's micro-batches.
@@ -121,14 +135,16 @@ class TokenBudgetBatchSampler:
         num_parts: int = 1,
         seed: int = 0,
         window: int = 4,
+        mixed: Sequence[MixedCorpus] = (),
     ) -> None:
         self.num_parts = num_parts
         self.seed = seed
         self.epoch = 0
-        self.plan = plan_batches(source_lengths, target_lengths, source_tokens, target_tokens, window)
-        self._source, self._target = (
-            np.asarray(lengths[:], dtype=np.int32) for lengths in (source_lengths, target_lengths)
-        )
+        source, target = _lengths(source_lengths, target_lengths)
+        self._source, self._target = source.astype(np.int32), target.astype(np.int32)
+        self._mixture = Mixture(pair_sizes(source, target, source_tokens, target_tokens), mixed)
+        rows = self._mixture.largest
+        self.plan = plan_batches(source[rows], target[rows], source_tokens, target_tokens, window)
         smallest = np.diff(self.plan.starts).min()
         if smallest < num_parts:
             raise ValueError(
@@ -137,8 +153,8 @@ class TokenBudgetBatchSampler:
                 f"budget, or lower gradient_accumulation_steps, virtual_ranks or max_length"
             )
         pairs, part_starts, _ = self._deal(0)
-        source, target = self._padded_sizes(pairs, part_starts)
-        self.padding_share = 1.0 - float(self._source.sum() + self._target.sum()) / float(source.sum() + target.sum())
+        tokens = self._source[pairs].sum() + self._target[pairs].sum()
+        self.padding_share = 1.0 - float(tokens) / float(sum(map(np.sum, self._padded_sizes(pairs, part_starts))))
 
     def __len__(self) -> int:
         return (len(self.plan.starts) - 1) * self.num_parts
@@ -165,7 +181,8 @@ class TokenBudgetBatchSampler:
         starts = self.plan.starts
         window_of = np.repeat(np.arange(len(self.plan.windows) - 1), np.diff(self.plan.windows))  # [pairs]
         shuffled = generator.permutation(len(window_of))
-        pairs = self.plan.order[shuffled[np.argsort(window_of[shuffled], kind="stable")]]
+        places = self.plan.order[shuffled[np.argsort(window_of[shuffled], kind="stable")]]
+        pairs = self._mixture.draw(np.random.default_rng((self.seed, epoch, 1)))[places]
         batch_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # [pairs]
         pairs = pairs[np.lexsort((self._source[pairs], self._target[pairs], batch_of))]
         part_starts = divide_batches(starts, self._source[pairs], self._target[pairs], self.num_parts)

@@ -14,18 +14,16 @@ cache of `datasets`, named by a digest of its inputs and settings.
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import datasets
 from accelerate import PartialState
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from transformers import PreTrainedTokenizerBase
 
-from ..arguments import COUNT, Interval, check_values, option
 from ..files import (
     Json,
     Manifest,
@@ -41,7 +39,6 @@ from ..files import (
     require_directory,
     require_same_manifest,
 )
-from ..model.languages_vaswani import language_tag
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..saved_model import load_tokenizer
 from .cleaning import require_kept, require_tags
@@ -49,10 +46,11 @@ from .corpora import (
     check_parallel_corpus,
     identify_corpus,
     load_parallel_corpus,
-    require_columns,
     sentences,
     spread,
 )
+from .mixing import MixedCorpus
+from .preparation_arguments import MIXED, TRAINED_ON, PreparationArguments
 from .shards import ShardFormat, read_shards, sum_counts, write_shards
 from .training_data import TrainingData
 
@@ -71,71 +69,9 @@ _COMPARED = (
     "pairs_per_shard",
 )
 _DEFAULTS: dict[str, Json] = {"columns": None, "both_directions": False}  # of options that earlier records lack
+# What a corpus is called in a saved directory, a dataset of the Hub or the phrasebook, where not by its split.
+_PARTS = {"replay": "train", "synthetic": "train", "replay_test": "test"}
 _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
-
-
-@dataclass
-class PreparationArguments:
-    """Corpora, cleaning and vocabulary (5.1)."""
-
-    source_language: str = option("en", "Code of the language to translate from.")
-    target_language: str = option("de", "Code of the language to translate into.")
-    both_directions: bool = option(
-        False, "Translate from target to source as well: each source begins with the tag of its target, as <2de>."
-    )
-    train: list[str] | None = option(
-        None,
-        "Two aligned text files (plain, .gz, .bz2, .xz); or tables: JSON lines, Parquet, CSV, TSV, TMX, directories of "
-        "save_to_disk, or a quoted pattern, such as 'part-*.parquet'; or a dataset of the Hub, or 'phrasebook', which "
-        "is embedded.",
-    )
-    validation: list[str] | None = option(None, "As train.")
-    test: list[str] | None = option(None, "As train.")
-    columns: list[str] | None = option(
-        None,
-        "Columns of source and target in tables, by name or, without a header, by number from 1; in TMX, languages. By "
-        "default the codes of the languages.",
-    )
-    dataset_config: str | None = option(None, "Configuration of a Hub dataset, as 'de-en'.")
-    streaming: bool = option(False, "Read a Hub dataset through the network, without downloading its files first.")
-    max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT)
-    max_ratio: float = option(5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1))
-    tokenizer: str | None = option(None, "A saved tokenizer; by default one is trained on the training corpus.")
-    tokenizer_model: Literal["bpe", "wordpiece"] = option("bpe", "Kind of vocabulary.")
-    vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT)
-    tokenizer_sample: int = option(
-        1_000_000, "Pairs, from all over the training corpus, to train the tokenizer on.", COUNT
-    )
-    num_proc: int | None = option(
-        None, "Processes that encode, each a shard at a time; by default one a core.", Interval(minimum=1, maximum=1024)
-    )
-    pairs_per_shard: int = option(50_000, "Pairs of a prepared shard.", COUNT)
-
-    def __post_init__(self) -> None:
-        check_values(self)
-        if self.columns is not None:
-            require_columns(self.columns)
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        return self.source_language, self.target_language
-
-    @property
-    def tags(self) -> list[str]:
-        """Tags of the languages that sources are translated into; none if there is one direction."""
-        return list(map(language_tag, self.languages)) if self.both_directions else []
-
-    @property
-    def sources(self) -> dict[str, list[str]]:
-        """The corpora that were given, by split.
-
-        Raises:
-            ValueError: None to train on.
-        """
-        if not self.train:
-            raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
-        given = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {split: source for split, source in given.items() if source}
 
 
 @dataclass
@@ -170,7 +106,7 @@ def load_corpora(args: PreparationArguments, directory: str | Path | None = None
         digest = manifest_digest({**_settings(args, None), **_inputs(args, {}), **made_by})
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
     prepare_corpus(directory, args)
-    return load_prepared(directory, args.sources)
+    return load_prepared(directory, args.sources, args.ratios)
 
 
 def prepare_corpus(directory: str | Path, args: PreparationArguments) -> dict[str, PreparedSplit]:
@@ -190,27 +126,42 @@ def prepare_corpus(directory: str | Path, args: PreparationArguments) -> dict[st
     return {split: preparation.splits[split] for split in args.sources}
 
 
-def load_prepared(directory: str | Path, splits: Iterable[str] = ()) -> TrainingData:
+def load_prepared(
+    directory: str | Path, splits: Iterable[str] = (), ratios: Mapping[str, float] | None = None
+) -> TrainingData:
     """Map what `prepare_corpus` made of the training corpus, and of other splits, into memory.
+
+    Args:
+        directory: Where they were prepared.
+        splits: Which ones, beside "train".
+        ratios: Pairs in an epoch for each pair of "train", of each split that is mixed in; by default 1.
 
     Raises:
         ValueError: A split is missing or incomplete, or a file has changed since it was written, which the first
             process of each machine checks.
     """
-    preparation = _Preparation(Path(directory))
-    for split in ("train", *splits):
+    preparation, splits = _Preparation(Path(directory)), dict.fromkeys(("train", *splits))
+    for split in splits:
         if not preparation.is_done(split):
             raise ValueError(f"prepared: {directory} has no finished {split}; prepare it first")
     if PartialState().is_local_main_process:
-        preparation.check(dict.fromkeys(("train", *splits)))
-    held_out = {split: read_shards(preparation.folders(split)) for split in splits if split != "train"}
+        preparation.check(splits)
+    corpora = {split: read_shards(preparation.folders(split)) for split in splits}
+    train, mixed = [corpora["train"]], dict[str, MixedCorpus]()
+    for name in (split for split in MIXED if split in corpora):
+        drawn = max(1, round((ratios or {}).get(name, 1.0) * len(train[0])))
+        cleaning, first = preparation.splits[name].cleaning, sum(map(len, train))
+        mixed[name] = MixedCorpus(first, len(corpora[name]), drawn, cleaning)
+        train.append(corpora[name])
+    held_out = {split: corpus for split, corpus in corpora.items() if split not in TRAINED_ON}
     settings = preparation.settings
     return TrainingData.of(
         tokenizer=load_tokenizer(preparation.tokenizer, option="prepared"),
-        train=read_shards(preparation.folders("train")),
+        train=concatenate_datasets(train),
         cleaning=preparation.splits["train"].cleaning,
         held_out=held_out,
         directions=[str(settings[name]) for name in _COMPARED[:2]] if settings["both_directions"] else [],
+        mixed=mixed,
     )
 
 
@@ -293,12 +244,12 @@ class _Preparation:
         sources = {split: source for split, source in args.sources.items() if not self.is_done(split)}
         if not self.tokenizer.exists():
             for split, source in sources.items():
-                check_parallel_corpus(source, args.languages, split, args.columns)
+                check_parallel_corpus(source, args.languages, _PARTS.get(split, split), args.columns)
         corpora = {
             split: load_parallel_corpus(
                 source,
                 *args.languages,
-                split,
+                _PARTS.get(split, split),
                 args.dataset_config,
                 columns=args.columns,
                 streaming=args.streaming,
@@ -317,11 +268,11 @@ class _Preparation:
                 tokenizer.save_pretrained(staging)
                 Manifest.of(staging).save(staging)
         for split, corpus in corpora.items():
-            limits = (args.max_length, args.max_ratio) if split == "train" else None
+            limits = (args.max_length, args.max_ratio) if split in TRAINED_ON else None
             form = ShardFormat(self.tokenizer, args.languages, limits, args.both_directions)
             write_shards(corpus, self.folders(split), args.pairs_per_shard, form, args.num_proc or os.cpu_count() or 1)
             totals = sum_counts(self.folders(split))
-            if split == "train":
+            if limits is not None:
                 require_kept(totals)
             self.splits[split].cleaning = totals
             self._save()
@@ -387,6 +338,6 @@ def _settings(args: PreparationArguments, known: Json) -> dict[str, Json]:
 def _inputs(args: PreparationArguments, known: dict[str, PreparedSplit]) -> dict[str, list[Json]]:
     before = {split: entry.inputs for split, entry in known.items()}
     return {
-        split: identify_corpus(source, before.get(split), args.dataset_config, split)
+        split: identify_corpus(source, before.get(split), args.dataset_config, _PARTS.get(split, split))
         for split, source in args.sources.items()
     }

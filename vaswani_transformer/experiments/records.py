@@ -35,6 +35,21 @@ class Provenance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MixedData:
+    """A corpus mixed into a training.
+
+    Attributes:
+        corpus: Files, or the name of a dataset.
+        ratio: Pairs of it in an epoch, for each pair of the training corpus.
+        cleaning: Number of its pairs "kept", and dropped by reason.
+    """
+
+    corpus: list[str]
+    ratio: float
+    cleaning: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunData:
     """The corpora of a training (5.1).
 
@@ -48,6 +63,7 @@ class RunData:
         max_length: Sub-words of the longest sentence kept.
         license: License of the model.
         datasets: Datasets on the Hub that the corpora come from.
+        mixed: Corpora mixed into the training, such as "replay"; None if there is none.
         others: All other data options.
     """
 
@@ -60,6 +76,7 @@ class RunData:
     max_length: int | None
     license: str | None = None
     datasets: list[str] | None = None
+    mixed: dict[str, MixedData] | None = None
     others: dict[str, object] = field(default_factory=dict, metadata=REST)
 
     @property
@@ -207,6 +224,19 @@ class TrainingResults(Record):
         }
 
 
+# Fields of `RunRecord` with scores, and what they are of.
+_SCORED = {
+    "validation": "validation, {final}",
+    "validation_reverse": "validation, {back}, {final}",
+    "test_parent": "test, parent",
+    "test": "test, {final}",
+    "test_reverse": "test, {back}, {final}",
+    "test_last_checkpoint": "test, last checkpoint",
+    "replay_test_parent": "replay test, parent",
+    "replay_test": "replay test, {final}",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRecord(TrainingResults):
     """The `all_results.json` of `recipes/train_wmt.py`.
@@ -224,6 +254,8 @@ class RunRecord(TrainingResults):
         test_reverse: From target to source.
         test_last_checkpoint: Scores of the last checkpoint on the test set, if the final model is an average.
         test_parent: Scores of the parent on the test set.
+        replay_test: Scores of the final model on another test set, such as the parent's.
+        replay_test_parent: Scores of the parent on that.
         examples: Some sentences of the test set.
     """
 
@@ -239,22 +271,21 @@ class RunRecord(TrainingResults):
     test_reverse: SplitScores | None = None
     test_last_checkpoint: SplitScores | None = None
     test_parent: SplitScores | None = None
+    replay_test: SplitScores | None = None
+    replay_test_parent: SplitScores | None = None
     examples: list[Example] | None = None
 
     @property
     def scores(self) -> dict[str, SplitScores]:
-        """The scores that are not None, by what was scored, such as "test, averaged model"."""
+        """The scores that are not None, by field, such as "test"."""
+        return {name: getattr(self, name) for name in _SCORED if getattr(self, name) is not None}
+
+    @property
+    def titled_scores(self) -> dict[str, SplitScores]:
+        """The scores that are not None, by corpus and model, such as "test, averaged model"."""
         final = "averaged model" if self.training.averaged else "last step"
         back = f"{self.data.target_language} to {self.data.source_language}"
-        rows = {
-            f"validation, {final}": self.validation,
-            f"validation, {back}, {final}": self.validation_reverse,
-            "test, parent": self.test_parent,
-            f"test, {final}": self.test,
-            f"test, {back}, {final}": self.test_reverse,
-            "test, last checkpoint": self.test_last_checkpoint,
-        }
-        return {name: scores for name, scores in rows.items() if scores is not None}
+        return {_SCORED[name].format(final=final, back=back): scores for name, scores in self.scores.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

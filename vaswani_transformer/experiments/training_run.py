@@ -149,6 +149,7 @@ class TrainingRun:
         trainer = VaswaniTrainer(
             VaswaniForConditionalGeneration(config) if parent is None else parent.load(torch.float32),
             args,
+            mixed=list(data.mixed.values()),
             train_dataset=data.train,
             eval_dataset=concatenate_datasets(held_out) if held_out else None,
             processing_class=data.tokenizer,
@@ -190,8 +191,9 @@ class TrainingRun:
         models = {split: (split, final) for split in ("validation", "validation_reverse", "test", "test_reverse")}
         if self.averaging.averaged:
             models["test_last_checkpoint"] = ("test", self.averaging.averaged[-1])
+        models["replay_test"] = ("replay_test", final)
         if parent is not None:
-            models["test_parent"] = ("test", parent.directory)
+            models |= {f"{split}_parent": (split, parent.directory) for split in ("test", "replay_test")}
         return {name: model for name, model in models.items() if model[0] in splits}
 
     def _keep_trackers_open(self, trainer: VaswaniTrainer) -> None:
@@ -316,16 +318,24 @@ def require_positions(config: VaswaniConfig, data: TrainingData) -> None:
             )
 
 
-def show_plan(trainer: VaswaniTrainer, cleaning: dict[str, int]) -> None:
-    """Print the sizes of corpus, model and epoch."""
+def show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
+    """Print the sizes of corpora, model and epoch."""
     if not trainer.is_world_process_zero():
         return
-    dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
     args = trainer.args
+    mixed = [
+        f"{name}: {_cleaned(corpus.cleaning)}, of which {corpus.drawn:,} are drawn for each epoch\n"
+        for name, corpus in data.mixed.items()
+    ]
     print(
-        f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})\n"
+        f"{_cleaned(data.cleaning)}\n{''.join(mixed)}"
         f"{trainer.model.num_parameters():,} parameters\n"
         f"{_steps_an_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
         f"{args.target_tokens:,} target tokens, {trainer.padding_share:.1%} of them padding",
         flush=True,
     )
+
+
+def _cleaned(cleaning: dict[str, int]) -> str:
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
+    return f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})"

@@ -23,6 +23,7 @@ from transformers.utils import logging
 
 from ..data import PreparationArguments, TrainingData
 from ..data.corpora import identify_corpus
+from ..data.preparation_arguments import TRAINED_ON
 from ..files import (
     Json,
     content_digest,
@@ -70,14 +71,20 @@ _DATA_SETTINGS = (
     "dataset_config",
     "max_length",
     "max_ratio",
+    "replay_ratio",
+    "synthetic_ratio",
     "tokenizer_model",
     "vocab_size",
     "tokenizer_sample",
 )
-# What the records of earlier versions lack, which had no such option.
-_NEWER_SETTINGS: dict[str, Json] = {
+# Values of settings that the records of earlier versions lack, which had no such option.
+_EARLIER: dict[str, Json] = {
     "columns": None,
     "both_directions": False,
+    "replay": None,
+    "replay_ratio": 1.0,
+    "synthetic": None,
+    "synthetic_ratio": 1.0,
     "model": None,
     "constant_learning_rate": None,
     "bpe_dropout": 0.0,
@@ -129,7 +136,7 @@ class TrainingRecord(Record):
         """
         try:
             record = cls.load(directory / RECORD_NAME)
-            return replace(record, settings={**_NEWER_SETTINGS, **record.settings})
+            return replace(record, settings={**_EARLIER, **record.settings})
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -148,10 +155,15 @@ def describe_settings(
         known: An earlier record. Files that are unchanged since then are not read again.
     """
     before = {} if known is None else known.settings
-    corpora = identify_corpus(data.sources["train"], before.get("train"), data.dataset_config)
+    corpora: dict[str, Json] = {
+        name: identify_corpus(source, before.get(name), data.dataset_config)
+        for name, source in data.sources.items()
+        if name in TRAINED_ON
+    }
     tokenizer = None if data.tokenizer is None else identify_tokenizer(data.tokenizer, before.get("tokenizer"))
     return {
-        "train": corpora,
+        **dict.fromkeys(TRAINED_ON),
+        **corpora,
         **{name: getattr(data, name) for name in _DATA_SETTINGS},
         "tokenizer": tokenizer,
         **model,

@@ -32,6 +32,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from ..arguments import COUNT, Interval, check_values, option
 from ..data.batching import TokenBudgetBatchSampler
 from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
+from ..data.mixing import MixedCorpus
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
@@ -116,6 +117,8 @@ class VaswaniTrainer(CheckpointingTrainer):
         model: As in `Seq2SeqTrainer`, and so are all others.
         args: With `source_tokens` and `target_tokens`.
         validation_bleu: Translates sentences at each evaluation, which then also logs `eval_bleu`.
+        mixed: Corpora, the last rows of `train_dataset`, from which pairs are drawn for each epoch; by default an epoch
+            is all of it.
         train_dataset: A `datasets.Dataset` with columns `input_ids` and `labels`. Without columns `source_length` and
             `target_length` every row is read once, to compute the lengths.
 
@@ -129,7 +132,12 @@ class VaswaniTrainer(CheckpointingTrainer):
     """
 
     def __init__(
-        self, model: Any, args: VaswaniTrainingArguments, validation_bleu: ValidationBleu | None = None, **kwargs: Any
+        self,
+        model: Any,
+        args: VaswaniTrainingArguments,
+        validation_bleu: ValidationBleu | None = None,
+        mixed: Sequence[MixedCorpus] = (),
+        **kwargs: Any,
     ) -> None:
         if not isinstance(args, VaswaniTrainingArguments):
             raise TypeError(f"args: must be VaswaniTrainingArguments, is {type(args).__name__}")
@@ -152,6 +160,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         self.virtual_ranks: VirtualRanks | None = None
         if args.virtual_ranks is not None:
             self.virtual_ranks = VirtualRanks(args.virtual_ranks, args.world_size, args.process_index)
+        self._mixed = mixed
         self.batch_sampler: TokenBudgetBatchSampler | None = None
         self.padding_share = 0.0
         self._resampled: ResampledPairs | None = None
@@ -205,11 +214,11 @@ class VaswaniTrainer(CheckpointingTrainer):
         if self.batch_sampler is None or self._planned_for != (self.train_dataset, settings):
             lengths = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
             if self._bpe_dropout is None:
-                self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings)
+                self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings, mixed=self._mixed)
                 self.padding_share = self.batch_sampler.padding_share
             else:
                 self._resampled = self._resample(self._bpe_dropout, lengths, settings["seed"])
-                self.batch_sampler = TokenBudgetBatchSampler(*self._resampled.bounds, **settings)
+                self.batch_sampler = TokenBudgetBatchSampler(*self._resampled.bounds, **settings, mixed=self._mixed)
                 self.padding_share = self._resampled.padding_share(self.batch_sampler)
             self._planned_for = self.train_dataset, settings
         return self.batch_sampler

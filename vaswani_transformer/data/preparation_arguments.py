@@ -1,0 +1,98 @@
+"""Options of the corpora: where they are, how they are cleaned, mixed and encoded (5.1)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..arguments import COUNT, Interval, check_values, option, refuse_unused
+from ..model.languages_vaswani import language_tag
+from .corpora import require_columns
+
+
+# Corpora of which pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
+MIXED = ("replay", "synthetic")
+TRAINED_ON = ("train", *MIXED)
+_RATIO = Interval(above=0, maximum=1000)
+
+
+@dataclass
+class PreparationArguments:
+    """Corpora, cleaning and vocabulary (5.1)."""
+
+    source_language: str = option("en", "Code of the language to translate from.")
+    target_language: str = option("de", "Code of the language to translate into.")
+    both_directions: bool = option(
+        False, "Translate from target to source as well: each source begins with the tag of its target, as <2de>."
+    )
+    train: list[str] | None = option(
+        None,
+        "Two aligned text files (plain, .gz, .bz2, .xz); or tables: JSON lines, Parquet, CSV, TSV, TMX, directories of "
+        "save_to_disk, or a quoted pattern, such as 'part-*.parquet'; or a dataset of the Hub, or 'phrasebook', which "
+        "is embedded.",
+    )
+    validation: list[str] | None = option(None, "As train.")
+    test: list[str] | None = option(None, "As train.")
+    replay: list[str] | None = option(
+        None, "As train: a corpus mixed in, such as that of the model to fine-tune, so that it is not forgotten."
+    )
+    replay_ratio: float = option(
+        1.0, "Pairs of replay in each epoch, drawn anew, for each pair of train; they repeat if need be.", _RATIO
+    )
+    synthetic: list[str] | None = option(
+        None, "As train: a corpus mixed in, one side of which is translated, as by translate.py."
+    )
+    synthetic_ratio: float = option(1.0, "As replay_ratio.", _RATIO)
+    replay_test: list[str] | None = option(
+        None, "As test: a second test set, such as that of the model to fine-tune, to see what it forgets."
+    )
+    columns: list[str] | None = option(
+        None,
+        "Columns of source and target in tables, by name or, without a header, by number from 1; in TMX, languages. By "
+        "default the codes of the languages.",
+    )
+    dataset_config: str | None = option(None, "Configuration of a Hub dataset, as 'de-en'.")
+    streaming: bool = option(False, "Read a Hub dataset through the network, without downloading its files first.")
+    max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT)
+    max_ratio: float = option(5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1))
+    tokenizer: str | None = option(None, "A saved tokenizer; by default one is trained on the training corpus.")
+    tokenizer_model: Literal["bpe", "wordpiece"] = option("bpe", "Kind of vocabulary.")
+    vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT)
+    tokenizer_sample: int = option(
+        1_000_000, "Pairs, from all over the training corpus, to train the tokenizer on.", COUNT
+    )
+    num_proc: int | None = option(
+        None, "Processes that encode, each a shard at a time; by default one a core.", Interval(minimum=1, maximum=1024)
+    )
+    pairs_per_shard: int = option(50_000, "Pairs of a prepared shard.", COUNT)
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        names = [name for name in MIXED if getattr(self, name) is None]
+        refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
+        if self.columns is not None:
+            require_columns(self.columns)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.source_language, self.target_language
+
+    @property
+    def tags(self) -> list[str]:
+        """Tags of the languages that sources are translated into; none if there is one direction."""
+        return list(map(language_tag, self.languages)) if self.both_directions else []
+
+    @property
+    def sources(self) -> dict[str, list[str]]:
+        """The corpora that were given, by split.
+
+        Raises:
+            ValueError: None to train on.
+        """
+        if not self.train:
+            raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
+        splits = (*TRAINED_ON, "validation", "test", "replay_test")
+        return {split: getattr(self, split) for split in splits if getattr(self, split)}
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Pairs in an epoch for each pair of `train`, of each corpus that is mixed in."""
+        return {name: getattr(self, f"{name}_ratio") for name in MIXED if getattr(self, name)}
