@@ -36,13 +36,7 @@ class Provenance:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedData:
-    """A corpus mixed into a training.
-
-    Attributes:
-        corpus: Files, or the name of a dataset.
-        ratio: Pairs of it in an epoch, for each pair of the training corpus.
-        cleaning: Number of its pairs "kept", and dropped by reason.
-    """
+    """A corpus mixed into a training: in each epoch `ratio` pairs of it for each pair of the training corpus."""
 
     corpus: list[str]
     ratio: float
@@ -172,13 +166,7 @@ class SplitScores:
 
 @dataclass(frozen=True, kw_only=True)
 class ParentModel:
-    """The saved model that a fine-tuning started from.
-
-    Attributes:
-        name: A directory, or a name on the Hub.
-        is_on_hub: Which of the two.
-        sha256: Digest of its weights.
-    """
+    """The saved model that a fine-tuning started from: a directory, or a name on the Hub; the digest of its weights."""
 
     name: str
     is_on_hub: bool
