@@ -147,7 +147,7 @@ def replay(corpus, tmp_path_factory) -> dict[str, Any]:
         files[name] = [str(folder / f"{name}.{language}") for language in ("en", "de")]
         for file, lines in zip(files[name], zip(*pairs, strict=True), strict=True):
             Path(file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    budgets = {"source_tokens": 250, "target_tokens": 250}
+    budgets = {"source_tokens": 600, "target_tokens": 600}
     ratios = {"replay_ratio": 0.5, "synthetic_ratio": 2}
     return {**files, "synthetic": corpus["test"], **ratios, **budgets}
 
