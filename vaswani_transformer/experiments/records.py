@@ -238,12 +238,10 @@ class RunRecord(TrainingResults):
         parent: The model that was fine-tuned; None if the training began with random weights.
         validation: Scores of the final model on the validation set.
         validation_reverse: From target to source, if the model has both directions.
-        test: Scores of the final model on the test set.
-        test_reverse: From target to source.
+        test, test_reverse: The same on the test set.
         test_last_checkpoint: Scores of the last checkpoint on the test set, if the final model is an average.
         test_parent: Scores of the parent on the test set.
-        replay_test: Scores of the final model on another test set, such as the parent's.
-        replay_test_parent: Scores of the parent on that.
+        replay_test, replay_test_parent: Scores of both models on another test set, such as the parent's.
         examples: Some sentences of the test set.
     """
 
