@@ -13,7 +13,12 @@ from vaswani_transformer.typed_json import from_json, to_json
 
 
 # Both were written before records had types.
-PUBLISHED = {"multi30k-en-de.json": RunRecord, "table3.json": SweepRecord, "craft-parsing.json": ParsingRecord}
+PUBLISHED = {
+    "multi30k-en-de.json": RunRecord,
+    "multi30k-tuned-de-en.json": RunRecord,
+    "table3.json": SweepRecord,
+    "craft-parsing.json": ParsingRecord,
+}
 
 
 def without_nulls(value: object) -> object:

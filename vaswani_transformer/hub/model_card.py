@@ -27,6 +27,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         title=metadata.model_name,
         source=record.data.source_language,
         target=record.data.target_language,
+        replay_test=_corpus(record.data.others.get("replay_test") or []),
         has_reverse=record.data.others.get("both_directions"),
         parent=record.parent,
         scores=record.titled_scores,
@@ -85,6 +86,7 @@ def _training_section(record: RunRecord | ParsingRecord, picture: str | None) ->
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
     section = template.render(
         corpus=_trained_on(record.data),
+        name_of=_corpus,
         run=record.run,
         data=record.data,
         model=record.model,
