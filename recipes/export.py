@@ -38,6 +38,7 @@ from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data import load_parallel_corpus
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding import BEAMS
+from vaswani_transformer.model.languages_vaswani import language_tag, split_tag, target_tag, with_tag
 from vaswani_transformer.saved_model import open_model
 
 
@@ -55,6 +56,9 @@ class ExportArguments:
     num_beams: int | None = option(None, "Beams of the exported search; by default the model's.", BEAMS)
     text: str | None = option(None, "Source sentences on which to compare both models.")
     references: str | None = option(None, "Their translations, for BLEU.")
+    target_language: str | None = option(
+        None, "Language to translate --text into, of a model of both directions; by default its lines begin with tags."
+    )
     force: bool = option(False, "Replace an earlier export.")
 
     def __post_init__(self) -> None:
@@ -63,6 +67,8 @@ class ExportArguments:
                 raise ValueError(f"{name}: give {what}")
         if self.references is not None and self.text is None:
             raise ValueError("references: they need --text, the sentences that they translate")
+        if self.target_language is not None and self.text is None:
+            raise ValueError("target_language: it is that of --text; give both, or leave it out")
         if self.quantization is not None and self.to != "ctranslate2":
             raise ValueError(f"quantization: only for ctranslate2; leave it out for {self.to}")
         if self.shortlist and self.to != "ctranslate2":
@@ -75,6 +81,8 @@ def main() -> None:
         export, translator = engine(args)
         sentences, references = read(args)  # before the export, to find mistakes early
         saved = open_model(args.model, model_type="vaswani")
+        if sentences is not None:
+            sentences = with_tags(saved.config, sentences, args.target_language)
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
         if args.to == "marian":
             model, tokenizer = padding_last(model, tokenizer)  # to compare hypotheses by the ids of the export
@@ -104,10 +112,28 @@ def engine(args: ExportArguments) -> tuple[Callable[..., Path], Callable[[Path],
 
 
 def shortlist(args: ExportArguments, config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[str]]:
-    """The shortlist of the corpus; its columns are the model's languages."""
+    """The shortlist of the corpus, in each direction of the model; its columns are the model's languages."""
     languages = (config.source_language or "source", config.target_language or "target")
     corpus = load_parallel_corpus(args.shortlist, *languages)
-    return learn_shortlist(tokenizer, ((row[languages[0]], row[languages[1]]) for row in corpus["translation"]))
+    directions = (languages, languages[::-1]) if config.language_tags else (languages,)
+    pairs = (
+        (with_tag(row[source], language_tag(target) if config.language_tags else None), row[target])
+        for row in corpus["translation"]
+        for source, target in directions
+    )
+    return learn_shortlist(tokenizer, pairs)
+
+
+def with_tags(config: VaswaniConfig, sentences: list[str], target_language: str | None) -> list[str]:
+    """The sentences, each with the tag of its target language if the model has several directions."""
+    tag = target_tag(config, None, target_language)
+    tagged = [split_tag(config, sentence, tag) for sentence in sentences]
+    if config.language_tags and any(own is None and text.strip() for own, text in tagged):
+        raise ValueError(
+            f"target_language: the model translates between {' and '.join(config.language_tags)}; give the one that "
+            f"--text is to be translated into"
+        )
+    return [with_tag(text, own) for own, text in tagged]
 
 
 def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import recipe_module
+from helpers import call_recipe, recipe_module
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.batches_vaswani import translate_in_batches
 from vaswani_transformer.model.languages_vaswani import direction, split_tag, target_tag
@@ -151,3 +152,34 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path, monkeyp
     assert "1 lines have more tokens than the longest sentence trained on, 9; " in capsys.readouterr().err
     with pytest.raises(SystemExit, match="does not say into which"):
         translate("--overwrite")
+
+
+def test_tags_keep_their_tokens_in_another_order_of_the_vocabulary(two_way):
+    tokenizer, model = AutoTokenizer.from_pretrained(two_way), AutoModelForSeq2SeqLM.from_pretrained(two_way)
+    model, tokenizer = padding_last(model, tokenizer)
+    ids = {code: tokenizer.convert_tokens_to_ids(f"<2{code}>") for code in ("en", "de")}
+    assert model.config.language_tags == ids == {"en": 397, "de": 398}
+    assert model.generate(**tokenizer("<2en> Ein Hund.", return_tensors="pt"), **SHORT).shape[0] == 1
+
+
+def test_an_export_is_compared_in_the_direction_named(two_way, tmp_path):
+    (tmp_path / "text").write_text("The old man reads a book.\n\n<2de> The woman sleeps.\n", encoding="utf-8")
+    arguments = ("--model", two_way, "--to", "marian", "--output", tmp_path / "out", "--text", tmp_path / "text")
+    with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
+        call_recipe("export.py", *arguments)
+    with pytest.raises(SystemExit, match="the text begins with <2de>, but <2en> is asked for"):
+        call_recipe("export.py", *arguments, "--target_language", "en")
+    assert not (tmp_path / "out").exists()
+    config, texts = VaswaniConfig.from_pretrained(two_way), ["The man.", "", "<2de> The woman."]
+    assert recipe_module("export.py").with_tags(config, texts, "de") == ["<2de> The man.", "", "<2de> The woman."]
+
+
+def test_a_shortlist_has_both_directions(two_way, monkeypatch):
+    recipe, pairs = recipe_module("export.py"), phrasebook("train")
+    monkeypatch.setattr(recipe, "learn_shortlist", lambda tokenizer, pairs: list(pairs))
+    args = recipe.ExportArguments(model=str(two_way), output="out", shortlist=["phrasebook"])
+    english, german = pairs[0]
+    found = recipe.shortlist(args, VaswaniConfig.from_pretrained(two_way), None)
+    assert found[:2] == [(f"<2de> {english}", german), (f"<2en> {german}", english)]
+    assert len(found) == 2 * len(pairs)
+    assert recipe.shortlist(args, VaswaniConfig(source_language="en", target_language="de"), None) == pairs

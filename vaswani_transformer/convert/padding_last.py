@@ -62,6 +62,8 @@ def _renumbered_model(model: VaswaniForConditionalGeneration, order: list[int]) 
     for settings, fields in ((config, _ID_FIELDS), (search, _SEARCH_FIELDS)):
         for field in fields:
             setattr(settings, field, _renumbered(getattr(settings, field, None), ids))
+    if config.language_tags:
+        config.language_tags = {code: ids[tag] for code, tag in config.language_tags.items()}
     renumbered = VaswaniForConditionalGeneration(config).to(model.dtype).eval()
     weights = model.state_dict()
     renumbered.load_state_dict(
