@@ -49,7 +49,7 @@ from vaswani_transformer.evaluation.sharded_translation import (
     translate_lines,
 )
 from vaswani_transformer.files import Json
-from vaswani_transformer.model.languages_vaswani import direction, target_tag
+from vaswani_transformer.model.languages_vaswani import direction, split_tag, target_tag
 from vaswani_transformer.training import joined_processes
 from vaswani_transformer.training.processes import on_main_process
 from vaswani_transformer.training.randomness import derived_seed
@@ -131,8 +131,12 @@ def translate_shard(
     long_lines.count(model, tokenizer, lines)
     columns = None
     if kind_of_suffix(Path(args.output)) == "json":
-        source, target = direction(model.config, target_tag(model.config, None, args.target_language))
+        tag = target_tag(model.config, None, args.target_language)
+        if tag is None and getattr(model.config, "language_tags", None):
+            raise ValueError(f"target_language: give it, since it names the columns of {args.output}")
+        source, target = direction(model.config, tag)
         columns = source or "source", target or "target"
+        lines = [split_tag(model.config, line, tag)[1] for line in lines]  # training adds the tags itself
     options = {"target_language": args.target_language, **args.generate_kwargs}
     return translate_lines(model, tokenizer, lines, args.tokens_per_batch, bar, columns, **options)
 

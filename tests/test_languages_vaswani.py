@@ -150,8 +150,10 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path, monkeyp
         {"de": line, "en": text} for line, text in zip(lines, expected, strict=True)
     ]
     assert "1 lines have more tokens than the longest sentence trained on, 9; " in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="does not say into which"):
+    with pytest.raises(SystemExit, match="target_language: give it, since it names the columns"):
         translate("--overwrite")
+    (tmp_path / "in.txt").write_text("<2en> Dogs!\n", encoding="utf-8")
+    assert translate("--overwrite", "--target_language", "en") == [{"de": "Dogs!", "en": expected[0]}]
 
 
 def test_tags_keep_their_tokens_in_another_order_of_the_vocabulary(two_way):
