@@ -58,6 +58,7 @@ class RunData:
         license: License of the model.
         datasets: Datasets on the Hub that the corpora come from.
         mixed: Corpora mixed into the training, such as "replay"; None if there is none.
+        replay_test: The second test set; None if there is none.
         others: All other data options.
     """
 
@@ -71,6 +72,7 @@ class RunData:
     license: str | None = None
     datasets: list[str] | None = None
     mixed: dict[str, MixedData] | None = None
+    replay_test: list[str] | None = None
     others: dict[str, object] = field(default_factory=dict, metadata=REST)
 
     @property
