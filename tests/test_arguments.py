@@ -28,6 +28,7 @@ RECIPES = {
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
     "benchmarks/pcfg.py": ["--train=t", "--test=t"],
     "benchmarks/decode.py": ["--text=t", "--model=m"],
+    "benchmarks/edge.py": ["--model=m", "--text=t"],
     "benchmarks/table1.py": [],
     "benchmarks/stock_trainer.py": ["--like=c", "--ours=o"],
     "benchmarks/elastic.py": [],
@@ -39,7 +40,7 @@ TAKE_ZERO = {
     *("dropout", "attention_dropout", "label_smoothing", "label_smoothing_factor", "adam_beta1", "adam_beta2"),
     *("weight_decay", "max_grad_norm", "eval_delay", "neftune_noise_alpha", "seed", "seeds", "data_seed"),
     *("save_total_limit", "dataloader_num_workers", "local_rank", "length_penalty", "curve_sentences"),
-    *("horizontal", "vertical", "alternatives", "recombined_copies"),
+    *("horizontal", "vertical", "alternatives", "recombined_copies", "bpe_dropout"),
 }
 TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
 TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole

@@ -152,8 +152,10 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
         for side, language in enumerate(("en", "de")):
             lines = "".join(f"{pair[side]}\n" for pair in phrasebook(split)[:size])
             (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
-    pair = {"source": "The old man reads a book.", "target": "Der alte Mann liest ein Buch."}
-    (tmp_path / "distilled.jsonl").write_text(json.dumps(pair) + "\n", encoding="utf-8")
+    for name in ("distilled.jsonl", "back_translated.jsonl"):
+        languages = ("source", "target") if name == "distilled.jsonl" else ("en", "de")
+        pair = dict(zip(languages, ("The old man reads a book.", "Der alte Mann liest ein Buch."), strict=True))
+        (tmp_path / name).write_text(json.dumps(pair) + "\n", encoding="utf-8")
     (tmp_path / "news.en").write_text("The old man reads a book.\n\nDogs!\n", encoding="utf-8")
     (tmp_path / "reference.de").write_text("Der alte Mann liest ein Buch.\n\nHunde!\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -202,12 +204,14 @@ def test_command_runs(command, workspace):
     changes, product = CHANGES[Path(words[script]).name]
     if words[script] == "recipes/train_wmt.py" and ("--model" in words or "multi30k_tuned" in command):
         changes = {name: value for name, value in changes.items() if name not in OF_THE_MODEL}
-        changes |= {"model": "runs/demo", "replay_test": "test.en test.de"}
+        changes |= {"model": "runs/demo", "replay": "train.en train.de", "replay_test": "test.en test.de"}
     if product is None:
         product = words[words.index("--output") + 1]
         changes = {name: value for name, value in changes.items() if f"--{name}" in words}
     if product.startswith("{output}"):
         product = product.format(output=words[words.index("--output") + 1])
+    if words[script] == "recipes/translate.py":
+        (workspace / product).unlink(missing_ok=True)  # which other commands read
     overrides = [word for name, value in changes.items() for word in (f"--{name}", *value.split())]
     environment = dict(os.environ)
     if words[0] == "accelerate":  # which understands the command; that it starts programs is its own affair

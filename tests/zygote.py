@@ -126,7 +126,11 @@ class Zygote:
         if self._process is None:
             return
         atexit.unregister(self.close)
-        self._process.communicate()  # the end of its standard input ends it
+        # The end of its standard input does not end it while forks of this process, such as data workers, hold the pipe.
+        self._process.terminate()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
         Path(self._folder, "socket").unlink(missing_ok=True)
         Path(self._folder).rmdir()
         self._process = None
