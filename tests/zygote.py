@@ -126,7 +126,7 @@ class Zygote:
         if self._process is None:
             return
         atexit.unregister(self.close)
-        # The end of its standard input does not end it while forks of this process, such as data workers, hold the pipe.
+        # Not by the end of its standard input: forks of this process, such as data workers, hold the pipe open.
         self._process.terminate()
         self._process.wait()
         self._process.stdin.close()
