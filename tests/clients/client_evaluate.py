@@ -1,6 +1,7 @@
 """evaluate: the package's metric over the translations of a pipeline."""
 
 import evaluate
+import pytest
 from datasets import Dataset
 from transformers import pipeline
 
@@ -21,3 +22,14 @@ def test_pipeline_and_metric(model, tokenizer, pairs, translate, row):
     score = metric.compute()["score"]
     assert score == Bleu().compute(predictions=expected, references=rows["reference"])["score"]
     row.evidence(BLEU=score, translations=len(found))
+
+
+def test_evaluator(model, tokenizer, pairs, row):
+    """evaluate.evaluator("translation"), which refers to a class that transformers 5 removed, whatever the model"""
+    rows = Dataset.from_list([{"source": source, "reference": target} for source, target in pairs])
+    translator = pipeline("translation", model=model, tokenizer=tokenizer)
+    with pytest.raises(AttributeError, match="TFPreTrainedModel") as error:
+        evaluate.evaluator("translation").compute(
+            translator, rows, metric=evaluate.load(bleu.__file__), input_column="source", label_column="reference"
+        )
+    row.refused(error.value)

@@ -30,7 +30,7 @@ SECONDS_TO_INSTALL, SECONDS_TO_TEST = 600, 1200
 CLIENTS: dict[str, tuple[str, list[str]]] = {
     "peft": ("peft", ["peft==0.21.2"]),
     "trainer": ("transformers", []),
-    "evaluate": ("evaluate", []),
+    "evaluate": ("evaluate", ["scipy==1.17.1"]),
     "tensorboard": ("tensorboard", []),
     "mlflow": ("mlflow-skinny", ["mlflow-skinny==3.17.2", "sqlalchemy==2.1.9", "alembic==1.20.1"]),
     "trackio": ("trackio", ["trackio==0.43.0"]),
