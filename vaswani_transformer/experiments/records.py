@@ -48,11 +48,9 @@ class RunData:
     """The corpora of a training (5.1).
 
     Attributes:
-        source_language: Code of the source language.
-        target_language: Code of the target language.
-        train: Files, or the name of a dataset.
+        source_language, target_language: Codes of the languages.
+        train, test: Files, or the name of a dataset.
         cleaning: Number of sentence pairs "kept", and dropped by reason.
-        test: Files, or the name of a dataset.
         dataset_config: Configuration of the datasets on the Hub.
         max_length: Sub-words of the longest sentence kept.
         license: License of the model.
