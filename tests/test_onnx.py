@@ -222,7 +222,7 @@ def test_transformers_js_translates_in_a_browser_without_network(browser, export
     tab = context.new_page()
     tab.goto("http://localhost/")
     # A name alone would be called, since it is a function.
-        tab.wait_for_function("() => window.translate !== undefined", timeout=120_000)
+    tab.wait_for_function("() => window.translate !== undefined", timeout=120_000)
     for english, german in PAIRS[:3]:
         assert tab.evaluate("text => window.translate(text)", english) == german
     context.close()
