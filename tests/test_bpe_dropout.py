@@ -1,4 +1,4 @@
-"""BPE-dropout: the distribution of what is sampled, and training on it."""
+"""BPE-dropout: the distribution of the sampled segmentations, and training with them."""
 
 import gzip
 import json
