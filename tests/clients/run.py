@@ -47,7 +47,8 @@ PAGE = """# The package in other packages
 
 Written by `make test-clients`, which runs each `client_NAME.py` in an environment of its own, beneath `.venv/clients`,
 with the model that `make demo` trains. `make test-clients CLIENTS="peft torchao"` runs some. A client *works* where its
-results equal those of our own model and search, by the evidence shown; *refused* means that the call raises the error shown.
+results equal those of our own model and search, by the evidence shown;
+*refused* means that the call raises the error shown.
 
 """
 
