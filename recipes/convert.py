@@ -22,11 +22,7 @@ from typing import Any, Literal
 
 import torch
 from rich.table import Table
-from transformers import (
-    FSMTTokenizer,
-    MarianTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, FSMTTokenizer, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.arguments import RecipeParser, option
@@ -44,7 +40,7 @@ TOKENIZERS_NEED = ("sentencepiece", "sacremoses")
 # Tokenizer class and conversion for each `model_type` of transformers. To add one, add it here, in
 # `ConvertArguments.toolkit`, and as a module of `vaswani_transformer.convert`.
 TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGeneration]]] = {
-    "marian": (MarianTokenizer, from_marian),
+    "marian": (AutoTokenizer, from_marian),
     "fsmt": (FSMTTokenizer, from_fsmt),
 }
 

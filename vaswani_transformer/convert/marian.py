@@ -109,19 +109,24 @@ def marian_config(config: VaswaniConfig, positions: int) -> MarianConfig:
     )
 
 
-def _require_expressible(config: VaswaniConfig) -> None:
+def require_marian_shape(config: VaswaniConfig, client: str) -> None:
+    """Raise a ValueError if `marian_config` cannot express the shape and the special tokens of a model for `client`."""
     if config.target_language == PARSE:
-        raise ValueError("target_language: MarianMT translates, and its tokenizers have no parses; export a translator")
+        raise ValueError(f"target_language: {client} has no parses; export a translator")
     if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
-        raise ValueError(f"d_k, d_v: must be d_model / num_heads for MarianMT, are {config.d_k} and {config.d_v}")
+        raise ValueError(f"d_k, d_v: must be d_model / num_heads for {client}, are {config.d_k} and {config.d_v}")
+    if isinstance(config.eos_token_id, list):
+        raise ValueError(f"eos_token_id: must be one id for {client}, is {config.eos_token_id}; set one")
+
+
+def _require_expressible(config: VaswaniConfig) -> None:
+    require_marian_shape(config, "MarianMT")
     if config.position_encoding not in ("sinusoidal", "sinusoidal_marian"):
         raise ValueError(
             f"position_encoding: must be 'sinusoidal' or 'sinusoidal_marian' for MarianMT, which computes its position "
             f"table anew when it is loaded, is {config.position_encoding!r}"
         )
     require_fields(config, {"attention_neighborhood": None, "position_offset": 0}, "MarianMT")
-    if isinstance(config.eos_token_id, list):
-        raise ValueError(f"eos_token_id: must be one id for MarianMT, is {config.eos_token_id}; set one")
 
 
 def _marian_weights(model: VaswaniForConditionalGeneration, expected: Weights) -> Weights:

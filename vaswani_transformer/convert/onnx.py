@@ -19,11 +19,11 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from ..files import atomic_directory
 from ..model.embeddings_vaswani import VaswaniPositionalEncoding
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.parse_sequence_vaswani import PARSE
 from .batches import best_hypotheses
 from .marian import (
     POSITIONS,
     marian_config,
+    require_marian_shape,
     require_own_tokenizer,
     require_short,
     rule_of_transformers,
@@ -86,16 +86,7 @@ def export_onnx(
 
 
 def _require_expressible(model: VaswaniForConditionalGeneration) -> None:
-    config = model.config
-    if config.target_language == PARSE:
-        raise ValueError("target_language: clients of ONNX have no parses; export a translator")
-    if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
-        raise ValueError(
-            f"d_k, d_v: must be d_model / num_heads, because clients of ONNX compute the shapes of the cache from "
-            f"these, are {config.d_k} and {config.d_v}"
-        )
-    if isinstance(config.eos_token_id, list):
-        raise ValueError(f"eos_token_id: must be one id for a configuration of MarianMT, is {config.eos_token_id}")
+    require_marian_shape(model.config, "the ONNX layout of transformers.js")
     size = 4 * sum(weight.numel() for weight in model.parameters())
     if size >= _LARGEST:
         raise ValueError(f"model: has {size / 1e9:.1f} GB of weights in float32; a file of ONNX holds 2.1 GB")
