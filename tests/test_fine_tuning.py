@@ -285,5 +285,8 @@ def test_sentences_beyond_the_parents_positions_are_refused(corpus, tokenizer, t
 def test_a_constant_rate_has_no_warmup(corpus, lively_model, tmp_path):
     message = refusal(corpus, tmp_path, model=lively_model, warmup_steps=9)
     assert "warmup_steps: has no effect here; the learning rate is constant" in message
+    assert message.endswith("--warmup_steps 4000")
+    defaults = {"warmup_steps": 4000, "learning_rate_factor": 1}
+    assert "nowhere" in refusal(corpus, tmp_path, model="nowhere", **defaults)  # so they are taken
     message = refusal(corpus, tmp_path, model=lively_model, lr_scheduler_type=None)
     assert "learning_rate: has no effect here; set learning_rate_factor and warmup_steps instead, or" in message

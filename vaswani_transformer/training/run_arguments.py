@@ -35,7 +35,10 @@ UNUSED = {
     "generation_max_length": "the model's generation_config limits translations",
 }
 _UNUSED_BY_NOAM = {"learning_rate": _BY_SCHEDULE, "lr_scheduler_type": _BY_SCHEDULE}
-_UNUSED_BY_CONSTANT = dict.fromkeys(("warmup_steps", "learning_rate_factor"), "the learning rate is constant")
+_UNUSED_BY_CONSTANT = {
+    name: f"the learning rate is constant; leave it out, or override --config with the default, --{name} {default}"
+    for name, default in (("warmup_steps", 4000), ("learning_rate_factor", 1))
+}
 
 
 @dataclass
