@@ -180,7 +180,7 @@ class RecipeParser(HfArgumentParser):
         line = one_line(message)
         if len(line) > _LONGEST_TEXT:  # argparse repeats a value of any length
             line = f"{line[:_LONGEST_TEXT]} ..."
-        sys.exit(f"{self.prog}: {line}")  # without argparse's usage: that of two hundred options would hide the line
+        sys.exit(f"{self.prog}: {line}")  # without argparse's usage: two hundred options would hide the line
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
         """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.

@@ -4,9 +4,9 @@
         --target ../shared/data/multi30k_en-de-fr/train.de.gz
 
 The division needs no GPU: it is what each rank would read in an epoch. All ranks wait for the slowest in each step, so
-the measure is the sum over the steps of the costliest rank's padded tokens, by that of the mean rank's. The estimate is
-arithmetic on data sheets; `scaling.md` states its formulas. Writes `scaling.json` and `scaling.md` beside this script,
-or into `--output`.
+the measure is the sum over the steps of the costliest rank's padded tokens, divided by the mean rank's sum. The
+estimate is arithmetic on data sheets; `scaling.md` states its formulas. Writes `scaling.json` and `scaling.md` beside
+this script, or into `--output`.
 """
 
 import json

@@ -5,8 +5,8 @@
 
 One layer, forward, on one sentence: equation 1 with 8 heads ("self-attention", all weights at once; and PyTorch's fused
 kernel of the same), without the projections, which cost O(n d^2) in every kind; an LSTM; a convolution over k = 3
-positions; and self-attention restricted to r = 128 neighbours. The growth exponent is the slope of the logarithm of the
-time over that of n, or of d, through the larger half of the sizes: the cost of a call dominates small ones.
+positions; and self-attention restricted to r = 128 neighbours. The growth exponent is the slope of log(time)
+over log(n), or log(d), through the larger half of the sizes: the cost of a call dominates small ones.
 
 The restricted layer is then compared with full attention under a mask of its neighbourhood, in value, time and peak
 memory. Writes `table1.md`, `table1.json` and `table1.png` beside this script, or into `--output`.

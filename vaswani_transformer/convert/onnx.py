@@ -215,7 +215,7 @@ def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, posi
 def _export(
     module: nn.Module, path: Path, inputs: dict[str, tuple[Any, Any]], outputs: list[str], names: Sequence[str] = ()
 ) -> None:
-    """Write a module's graph; `inputs` are examples with their dynamic axes, `names` those of `past_key_values`."""
+    """Write a module's graph; `inputs` are examples with their dynamic axes, `names` name `past_key_values`."""
     own = [name for name in inputs if name != "past_key_values"]
     torch.onnx.export(
         module.eval(),

@@ -9,7 +9,7 @@ def require_replaceable(output: Path, force: bool, is_export: bool) -> None:
     Args:
         output: The directory to create.
         force: Whether to replace an earlier export.
-        is_export: Whether the files of `output` are those of an export.
+        is_export: Whether `output` is an earlier export.
 
     Raises:
         FileExistsError: `output` exists, and `force` or `is_export` is false.

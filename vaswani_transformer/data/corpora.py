@@ -132,7 +132,7 @@ def is_of_hub(source: Source) -> bool:
 def require_columns(columns: Sequence[str]) -> tuple[str, str]:
     """The columns of source and target; raises a ValueError unless they are two different ones."""
     if len(columns) != 2 or columns[0] == columns[1]:
-        raise ValueError(f"columns: name two, that of the source and that of the target, not {' '.join(columns)}")
+        raise ValueError(f"columns: name two, the source's and the target's, not {' '.join(columns)}")
     return columns[0], columns[1]
 
 

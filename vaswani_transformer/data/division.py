@@ -49,7 +49,7 @@ class _Division:
         self.too_small = np.add.reduceat(costs, self.firsts) // num_parts - 1  # [batches]
         counts = -(-(self.ends - self.firsts) // num_parts)
         dearest = np.maximum.reduceat(source, self.firsts) + TARGET_COST * np.maximum.reduceat(target, self.firsts)
-        self.enough = counts * dearest  # [batches] that of parts of equal counts, or more
+        self.enough = counts * dearest  # [batches] the largest cost of parts of equal counts, or more
         longest_part = np.minimum(self.ends - self.firsts, self.enough // np.minimum.reduceat(costs, self.firsts)).max()
         # Row k has the maximum of the 2**k sources from each pair on; where fewer are left, it is not read.
         self.maxima = [source.astype(np.int64)]

@@ -282,7 +282,7 @@ class _Preparation:
         """Record the number of pairs.
 
         Raises:
-            ValueError: It is not that of an earlier call, or a file has changed while it was read.
+            ValueError: The corpus differs from an earlier call's, or a file has changed while it was read.
         """
         for split, corpus in corpora.items():
             entry = self.splits[split]

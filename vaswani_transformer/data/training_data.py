@@ -16,7 +16,7 @@ class TrainingData:
 
     Attributes:
         tokenizer: The tokenizer that encoded them.
-        train: Encoded pairs, cleaned; behind the training corpus those of the corpora that are mixed in.
+        train: Encoded pairs, cleaned: the training corpus, then the corpora that are mixed in.
         cleaning: How many pairs of the training corpus cleaning dropped, by reason, and how many it "kept".
         text: Held-out corpora, by split.
         encoded: The same, encoded. In both directions, "test_reverse" is the reverse of "test".

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from ..files import atomic_directory
 
 
-GRADIO = "6.31.0"  # that of constraints.txt
+GRADIO = "6.31.0"  # as in constraints.txt
 _PACKAGE = Path(__file__).parents[1]
 _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.spm", "vocab*", "merges.txt", "README.md")
 

@@ -51,7 +51,7 @@ class Choice:
 class ForcedPrefixes(SentenceProcessor):
     """Forces the first tokens of each sentence, each with its own log-probability.
 
-    So the score of a hypothesis is that of the whole sentence. Unlike `decoder_input_ids`, prefixes may differ in
+    So the score of a hypothesis covers the whole sentence. Unlike `decoder_input_ids`, prefixes may differ in
     length.
 
     Args:

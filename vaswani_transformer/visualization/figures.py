@@ -271,7 +271,7 @@ def _draw_cells(
 
 
 def attention_entropy(weights: AttentionWeights) -> dict[Kind, tuple[np.ndarray, float]]:
-    """Entropy of each head in bits, and the largest possible, that of equal weights.
+    """Entropy of each head in bits, and the largest possible, which equal weights have.
 
     The entropy is the mean over the rows. A head of k bits spreads its attention as over 2^k tokens with equal weights.
 
