@@ -138,23 +138,24 @@ def test_what_is_scored_on_keeps_every_row_and_its_text(files, output):
     assert data.text.keys() == data.encoded.keys() == {"test"}
 
 
-def test_corpora_mixed_in_are_cleaned_and_lie_behind_the_training_corpus(files, output):
-    args = arguments({**files, "replay": files["train"], "synthetic": ["phrasebook"]}, replay_ratio=0.25)
+def test_corpora_mixed_in_are_cleaned_and_lie_behind_the_training_corpus(files, folder, output):
+    english, german = phrasebook("validation")[0]
+    synthetic = folder.csv("synthetic.csv", [["en", "de"], *phrasebook("validation")[:10]])
+    args = arguments({**files, "replay": files["train"], "synthetic": [synthetic]}, replay_ratio=0.25)
     data = load_corpora(args, output)
     replay, synthetic = data.mixed["replay"], data.mixed["synthetic"]
     assert (replay.first, replay.pairs, replay.drawn, replay.cleaning) == (60, 60, 15, data.cleaning)
-    assert (synthetic.first, synthetic.pairs, synthetic.drawn) == (120, len(phrasebook("train")), 60)
+    assert (synthetic.first, synthetic.pairs, synthetic.drawn) == (120, 10, 60)
     rows = data.train.to_list()
     assert rows[60:120] == rows[:60]
-    english, german = phrasebook("train")[0]
     assert rows[120]["input_ids"] == data.tokenizer(english).input_ids
     assert rows[120]["labels"] == data.tokenizer(german).input_ids
     assert data.text.keys() == {"test"}
 
 
-def test_a_second_test_set_is_the_test_part_of_its_corpus(files, output):
-    data = load_corpora(arguments({**files, "replay_test": ["phrasebook"]}), output)
-    assert list(sentences(data.text["replay_test"], ["de"])) == [german for _, german in phrasebook("test")]
+def test_a_second_test_set_is_the_test_part_of_its_corpus(files, parts, output):
+    data = load_corpora(arguments({**files, "replay_test": parts["test"]}, columns=["source", "target"]), output)
+    assert list(sentences(data.text["replay_test"], ["de"])) == [german for _, german in HELD_OUT]
 
 
 def test_a_ratio_without_its_corpus_is_refused(files):

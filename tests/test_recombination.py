@@ -1,6 +1,7 @@
 """Recombined trees use only the rules and words of the treebank, and differ between copies."""
 
 from collections import Counter
+from itertools import islice
 
 from nltk import Tree
 
@@ -9,7 +10,7 @@ from vaswani_transformer.parsing.recombination import Recombiner
 from vaswani_transformer.parsing.trees import normalize_tree, parse_tree
 
 
-TREES = [tree for tree in map(normalize_tree, demo_treebank("train")) if tree is not None][:300]
+TREES = [normalize_tree(tree) for tree in islice(demo_treebank("train"), 300)]
 
 
 def productions(trees: list[Tree]) -> set[tuple[str, ...]]:
