@@ -38,7 +38,7 @@ from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data import load_parallel_corpus
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding import BEAMS
-from vaswani_transformer.model.languages_vaswani import language_tag, split_tag, target_tag, with_tag
+from vaswani_transformer.model.languages_vaswani import language_tag, tagged, with_tag
 from vaswani_transformer.saved_model import open_model
 
 
@@ -82,7 +82,7 @@ def main() -> None:
         sentences, references = read(args)  # before the export, to find mistakes early
         saved = open_model(args.model, model_type="vaswani")
         if sentences is not None:
-            sentences = with_tags(saved.config, sentences, args.target_language)
+            sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
         if args.to == "marian":
             model, tokenizer = padding_last(model, tokenizer)  # to compare hypotheses by the ids of the export
@@ -122,18 +122,6 @@ def shortlist(args: ExportArguments, config: VaswaniConfig, tokenizer: PreTraine
         for source, target in directions
     )
     return learn_shortlist(tokenizer, pairs)
-
-
-def with_tags(config: VaswaniConfig, sentences: list[str], target_language: str | None) -> list[str]:
-    """The sentences, each with the tag of its target language if the model has several directions."""
-    tag = target_tag(config, None, target_language)
-    tagged = [split_tag(config, sentence, tag) for sentence in sentences]
-    if config.language_tags and any(own is None and text.strip() for own, text in tagged):
-        raise ValueError(
-            f"target_language: the model translates between {' and '.join(config.language_tags)}; give the one that "
-            f"--text is to be translated into"
-        )
-    return [with_tag(text, own) for own, text in tagged]
 
 
 def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:

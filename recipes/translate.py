@@ -35,7 +35,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.console import standard_output
-from vaswani_transformer.data.tables import kind_of_suffix
 from vaswani_transformer.data.text_files import decode_lines
 from vaswani_transformer.decoding import GenerationArguments
 from vaswani_transformer.evaluation.sharded_translation import (
@@ -43,13 +42,13 @@ from vaswani_transformer.evaluation.sharded_translation import (
     SourceText,
     TranslatedShards,
     model_digest,
+    output_columns,
     require_input,
     require_output,
     split_lines,
     translate_lines,
 )
 from vaswani_transformer.files import Json
-from vaswani_transformer.model.languages_vaswani import direction, split_tag, target_tag
 from vaswani_transformer.training import joined_processes
 from vaswani_transformer.training.processes import on_main_process
 from vaswani_transformer.training.randomness import derived_seed
@@ -85,33 +84,34 @@ def main() -> None:
 
 
 def translate_to_standard_output(args: TranslationArguments) -> None:
-    with standard_output(), LongLines() as long_lines:
+    with standard_output():
         source = on_main_process(lambda: plan_stream(args))
         tokenizer, model = load(args)
         if source is None:
             shards = split_lines(decode_lines(sys.stdin.buffer, Path("standard input")), args.lines_per_shard)
         else:
             shards = source.shards()
-        with tqdm(total=source and source.lines, desc="Translating", unit="lines") as bar:
+        total = source and source.lines
+        with LongLines(model.config) as long, tqdm(total=total, desc="Translating", unit="lines") as bar:
             for number, lines in enumerate(shards):
-                sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar, long_lines))
+                sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar, long))
                 sys.stdout.buffer.flush()
 
 
 def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> None:
     """Translate this process's share of the missing shards; after all processes, write the output."""
     state, shards = PartialState(), TranslatedShards(Path(args.output))
-    source, missing = on_main_process(lambda: plan_file(args, shards, until_the_end))
+    source, missing, columns = on_main_process(lambda: plan_file(args, shards, until_the_end))
     share = set(missing[state.process_index :: state.num_processes])
     if share:
         tokenizer, model = load(args)
         total = sum(map(source.size, share))
         description = f"Translating, process 1 of {state.num_processes}" if state.num_processes > 1 else "Translating"
         hidden = not state.is_main_process
-        with LongLines() as long_lines, tqdm(total=total, desc=description, unit="lines", disable=hidden) as bar:
+        with LongLines(model.config) as long, tqdm(total=total, desc=description, unit="lines", disable=hidden) as bar:
             for number, lines in enumerate(source.shards()):
                 if number in share:
-                    shards.save(number, translate_shard(args, model, tokenizer, number, lines, bar, long_lines))
+                    shards.save(number, translate_shard(args, model, tokenizer, number, lines, bar, long, columns))
     state.wait_for_everyone()
     if state.is_main_process:
         shards.finish(len(source.digests))
@@ -124,20 +124,12 @@ def translate_shard(
     number: int,
     lines: list[str],
     bar: tqdm,
-    long_lines: LongLines,
+    long: LongLines,
+    columns: tuple[str, str] | None = None,
 ) -> list[bytes]:
     """Translate a shard; what is sampled depends on its number, not on the process or on other shards."""
     torch.manual_seed(derived_seed(args.seed, number))
-    long_lines.count(model, tokenizer, lines)
-    columns = None
-    if kind_of_suffix(Path(args.output)) == "json":
-        tag = target_tag(model.config, None, args.target_language)
-        if tag is None and getattr(model.config, "language_tags", None):
-            raise ValueError(f"target_language: give it, since it names the columns of {args.output}")
-        source, target = direction(model.config, tag)
-        columns = source or "source", target or "target"
-        lines = [split_tag(model.config, line, tag)[1] for line in lines]  # training adds the tags itself
-    options = {"target_language": args.target_language, **args.generate_kwargs}
+    options = {"target_language": args.target_language, "observe_lengths": long.count, **args.generate_kwargs}
     return translate_lines(model, tokenizer, lines, args.tokens_per_batch, bar, columns, **options)
 
 
@@ -146,7 +138,7 @@ def plan_stream(args: TranslationArguments) -> SourceText | None:
     require_open_streams(args)
     if PartialState().num_processes > 1:
         raise ValueError("output: several processes cannot share standard output; give --output FILE")
-    args.open(args.model)
+    output_columns(Path(args.output), args.open(args.model).config, args.target_language)  # checks the language
     if args.input == "-":
         return None
     return SourceText.read_ahead(require_input(args.input), args.input, args.lines_per_shard)
@@ -154,8 +146,8 @@ def plan_stream(args: TranslationArguments) -> SourceText | None:
 
 def plan_file(
     args: TranslationArguments, shards: TranslatedShards, until_the_end: ExitStack
-) -> tuple[SourceText, list[int]]:
-    """Check the arguments before the model is loaded, and find the shards to translate.
+) -> tuple[SourceText, list[int], tuple[str, str] | None]:
+    """Check the arguments before the model is loaded, find the shards to translate, and name the output's columns.
 
     The output is locked until `until_the_end` closes.
     """
@@ -169,7 +161,9 @@ def plan_file(
         raise FileExistsError(
             f"output: {args.output} exists already; name another file, or replace it with --overwrite"
         )
-    model = model_digest(args.open(args.model).directory)
+    saved = args.open(args.model)
+    columns = output_columns(Path(args.output), saved.config, args.target_language)
+    model = model_digest(saved.directory)
     if path is None:  # copied again on a restart, to compare it with the first copy
         source = SourceText.read_ahead(shards.copy_input(sys.stdin.buffer), "standard input", args.lines_per_shard)
     else:
@@ -181,7 +175,7 @@ def plan_file(
     missing = shards.missing(count)
     if begun:
         print(f"{count - len(missing)} of {count} shards are finished already; continuing", file=sys.stderr)
-    return source, missing
+    return source, missing, columns
 
 
 def require_open_streams(args: TranslationArguments) -> None:

@@ -24,7 +24,7 @@ import torch
 from helpers import REPOSITORY, recipe_module, run_ranks, start_python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer import decoding
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer, decoding
 from vaswani_transformer.data import load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation import sharded_translation
@@ -761,3 +761,28 @@ def test_more_hypotheses_than_beams(run, source, output):
     with pytest.raises(SystemExit, match=r"num_return_sequences: 5 need as many beams, not 4; give --num_beams 5"):
         run("--input", source, "--output", output, "--num_return_sequences", 5)
     assert not output.with_name("out.txt.shards").exists()
+
+
+@pytest.mark.parametrize("table", [None, 12], ids=["sinusoids", "learned table"])
+def test_lines_longer_than_any_trained_on_are_counted_without_tokenizing_twice(
+    run, source, output, tokenizer, tmp_path, monkeypatch, capsys, table
+):
+    """Also those that a learned table of positions cuts."""
+    positions = {"position_encoding": "learned", "max_position_embeddings": table} if table else {"longest_source": 12}
+    sizes = {"d_model": 16, "d_ff": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    config = VaswaniConfig(vocab_size=len(tokenizer), **positions, **sizes)
+    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    lines = [line.strip() for line in LINES if line.strip()]
+    long = sum(len(ids) > 12 for ids in tokenizer(lines).input_ids)
+    assert 2 < long < len(lines) - 2
+    encode, tokenized = VaswaniTokenizer.__call__, []
+
+    def recording(self, texts, **options):
+        tokenized.extend(texts if isinstance(texts, list) else [])  # the checks of a saved model give a string
+        return encode(self, texts, **options)
+
+    monkeypatch.setattr(VaswaniTokenizer, "__call__", recording)
+    run("--input", source, "--output", output, "--model", tmp_path / "model")
+    assert f"\n{long} lines have more tokens than the longest sentence trained on, 12; " in capsys.readouterr().err
+    assert sorted(tokenized) == sorted(lines)

@@ -6,6 +6,7 @@ OUTPUT.shards/input               a copy of standard input
 """
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.tables import kind_of_suffix
 from ..data.text_files import decode_lines, open_binary
 from ..files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
 from ..model.batches_vaswani import translate_in_batches
-from ..model.sentences_vaswani import longer_than_trained, longest_known
+from ..model.languages_vaswani import direction, required_tag, split_tag, target_tag
+from ..model.sentences_vaswani import longest_known
 
 
 _MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
@@ -44,7 +47,8 @@ def translate_lines(
         lines: The lines.
         tokens_per_batch: As for `translate_in_batches`.
         bar: Counts the lines.
-        columns: Names of source and target in JSON; by default, the result is text and has no source.
+        columns: Names of source and target in JSON, without the source's tag, which training adds itself; by default,
+            the result is text and has no source.
         generate_kwargs: For `translate_in_batches`.
 
     Returns:
@@ -52,9 +56,10 @@ def translate_lines(
     """
     translations: list[list[bytes]] = [[]] * len(lines)
     sentences = [line.strip() for line in lines]
+    sources = [split_tag(model.config, sentence)[1] for sentence in sentences]
     for indices, hypotheses in translate_in_batches(model, tokenizer, sentences, tokens_per_batch, **generate_kwargs):
         for index, texts in zip(indices, hypotheses, strict=True):
-            translations[index] = [_record(sentences[index], text, columns) for text in texts]
+            translations[index] = [_record(sources[index], text, columns) for text in texts]
         bar.update(len(indices))
     return list(chain.from_iterable(translations))
 
@@ -62,11 +67,12 @@ def translate_lines(
 class LongLines:
     """Counts lines that are longer than any source trained on; as a context, reports them on standard error."""
 
-    lines = longest = 0
+    def __init__(self, config: PreTrainedConfig) -> None:
+        self.lines, self.longest = 0, longest_known(config) or math.inf
 
-    def count(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, lines: list[str]) -> None:
-        self.longest = longest_known(model.config) or 0
-        self.lines += len(longer_than_trained(model.config, tokenizer, lines))
+    def count(self, lengths: list[int]) -> None:
+        """Count the lines of these numbers of tokens."""
+        self.lines += sum(length > self.longest for length in lengths)
 
     def __enter__(self) -> "LongLines":
         return self
@@ -113,6 +119,20 @@ def require_output(path: Path, source: Path | None) -> None:
         raise ValueError(f"output: {path} is not a file; give one, or - for standard output")
     if path.exists() and source is not None and path.samefile(source):
         raise ValueError(f"output: {path} is the input too; name another file")
+
+
+def output_columns(path: Path, config: PreTrainedConfig, target_language: str | None) -> tuple[str, str] | None:
+    """Names of the columns of source and target, of an output in JSON; None of one in text.
+
+    Raises:
+        ValueError: The model does not translate into the language; or it has several directions, and the columns need
+            the language.
+    """
+    tag = target_tag(config, None, target_language)
+    if kind_of_suffix(path) != "json":
+        return None
+    source, target = direction(config, tag or required_tag(config, target_language))
+    return source or "source", target or "target"
 
 
 def split_lines(lines: Iterator[str], size: int) -> Iterator[list[str]]:

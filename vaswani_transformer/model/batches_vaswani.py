@@ -24,6 +24,7 @@ def translate_in_batches(
     batch_size: int | None = None,
     truncation: bool = False,
     target_language: str | None = None,
+    observe_lengths: Callable[[list[int]], None] | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], list[list[str]]]]:
     """Translate sentences in batches of similar length, the longest first.
@@ -40,6 +41,8 @@ def translate_in_batches(
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         target_language: Of a model of several directions; by default each sentence begins with the tag of its target.
+        observe_lengths: Called before the first batch with the number of tokens of each sentence that is not blank; of
+            a sentence that is cut, with a larger number than is kept.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1.
 
     Yields:
@@ -54,7 +57,14 @@ def translate_in_batches(
     if tag := target_tag(model.config, None, target_language):
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
     batches = generate_in_batches(
-        model, tokenizer, sentences, tokens_per_batch, batch_size, truncation, **generate_kwargs
+        model,
+        tokenizer,
+        sentences,
+        tokens_per_batch,
+        batch_size,
+        truncation,
+        observe_lengths=observe_lengths,
+        **generate_kwargs,
     )
     for indices, output_ids in batches:
         texts = tokenizer.batch_decode(output_ids.flatten(0, 1), skip_special_tokens=True)
@@ -72,6 +82,7 @@ def generate_in_batches(
     batch_size: int | None = None,
     truncation: bool = False,
     processors: Callable[[list[int], list[int]], list[LogitsProcessor]] | None = None,
+    observe_lengths: Callable[[list[int]], None] | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], torch.Tensor]]:
     """Indices and token ids `[batch, returned, target]` of all but blank sentences; see `translate_in_batches`.
@@ -83,6 +94,9 @@ def generate_in_batches(
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
     encoded = encode(model, tokenizer, [sentences[index] for index in filled], truncation) if filled else {}
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
+    if observe_lengths is not None and filled:
+        cut = [sum(map(len, each.overflowing)) for each in encoded.encodings or ()] or [0] * len(filled)
+        observe_lengths([length + rest for length, rest in zip(lengths, cut, strict=True)])
     costs = {length: _cost(model, length, generate_kwargs) for length in set(lengths)}
     given = generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.

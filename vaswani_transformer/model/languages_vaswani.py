@@ -66,6 +66,30 @@ def split_tag(config: PreTrainedConfig, text: str, tag: str | None = None) -> tu
     return own, text.lstrip().removeprefix(own).removeprefix(" ")
 
 
+def required_tag(config: PreTrainedConfig, target: str | None) -> str | None:
+    """The tag for a target language; None if the model has one direction.
+
+    Raises:
+        ValueError: The model does not translate into `target`, or has several directions and `target` is None.
+    """
+    tag = target_tag(config, None, target)
+    if tag is None and (tags := getattr(config, "language_tags", None)):
+        raise ValueError(
+            f"target_language: the model translates between {' and '.join(tags)}; give the one to translate into"
+        )
+    return tag
+
+
+def tagged(config: PreTrainedConfig, text: str, target: str | None) -> str:
+    """The text after the tag of its target language, if the model has several directions; it may have the tag already.
+
+    Raises:
+        ValueError: As by `required_tag`; or the text begins with the tag of another language.
+    """
+    tag, text = split_tag(config, text, target_tag(config, None, target))
+    return with_tag(text, tag or (required_tag(config, target) if text.strip() else None))
+
+
 def with_tag(text: str, tag: str | None) -> str:
     """The text after a tag; blank text stays as it is."""
     return f"{tag} {text}" if tag and text.strip() else text
