@@ -92,7 +92,7 @@ def generate_in_batches(
     for index, sentence in enumerate(sentences):
         require_text(sentence, f"text {index}")
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
-    encoded = encode(model, tokenizer, [sentences[index] for index in filled], truncation) if filled else {}
+    encoded: Any = encode(model, tokenizer, [sentences[index] for index in filled], truncation) if filled else {}
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
     if observe_lengths is not None and filled:
         cut = [sum(map(len, each.overflowing)) for each in encoded.encodings or ()] or [0] * len(filled)
