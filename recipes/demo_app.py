@@ -15,32 +15,25 @@ import ipaddress
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vaswani_transformer.arguments import Interval, RecipeParser, option
 from vaswani_transformer.console import exit_on_error
-from vaswani_transformer.decoding import BEAMS, DecodingArguments
+from vaswani_transformer.decoding import DecodingArguments, ShownSearchArguments
 from vaswani_transformer.demo import DemoTranslator, Limits, write_space
-from vaswani_transformer.model.parse_sequence_vaswani import PARSE
-from vaswani_transformer.saved_model import SavedModel, open_model
+from vaswani_transformer.model.languages_vaswani import required_tag
+from vaswani_transformer.saved_model import SavedModel
 
 
 @dataclass
-class DemoArguments:
+class DemoArguments(ShownSearchArguments):
     """Which model the page shows, where, and how it decodes."""
 
-    model: str | None = option(None, "Directory of a saved model of this package, or its name on the Hub.")
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 is all of this machine's.", alias="--server_name")
     port: int = option(7860, "Port to listen on.", Interval(minimum=1, maximum=65535))
     push_to_space: str | None = option(None, "Folder of a Space to write, instead of serving the page.")
-    num_beams: int | None = option(
-        None, "Beams (6.1); by default the model's generation_config.", Interval(minimum=2, maximum=BEAMS.maximum)
-    )
-    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
 
     def __post_init__(self) -> None:
-        if self.model is None:
-            raise ValueError("model: give the directory of a saved model, or its name on the Hub")
+        super().__post_init__()
         if self.push_to_space is None and importlib.util.find_spec("gradio") is None:
             raise ValueError('gradio is not installed; run `pip install "vaswani_transformer[demo]"`')
         if self.host != "localhost":
@@ -51,20 +44,14 @@ class DemoArguments:
         if self.push_to_space is not None and Path(self.push_to_space).exists():
             raise ValueError(f"push_to_space: {self.push_to_space} exists already; name another folder, or remove it")
 
-    @property
-    def generate_kwargs(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in ("num_beams", "length_penalty")}
-        return {name: value for name, value in given.items() if value is not None}
-
 
 def main() -> None:
     args, limits = RecipeParser((DemoArguments, Limits)).parse()
     with exit_on_error("demo_app.py"):
         if args.push_to_space is None:
             require_free_port(args)
-        saved = open_model(args.model, model_type="vaswani")
-        if getattr(saved.config, "target_language", None) == PARSE:
-            raise ValueError(f"model: {args.model} is a parser; use parse.py, or name a translation model")
+        saved = args.open()
+        required_tag(saved.config, args.target_language)
         if args.push_to_space is not None:
             make_space(args, limits)
         else:
@@ -83,6 +70,8 @@ def require_free_port(args: DemoArguments) -> None:
 def make_space(args: DemoArguments, limits: Limits) -> None:
     """Write the folder of a Space, with the options that differ from their defaults."""
     settings = {**args.generate_kwargs, **changed(limits)}
+    if args.target_language is not None:
+        settings["target_language"] = args.target_language
     options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
     write_space(args.push_to_space, Path(__file__), args.model, options)
     print(f"{args.push_to_space}: push it with `hf upload USER/NAME {args.push_to_space} . --repo-type space`")
@@ -98,7 +87,7 @@ def serve_model(args: DemoArguments, limits: Limits, saved: SavedModel) -> None:
 
     model = DecodingArguments().load(saved)
     print(f"http://{args.host}:{args.port}")
-    translator = DemoTranslator(model, saved.tokenizer, limits, **args.generate_kwargs)
+    translator = DemoTranslator(model, saved.tokenizer, limits, args.target_language, **args.generate_kwargs)
     serve(build_page(translator, Path(args.model).name), translator, args.host, args.port)
 
 

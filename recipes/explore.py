@@ -13,16 +13,15 @@ from pathlib import Path
 
 from vaswani_transformer.arguments import Interval, RecipeParser, option, require_new_file
 from vaswani_transformer.console import exit_on_error
-from vaswani_transformer.decoding import BEAMS
-from vaswani_transformer.saved_model import open_model
+from vaswani_transformer.decoding import ShownSearchArguments
+from vaswani_transformer.model.languages_vaswani import tagged
 from vaswani_transformer.visualization import write_explorer
 
 
 @dataclass
-class ExplorerArguments:
+class ExplorerArguments(ShownSearchArguments):
     """What to translate, with which model, and how."""
 
-    model: str | None = option(None, "Directory of a saved model of this package, or its name on the Hub.")
     source: str | None = option(None, "The sentence.", is_prose=True)
     target: str | None = option(None, "A translation to show, instead of the model's.", is_prose=True)
     output: str = option("explorer.html", "HTML file to write.")
@@ -30,32 +29,21 @@ class ExplorerArguments:
     alternatives: int = option(
         4, "Alternatives of each token; each is a search of its own.", Interval(minimum=0, maximum=100)
     )
-    num_beams: int | None = option(
-        None, "Beams (6.1); by default the model's generation_config.", Interval(minimum=2, maximum=BEAMS.maximum)
-    )
-    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
 
     def __post_init__(self) -> None:
-        for name in ("model", "source"):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name}: give it")
+        super().__post_init__()
+        if self.source is None:
+            raise ValueError("source: give the sentence")
         require_new_file("output", self.output, self.overwrite)
 
 
 def main() -> None:
     (args,) = RecipeParser((ExplorerArguments,)).parse()
     with exit_on_error("explore.py"):
-        saved = open_model(args.model, model_type="vaswani")
-        given = {name: getattr(args, name) for name in ("num_beams", "length_penalty")}
-        write_explorer(
-            args.output,
-            saved.load(),
-            saved.tokenizer,
-            args.source,
-            args.target,
-            args.alternatives,
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        saved = args.open()
+        source = tagged(saved.config, args.source, args.target_language)
+        model, tokenizer = saved.load(), saved.tokenizer
+        write_explorer(args.output, model, tokenizer, source, args.target, args.alternatives, **args.generate_kwargs)
     print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from vaswani_transformer.arguments import RecipeParser, option, require_new_file
 from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data.text_files import read_lines
-from vaswani_transformer.decoding import BEAMS, DecodingArguments
+from vaswani_transformer.decoding import DecodingArguments, SearchArguments
 from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
 from vaswani_transformer.parsing.drawing import draw_tree
@@ -29,7 +29,7 @@ from vaswani_transformer.training import joined_processes
 
 
 @dataclass
-class ParsingArguments(DecodingArguments):
+class ParsingArguments(DecodingArguments, SearchArguments):
     """What to parse, with which model, and how."""
 
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
@@ -39,8 +39,6 @@ class ParsingArguments(DecodingArguments):
     overwrite: bool = option(False, "Replace an output file that exists.")
     is_split_into_words: bool = option(False, "Divide sentences at white space only.")
     constrained: bool = option(False, "Search only among well-formed parses, which need no repair.")
-    num_beams: int | None = option(None, "Beams (6.3); by default the model's own setting.", BEAMS)
-    length_penalty: float | None = option(None, "Alpha of the search; by default the model's own.")
     draw: str | None = option(None, "Directory for a picture of each tree, as SVG.")
 
     def __post_init__(self) -> None:
@@ -76,14 +74,12 @@ def run(args: ParsingArguments) -> None:
         if not gold:
             raise ValueError(f"gold: {args.gold} has no trees; give a treebank in brackets")
         sentences = [words_of_tree(tree) for tree in gold]
-    saved = args.open(args.model)
+    saved = args.open(args.model, parses=True)
     if args.draw is not None:
         make_directory("draw", args.draw)
-    given = {name: getattr(args, name) for name in ("num_beams", "length_penalty") if getattr(args, name) is not None}
     filled = [words for words in sentences if words]
-    parses = parse_corpus(
-        args.load(saved), saved.tokenizer, filled, args.tokens_per_batch, constrained=args.constrained, **given
-    )
+    options = {"constrained": args.constrained, **args.generate_kwargs}
+    parses = parse_corpus(args.load(saved), saved.tokenizer, filled, args.tokens_per_batch, **options)
     if PartialState().is_main_process:
         trees = iter([parse.tree for parse in parses])
         lines = [next(trees) if words else "" for words in sentences]

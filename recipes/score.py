@@ -38,6 +38,7 @@ from vaswani_transformer.experiments.scoring import (
 )
 from vaswani_transformer.files import make_directory, require_directory
 from vaswani_transformer.hub import describe_run
+from vaswani_transformer.model.languages_vaswani import target_tag
 from vaswani_transformer.training import joined_processes
 
 
@@ -106,6 +107,8 @@ def run(args: EvaluationArguments) -> None:
     files = [name for name in args.systems if name not in args.models]
     systems = {name: System(name, [Translations(test_set.read_hypotheses(Path(name)))]) for name in files}
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
+    for saved in models.values():
+        target_tag(saved.config, args.source_language, args.target_language)  # refuses others than the model's
     if state.is_main_process:
         make_directory("output_dir", args.output_dir)
         print(printable(str(test_set)), flush=True)

@@ -19,8 +19,8 @@ def test_a_page_is_written(lively_model, tmp_path, capsys, target):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": None}, "source: give it"),
-        ({"model": None}, "model: give it"),
+        ({"source": None}, "source: give the sentence"),
+        ({"model": None}, "model: give the directory"),
         ({"model": "missing"}, "model: "),
         ({"num_beams": 1}, "num_beams: must be"),
         ({"output": "missing/page.html"}, "output: there is no directory missing"),

@@ -9,8 +9,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig,
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.demo import DemoTranslator, RefusedError
 from vaswani_transformer.model.batches_vaswani import translate_in_batches
 from vaswani_transformer.model.languages_vaswani import direction, split_tag, tagged, target_tag
+from vaswani_transformer.visualization.explorer import explorer_page
 
 
 TWO_WAY = PreTrainedConfig(language_tags={"en": 8, "de_AT": 9}, source_language="en", target_language="de_AT")
@@ -185,3 +187,39 @@ def test_a_shortlist_has_both_directions(two_way, monkeypatch):
     assert found[:2] == [(f"<2de> {english}", german), (f"<2en> {german}", english)]
     assert len(found) == 2 * len(pairs)
     assert recipe.shortlist(args, VaswaniConfig(source_language="en", target_language="de"), None) == pairs
+
+
+def test_a_sentence_is_explored_in_the_direction_named(two_way, tmp_path):
+    arguments = ("--model", two_way, "--source", "Dogs!", "--output", tmp_path / "page.html", "--alternatives", 0)
+    with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
+        call_recipe("explore.py", *arguments)
+    call_recipe("explore.py", *arguments, "--target_language", "de")
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(two_way), AutoTokenizer.from_pretrained(two_way)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page == explorer_page(model, tokenizer, "<2de> Dogs!", alternatives=0)
+
+
+def test_a_page_translates_in_the_direction_named(two_way, tmp_path):
+    space = tmp_path / "space"
+    with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
+        call_recipe("demo_app.py", "--model", two_way, "--push_to_space", space)
+    call_recipe("demo_app.py", "--model", two_way, "--push_to_space", space, "--target_language", "en")
+    assert '"--target_language", "en"' in (space / "app.py").read_text(encoding="utf-8")
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(two_way), AutoTokenizer.from_pretrained(two_way)
+    translator = DemoTranslator(model, tokenizer, None, "de", **SHORT)
+    expected = by_hand(two_way, "<2de> Dogs!")
+    *_, end = translator.translate(" Dogs!")
+    (tmp_path / "text").write_text("Dogs!\n\n<2de> Dogs!\n", encoding="utf-8")
+    *_, file = translator.translate_file(tmp_path / "text")
+    assert (end.text, file.text) == (expected, f"{expected}\n\n{expected}\n")
+    assert "<svg" in translator.align("Dogs!", end.hypotheses[0].tokens)._repr_svg_()
+    with pytest.raises(RefusedError, match="begins with <2en>, but <2de> is asked for"):
+        next(translator.translate("<2en> Dogs!"))
+
+
+def test_other_languages_are_refused_before_a_test_set_is_scored(two_way, tmp_path):
+    (tmp_path / "text").write_text("Dogs!\n", encoding="utf-8")
+    files = ("--source", tmp_path / "text", "--reference", tmp_path / "text", "--output_dir", tmp_path / "scores")
+    with pytest.raises(SystemExit, match="between de and en, not from en into fr"):
+        call_recipe("score.py", "--model", two_way, *files, "--target_language", "fr")
+    assert not (tmp_path / "scores").exists()

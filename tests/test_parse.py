@@ -88,3 +88,26 @@ def test_mistakes_are_one_line(options, message, tmp_path, monkeypatch, capfd):
         call_recipe("parse.py", *options)
     assert message in f"{raised.value.code}{capfd.readouterr().err}"
     assert not (tmp_path / "new.mrg").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [
+        ("translate.py", ["--input", "old.mrg", "--output", "new.mrg"]),
+        ("explore.py", ["--source", "Cats .", "--output", "new.mrg"]),
+        ("demo_app.py", ["--push_to_space", "new.mrg"]),
+        ("score.py", ["--source", "old.mrg", "--reference", "old.mrg", "--output_dir", "new.mrg"]),
+    ],
+)
+def test_recipes_of_translation_refuse_a_parser(model, recipe, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.mrg").write_text("Cats .\n", encoding="utf-8")
+    message = f"{recipe}: model: {model}: is a parser; use parse.py, or name a translation model"
+    with pytest.raises(SystemExit, match=message):
+        call_recipe(recipe, "--model", model, *options)
+    assert not (tmp_path / "new.mrg").exists()
+
+
+def test_a_translation_model_does_not_parse(lively_model, text, tmp_path):
+    with pytest.raises(SystemExit, match=f"model: {lively_model}: translates; use translate.py, or name a parser"):
+        call_recipe("parse.py", "--model", lively_model, "--input", text, "--output", tmp_path / "trees.mrg")

@@ -25,7 +25,7 @@ ALLOWED = {
     "arguments": {"config_file", "console"},
     "files": set(),
     "typed_json": {"files"},
-    "saved_model": set(),
+    "saved_model": {"model"},
     "decoding": {"arguments", "saved_model", "training"},
     "data": {"arguments", "files", "model", "saved_model", "typed_json"},
     "evaluation": {"data", "files", "model"},

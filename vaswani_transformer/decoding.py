@@ -29,9 +29,9 @@ class DecodingArguments:
     )
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
 
-    def open(self, name: str, named_by: str = "model") -> SavedModel:
+    def open(self, name: str, named_by: str = "model", parses: bool = False) -> SavedModel:
         """Check a saved model by `open_model`; `named_by` is the option that named it."""
-        return open_model(name, option=named_by, trust_remote_code=self.trust_remote_code)
+        return open_model(name, option=named_by, parses=parses, trust_remote_code=self.trust_remote_code)
 
     def load(self, saved: SavedModel) -> PreTrainedModel:
         """Load a model onto this process's device."""
@@ -42,11 +42,43 @@ class DecodingArguments:
 
 
 @dataclass
-class GenerationArguments(DecodingArguments):
-    """Options of `generate`: beam search (6.1) or sampling, and the number of hypotheses."""
+class SearchArguments:
+    """Options of beam search (6.1)."""
 
     num_beams: int | None = option(None, "Beams (6.1); by default the model's generation_config.", BEAMS)
     length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
+
+    @property
+    def generate_kwargs(self) -> dict[str, Any]:
+        """Keywords for `generate`."""
+        return self._given("num_beams", "length_penalty")
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass
+class ShownSearchArguments(SearchArguments):
+    """Options of the recipes that show the beam search of a translation model of this package."""
+
+    model: str | None = option(None, "Directory of a saved model of this package, or its name on the Hub.")
+    target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
+
+    def __post_init__(self) -> None:
+        if self.model is None:
+            raise ValueError("model: give the directory of a saved model, or its name on the Hub")
+        if self.num_beams == 1:
+            raise ValueError("num_beams: must be at least 2, so that there is a beam search to show")
+
+    def open(self) -> SavedModel:
+        """Check the model by `open_model`."""
+        return open_model(self.model, model_type="vaswani", parses=False)
+
+
+@dataclass
+class GenerationArguments(DecodingArguments, SearchArguments):
+    """Options of `generate`: beam search (6.1) or sampling, and the number of hypotheses."""
+
     max_new_tokens: int | None = option(
         None, "Longest translation; by default the model's generation_config.", Interval(minimum=1, maximum=2**20)
     )
@@ -67,8 +99,7 @@ class GenerationArguments(DecodingArguments):
     @property
     def generate_kwargs(self) -> dict[str, Any]:
         """Keywords for `generate`."""
-        names = ("num_beams", "length_penalty", "max_new_tokens", "num_return_sequences", "temperature")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given = super().generate_kwargs | self._given("max_new_tokens", "num_return_sequences", "temperature")
         if self.do_sample:  # all tokens are 0 in transformers, where None means 50
             given |= {"do_sample": True, "num_beams": 1, "top_k": self.top_k or 0}
         return given

@@ -28,6 +28,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from .model.parse_sequence_vaswani import is_parser
+
 
 _WEIGHTS = "model.safetensors"
 _PICKLED = "pytorch_model.bin"
@@ -93,6 +95,7 @@ def open_model(
     *,
     option: str = "model",
     model_type: str | None = None,
+    parses: bool | None = None,
     tokenizer_class: type[PreTrainedTokenizerBase] = AutoTokenizer,
     to_convert: bool = False,
     trust_remote_code: bool = False,
@@ -103,6 +106,7 @@ def open_model(
         name: Directory of the model, or its name on the Hub.
         option: Option of the recipe that named the model; messages start with it.
         model_type: Required `model_type` in config.json; by default any encoder-decoder's.
+        parses: Whether the model must be a parser (6.3), or must not be one; None accepts both.
         tokenizer_class: Class that loads the tokenizer.
         to_convert: Accept pickled weights, without running code in them, and do not check the generation_config.
         trust_remote_code: Whether the model's remote code may run.
@@ -117,6 +121,9 @@ def open_model(
         config = _configuration(directory, [shape for file in files for shape in _shapes(file)], trust_remote_code)
         if model_type not in (None, config.model_type):
             raise ValueError(f"is of type {config.model_type!r}, not {model_type!r}")
+        if parses is not None and parses != is_parser(config):
+            other = "translates; use translate.py, or name a parser"
+            raise ValueError(other if parses else "is a parser; use parse.py, or name a translation model")
         if not to_convert and (config.model_type == "vaswani" or (directory / _GENERATION).exists()):
             _check_limits(_read_object(directory / _GENERATION))  # before transformers, which ignores a damaged one
         loaded = _tokenizer(directory, trust_remote_code, tokenizer_class)

@@ -11,7 +11,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 from ..files import atomic_directory
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.parse_sequence_vaswani import PARSE
+from ..model.parse_sequence_vaswani import is_parser
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import best_hypotheses
 from .output import require_replaceable
@@ -111,7 +111,7 @@ def marian_config(config: VaswaniConfig, positions: int) -> MarianConfig:
 
 def require_marian_shape(config: VaswaniConfig, client: str) -> None:
     """Raise a ValueError if `marian_config` cannot express the shape and the special tokens of a model for `client`."""
-    if config.target_language == PARSE:
+    if is_parser(config):
         raise ValueError(f"target_language: {client} has no parses; export a translator")
     if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
         raise ValueError(f"d_k, d_v: must be d_model / num_heads for {client}, are {config.d_k} and {config.d_v}")

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..arguments import COUNT, Interval, option
 from ..data.text_files import decode_lines
 from ..model.batches_vaswani import translate_in_batches
+from ..model.languages_vaswani import required_tag, tagged
 from ..visualization.alignment import draw_alignment
 from ..visualization.attention import read_attention
 from ..visualization.explorer import explorer_page
@@ -59,11 +60,12 @@ class DemoTranslator:
         model: A model of this package, in evaluation mode.
         tokenizer: Its tokenizer.
         limits: What it accepts.
+        target_language: Language to translate into, of a model of several directions.
         tokens_per_batch: Source tokens of a batch of a file's lines.
         options: For `generate`, such as `num_beams` and `length_penalty`.
 
     Raises:
-        ValueError: The search has one beam.
+        ValueError: The search has one beam; or the model does not translate into the language, or needs it.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class DemoTranslator:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         limits: Limits | None = None,
+        target_language: str | None = None,
         tokens_per_batch: int = 2048,
         **options: Any,
     ) -> None:
@@ -78,6 +81,8 @@ class DemoTranslator:
             raise ValueError("num_beams: is 1, which is no beam search; ask for at least 2")
         self.model, self.tokenizer, self.limits = model, tokenizer, limits or Limits()
         self.tokens_per_batch, self.options = tokens_per_batch, options
+        required_tag(model.config, target_language)
+        self.target_language = target_language
         self._lock = Lock()
 
     def translate(self, source: str) -> Iterator[LiveSearch]:
@@ -95,7 +100,7 @@ class DemoTranslator:
     def align(self, source: str, target: tuple[int, ...]) -> Picture:
         """Draw the encoder-decoder attention of a sentence and the tokens of its translation."""
         with self._lock:
-            return draw_alignment(read_attention(self.model, self.tokenizer, source.strip(), target))
+            return draw_alignment(read_attention(self.model, self.tokenizer, self._tagged(source), target))
 
     def explore(self, source: str) -> str:
         """The HTML page of a sentence's attention, its search and its alternatives.
@@ -115,7 +120,7 @@ class DemoTranslator:
         Raises:
             RefusedError: The file is no text, or it or one of its lines is over a limit.
         """
-        lines = [line.strip() for line in self._lines(Path(path))]
+        lines = [self._tagged(line) for line in self._lines(Path(path))]
         translations = [""] * len(lines)
         yield FileProgress(0, len(lines))
         batches = translate_in_batches(self.model, self.tokenizer, lines, self.tokens_per_batch, **self.options)
@@ -141,7 +146,14 @@ class DemoTranslator:
             raise RefusedError("The text is not valid Unicode.") from None
         if reason := self._excess(source, most):
             raise RefusedError(f"The text {reason}; shorten it.")
-        return source.strip()
+        return self._tagged(source)
+
+    def _tagged(self, text: str) -> str:
+        """A text without white space around it, with the tag of its target language."""
+        try:
+            return tagged(self.model.config, text.strip(), self.target_language)
+        except ValueError as error:  # it begins with another tag
+            raise RefusedError(f"{error}.") from None
 
     def _excess(self, text: str, most: int) -> str | None:
         """How a text exceeds the limits; None if it does not."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from transformers import PreTrainedConfig
 
 from .length_limits_vaswani import SentenceProcessor
 
@@ -21,6 +22,11 @@ CLOSING = "/"
 MARK = " "  # before the labels of a vocabulary
 
 _TAG, _OPENING, _CLOSING, _END = range(1, 5)  # kinds of tokens; 0 is any other
+
+
+def is_parser(config: PreTrainedConfig) -> bool:
+    """Whether a model parses, instead of translating."""
+    return getattr(config, "target_language", None) == PARSE
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.parse_sequence_vaswani import PARSE
+from ..model.parse_sequence_vaswani import is_parser
 from ..model.parsing_pipeline_vaswani import split_words, text_of_words
 from .tokens import shown_tokens
 
@@ -95,7 +95,6 @@ def read_attention(
     """
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not model.can_generate():
         raise TypeError(f"model: {type(model).__name__} is no encoder-decoder that generates; give a translation model")
-    is_parser = _is_parser(model)
     require_text("source", source)
     source = source_text(model, source)
     inputs = tokenizer(source, return_tensors="pt").to(model.device)  # [1, S]
@@ -111,8 +110,9 @@ def read_attention(
             outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
     source_tokens = _source_tokens(tokenizer, source, inputs.input_ids[0].tolist())
     target_tokens = tokenizer.convert_ids_to_tokens(labels[0].tolist())
-    source_shown, source_continues = shown_tokens(tokenizer, source_tokens, words_at_spaces=is_parser)
-    target_shown, target_continues = shown_tokens(tokenizer, target_tokens, words_at_spaces=is_parser)
+    of_parser = is_parser(model.config)
+    source_shown, source_continues = shown_tokens(tokenizer, source_tokens, words_at_spaces=of_parser)
+    target_shown, target_continues = shown_tokens(tokenizer, target_tokens, words_at_spaces=of_parser)
     return AttentionWeights(
         source=source_shown,
         target=target_shown,
@@ -127,11 +127,7 @@ def read_attention(
 
 def source_text(model: PreTrainedModel, source: str) -> str:
     """A sentence as the model's pipeline gives it to the tokenizer: for a parser, divided into words."""
-    return text_of_words(split_words(source)) if _is_parser(model) else source
-
-
-def _is_parser(model: PreTrainedModel) -> bool:
-    return getattr(model.config, "target_language", None) == PARSE
+    return text_of_words(split_words(source)) if is_parser(model.config) else source
 
 
 def merge_words(weights: AttentionWeights) -> AttentionWeights:
