@@ -227,16 +227,21 @@ def test_an_interrupted_export_leaves_what_was_there(moment, trained, exported, 
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in exported.iterdir()}
 
 
-def test_a_directory_without_a_model_is_named(tmp_path):
-    with pytest.raises(ValueError, match=f"{tmp_path} is not a model"):
-        engine.CTranslate2Translator(tmp_path)
-
-
-def test_without_ctranslate2_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    monkeypatch.delitem(sys.modules, "vaswani_transformer.convert.ctranslate2")
-    with pytest.raises(ImportError, match=r'pip install "vaswani_transformer\[export\]"'):
-        importlib.import_module("vaswani_transformer.convert.ctranslate2")
+@pytest.mark.parametrize(
+    ("module", "translator", "engine_name", "package", "extra"),
+    [
+        ("ctranslate2", "CTranslate2Translator", "CTranslate2", "ctranslate2", "export"),
+        ("onnx", "OnnxTranslator", "ONNX", "onnxruntime", "onnx"),
+    ],
+)
+def test_a_missing_model_or_package_is_named(module, translator, engine_name, package, extra, monkeypatch, tmp_path):
+    name = f"vaswani_transformer.convert.{module}"
+    with pytest.raises(ValueError, match=f"{tmp_path} is not a model for {engine_name}"):
+        getattr(pytest.importorskip(name, exc_type=ImportError), translator)(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ImportError, match=rf'pip install "vaswani_transformer\[{extra}\]"'):
+        importlib.import_module(name)
 
 
 def test_batches_hold_sources_of_one_length_all_of_them_within_the_budget():

@@ -1,10 +1,8 @@
 """Our models as ONNX graphs: logits with and without a cache, hypotheses, files; refusals; transformers.js."""
 
 import copy
-import importlib
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -175,18 +173,6 @@ def test_only_an_earlier_export_is_replaced_and_an_interrupted_one_leaves_it(tra
         engine.export_onnx(trained, tokenizer, tmp_path / "out", force=True)
     assert old.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
-
-
-def test_a_directory_without_a_model_is_named(tmp_path):
-    with pytest.raises(ValueError, match=f"{tmp_path} is not a model for ONNX"):
-        engine.OnnxTranslator(tmp_path)
-
-
-def test_without_onnxruntime_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    monkeypatch.delitem(sys.modules, "vaswani_transformer.convert.onnx")
-    with pytest.raises(ImportError, match=r'pip install "vaswani_transformer\[onnx\]"'):
-        importlib.import_module("vaswani_transformer.convert.onnx")
 
 
 PAGE = """<!doctype html><script type="module">
