@@ -3,8 +3,8 @@
     python recipes/explore.py --model runs/demo --source "The old man reads a book." --output explorer.html
     python recipes/explore.py --model runs/demo --source "Who sleeps?" --target "Wer schläft?" --num_beams 8
 
-The page is one HTML file that needs no network. Point at a token for its attention, choose one for what the model would
-have said instead, and follow the hypotheses of the search. With `--target`, attention and alternatives are of that
+The page is one HTML file that needs no network. Point at a token to see its attention, choose one to see the
+alternatives to it, and follow the hypotheses of the search. With `--target`, attention and alternatives belong to that
 translation; the search is always the model's own.
 """
 
@@ -27,7 +27,7 @@ class ExplorerArguments(ShownSearchArguments):
     output: str = option("explorer.html", "HTML file to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")
     alternatives: int = option(
-        4, "Alternatives of each token; each is a search of its own.", Interval(minimum=0, maximum=100)
+        4, "Alternatives shown for each token; each needs another search.", Interval(minimum=0, maximum=100)
     )
 
     def __post_init__(self) -> None:

@@ -13,8 +13,8 @@ To ONNX graphs that onnxruntime, optimum and, in a browser, transformers.js run;
     python recipes/export.py --model runs/demo --to onnx --output runs/demo-onnx --num_beams 1 --text news.en.gz
 
 The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config and, with
-`--text`, `parity.json`. MarianMT is exact for models trained with `--layer_norm_eps 1e-5`; ONNX always is. Both are
-searched by the rules of transformers, and differences that come from those are of the kind "rule". CTranslate2 needs
+`--text`, `parity.json`. MarianMT is exact for models trained with `--layer_norm_eps 1e-5`; ONNX always is. Both
+search by the rules of transformers; the report counts differences that these rules cause as "rule". CTranslate2 needs
 `pip install "vaswani_transformer[export]"`, ONNX `pip install "vaswani_transformer[onnx]"`.
 """
 
@@ -68,7 +68,7 @@ class ExportArguments:
         if self.references is not None and self.text is None:
             raise ValueError("references: they need --text, the sentences that they translate")
         if self.target_language is not None and self.text is None:
-            raise ValueError("target_language: it is that of --text; give both, or leave it out")
+            raise ValueError("target_language: it applies to --text only; give both, or leave it out")
         if self.quantization is not None and self.to != "ctranslate2":
             raise ValueError(f"quantization: only for ctranslate2; leave it out for {self.to}")
         if self.shortlist and self.to != "ctranslate2":

@@ -5,8 +5,8 @@
     python recipes/parse.py --model runs/craft_parsing --input sentences.txt --output trees.mrg --draw pictures
 
 A line of `--input` is a sentence, divided into words as in the Penn Treebank, or with `--is_split_into_words` at white
-space; an empty line gives an empty line. Instead, `--gold` gives trees, whose words are parsed: the scores against them
-are printed, and written as JSON beside the output. Trees of much text are silver trees for train_parsing.py. With
+space; an empty line gives an empty line. Instead, `--gold` names a treebank, whose sentences are parsed: the scores are
+printed, and written as JSON beside the output. Parsed text can serve train_parsing.py as silver trees. With
 `accelerate launch`, several processes share the sentences.
 """
 
@@ -46,7 +46,7 @@ class ParsingArguments(DecodingArguments, SearchArguments):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: give it")
         if (self.input is None) == (self.gold is None):
-            raise ValueError("input, gold: give one of them")
+            raise ValueError("input, gold: give exactly one")
         if self.gold is not None and self.record == Path(self.output):
             raise ValueError(f"output: {self.output} would hold the scores; give the trees another suffix, as .mrg")
         for path in [Path(self.output), *([] if self.gold is None else [self.record])]:

@@ -79,7 +79,7 @@ class SweepArguments(RecipeTrainingArguments):
         for name in ("rows", "seeds"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
-                raise ValueError(f"{name}: {' '.join(map(str, values))} has one of them twice")
+                raise ValueError(f"{name}: {' '.join(map(str, values))} has a value twice")
         if unknown := [row for row in self.rows if row not in PAPER_VARIANTS]:
             raise ValueError(f"rows: there is no {unknown[0]!r} in Table 3; choose from {', '.join(PAPER_VARIANTS)}")
         for row in self.rows:

@@ -65,7 +65,7 @@ class EvaluationArguments(DecodingArguments):
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.hypotheses is None):
-            raise ValueError("model, hypotheses: give one of them, a saved model or a file of translations")
+            raise ValueError("model, hypotheses: give exactly one, a saved model or a file of translations")
         if self.model is not None and Path(self.model).is_file():
             raise ValueError(f"model: {self.model} is a file; name a saved model, or give translations as --hypotheses")
         if self.test_set is None and self.reference is None:

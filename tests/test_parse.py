@@ -67,8 +67,8 @@ def test_trees_are_scored_against_gold_ones_on_any_number_of_processes(model, tm
     [
         ([], "model: give it"),
         (["--model", "x"], "output: give it"),
-        (["--model", "x", "--output", "new.mrg"], "input, gold: give one of them"),
-        (["--model", "x", "--output", "new.mrg", "--input", "a", "--gold", "b"], "input, gold: give one of them"),
+        (["--model", "x", "--output", "new.mrg"], "input, gold: give exactly one"),
+        (["--model", "x", "--output", "new.mrg", "--input", "a", "--gold", "b"], "input, gold: give exactly one"),
         (["--model", "x", "--output", "no/new.mrg", "--input", "a"], "output: there is no directory no"),
         (["--model", "x", "--output", "old.mrg", "--input", "a"], "output: old.mrg exists already"),
         (["--model", "x", "--output", "new.mrg", "--input", "no-such.txt"], "no-such.txt"),

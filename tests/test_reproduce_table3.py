@@ -343,8 +343,8 @@ def test_corrected_settings_of_a_corpus_that_could_not_be_prepared_are_accepted(
     ("options", "message"),
     [
         (["--rows", "base", "Z-9"], "there is no 'Z-9' in Table 3"),
-        (["--rows", "base", "base"], "rows: base base has one of them twice"),
-        (["--seeds", "1", "1"], "seeds: 1 1 has one of them twice"),
+        (["--rows", "base", "base"], "rows: base base has a value twice"),
+        (["--seeds", "1", "1"], "seeds: 1 1 has a value twice"),
         (["--parallel", "0"], "parallel: must be at least 1 and at most 2,147,483,647, is 0"),
         (["--width", "0.01"], "width: 0.01 makes d_model of row base 5.12; it must be a whole number"),
         (["--width", "nan"], "width: must be above 0, is nan"),

@@ -359,7 +359,7 @@ def _mistakes(generation: GenerationConfig, config: PreTrainedConfig) -> Iterato
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence transformers' report of what it loaded; the caller raises one line instead."""
+    """Silence transformers' loading report; the caller raises one line instead."""
     verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()

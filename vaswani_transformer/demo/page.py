@@ -1,4 +1,4 @@
-"""The page of a model, in gradio. Text of users, and what the model makes of it, is always shown as text."""
+"""The page of a model, in gradio. Text of users and of the model is never shown as HTML."""
 
 import base64
 import html
@@ -82,7 +82,7 @@ def _sentence_tab(translator: DemoTranslator) -> None:
     with gr.Row():
         start = gr.Button("Translate", variant="primary", min_width=120)
         stop = gr.Button("Stop", min_width=80)
-    gr.HTML("<h2>Hypotheses</h2><p>Those that the beam search ended with. Score: log-probability / length penalty.</p>")
+    gr.HTML("<h2>Hypotheses</h2><p>Final hypotheses of the beam search. Score: log-probability / length penalty.</p>")
     found = gr.HTML()
     gr.HTML("<h2>Alignment</h2><p>Encoder-decoder attention, mean of all layers and heads; darker is more.</p>")
     alignment = gr.HTML()

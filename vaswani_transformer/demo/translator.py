@@ -1,4 +1,4 @@
-"""What the page of a model does, without the page: translates sentences and files within limits, one at a time."""
+"""Translation for the demo page, without gradio: sentences and files within limits, one at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class FileProgress:
 
 
 class DemoTranslator:
-    """A model and its limits; whichever threads call it, it computes for one at a time.
+    """A model and its limits. It can be called from several threads, and computes for one at a time.
 
     Args:
         model: A model of this package, in evaluation mode.

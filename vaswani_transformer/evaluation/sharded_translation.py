@@ -71,7 +71,7 @@ class LongLines:
         self.lines, self.longest = 0, longest_known(config) or math.inf
 
     def count(self, lengths: list[int]) -> None:
-        """Count the lines of these numbers of tokens."""
+        """Count lines, given the number of tokens of each."""
         self.lines += sum(length > self.longest for length in lengths)
 
     def __enter__(self) -> "LongLines":

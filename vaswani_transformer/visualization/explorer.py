@@ -1,4 +1,4 @@
-"""A page to explore one translation: attention (3.2), beam search (6.1), and what the model would have said instead."""
+"""A page to explore one translation: attention (3.2), beam search (6.1), and alternatives to each token."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The beam search of section 6.1 for one sentence, recorded: every candidate, and what became of it."""
+"""The beam search of section 6.1 for one sentence, recorded: every candidate and its fate."""
 
 import math
 from collections.abc import Iterable
