@@ -228,8 +228,8 @@ def test_which_newstest2014_is_said(run, shared_data, files, lines, expected, ca
 
 
 BAD = [
-    ((), "model, hypotheses: give one"),
-    (("--model", "m", "--hypotheses", "better.de", "--reference", "ref.de"), "model, hypotheses: give one"),
+    ((), "model, hypotheses: give exactly one"),
+    (("--model", "m", "--hypotheses", "better.de", "--reference", "ref.de"), "model, hypotheses: give exactly one"),
     (("--hypotheses", "better.de"), "reference: give it"),
     (("--hypotheses", "better.de", "--reference", "ref.de", "--test_set", "wmt14"), "test_set: it has its own"),
     (("--model", "m", "--reference", "ref.de"), "source: give the sentences"),
