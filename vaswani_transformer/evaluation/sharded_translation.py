@@ -128,10 +128,10 @@ def output_columns(path: Path, config: PreTrainedConfig, target_language: str | 
         ValueError: The model does not translate into the language; or it has several directions, and the columns need
             the language.
     """
-    tag = target_tag(config, None, target_language)
     if kind_of_suffix(path) != "json":
+        target_tag(config, None, target_language)  # refuses a language that is not the model's
         return None
-    source, target = direction(config, tag or required_tag(config, target_language))
+    source, target = direction(config, required_tag(config, target_language))
     return source or "source", target or "target"
 
 

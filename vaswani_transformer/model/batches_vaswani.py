@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from tokenizers import Encoding
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.logits_process import LogitsProcessor
 
@@ -41,8 +42,8 @@ def translate_in_batches(
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         target_language: Of a model of several directions; by default each sentence begins with the tag of its target.
-        observe_lengths: Called before the first batch with the number of tokens of each sentence that is not blank; of
-            a sentence that is cut, with a larger number than is kept.
+        observe_lengths: Called before the first batch with the number of tokens, including any cut off, of each
+            sentence that is not blank.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1.
 
     Yields:
@@ -95,7 +96,8 @@ def generate_in_batches(
     encoded: Any = encode(model, tokenizer, [sentences[index] for index in filled], truncation) if filled else {}
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
     if observe_lengths is not None and filled:
-        cut = [sum(map(len, each.overflowing)) for each in encoded.encodings or ()] or [0] * len(filled)
+        # Tokenizers without encodings, in Python, cut off nothing by default.
+        cut = [_tokens_cut_off(each) for each in encoded.encodings or ()] or [0] * len(filled)
         observe_lengths([length + rest for length, rest in zip(lengths, cut, strict=True)])
     costs = {length: _cost(model, length, generate_kwargs) for length in set(lengths)}
     given = generate_kwargs.get("logits_processor") or []
@@ -109,6 +111,10 @@ def generate_in_batches(
             generate_kwargs["logits_processor"] = [*given, *processors(indices, [lengths[row] for row in batch])]
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
         yield indices, output_ids.unflatten(0, (len(batch), -1))
+
+
+def _tokens_cut_off(encoding: Encoding) -> int:
+    return sum(part.special_tokens_mask.count(0) for part in encoding.overflowing)
 
 
 def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
