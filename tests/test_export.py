@@ -158,6 +158,7 @@ def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"target_language": "parse"}, "^target_language: CTranslate2 has no parses; export a translator"),
         ({"d_k": 5}, "^d_k: .* but d_k = 5 and d_v = 6; train"),
         ({"d_v": 7}, "^d_k: .* but d_k = 6 and d_v = 7; train"),
         ({"eos_token_id": [1, 3]}, r"^eos_token_id: .* not \[1, 3\]; set one"),

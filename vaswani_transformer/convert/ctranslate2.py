@@ -15,6 +15,7 @@ from ..model.beam_search_vaswani import length_penalty
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.embeddings_vaswani import sinusoidal_positions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.parse_sequence_vaswani import is_parser
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import batches_of_one_length
 from .output import require_replaceable
@@ -94,6 +95,8 @@ _EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
 
 
 def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> None:
+    if is_parser(config):
+        raise ValueError("target_language: CTranslate2 has no parses; export a translator")
     if config.d_k != config.d_v:
         raise ValueError(
             f"d_k: CTranslate2 has one width for the queries, keys and values of a head, "

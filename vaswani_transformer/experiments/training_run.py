@@ -17,8 +17,9 @@ from ..console import one_line
 from ..data import TrainingData, sentences
 from ..data.corpora import spread
 from ..files import Json, require_directory
-from ..model.configuration_vaswani import PARSE, VaswaniConfig
+from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.parse_sequence_vaswani import is_parser
 from ..saved_model import SavedModel
 from ..training import (
     CheckpointAveraging,
@@ -232,7 +233,7 @@ def _validation_bleu(args: RecipeTrainingArguments, config: VaswaniConfig, data:
     """
     if args.eval_bleu is None:
         return None
-    if config.target_language == PARSE:
+    if is_parser(config):
         raise ValueError("eval_bleu: parsers are scored by F1; leave it out")
     if "validation" not in data.text:
         raise ValueError("eval_bleu: there is no validation corpus; give --validation")

@@ -7,7 +7,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from .parse_sequence_vaswani import PARSE
+from .parse_sequence_vaswani import is_parser
 from .parsing_pipeline_vaswani import install_parsing_task
 from .pipeline_vaswani import install_translation_task
 
@@ -200,7 +200,7 @@ class VaswaniConfig(PreTrainedConfig):
 
     def _pipelines(self) -> dict[str, dict[str, str | list[str]]]:
         """The one task of the model, which transformers infers where none is named."""
-        task = "constituency-parsing" if self.target_language == PARSE else "translation"
+        task = "constituency-parsing" if is_parser(self) else "translation"
         return {task: {"impl": _PIPELINES[task], "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
 
     def _head_width(self, field: str) -> int:
