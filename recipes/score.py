@@ -32,13 +32,13 @@ from vaswani_transformer.experiments.records import SearchScores
 from vaswani_transformer.experiments.scoring import (
     System,
     Translations,
+    languages_to_score,
     score_systems,
     translate_test_set,
     write_scores,
 )
 from vaswani_transformer.files import make_directory, require_directory
 from vaswani_transformer.hub import describe_run
-from vaswani_transformer.model.languages_vaswani import target_tag
 from vaswani_transformer.training import joined_processes
 
 
@@ -52,8 +52,8 @@ class EvaluationArguments(DecodingArguments):
     source: str | None = option(None, "Source sentences (plain, .gz, .xz).")
     reference: list[str] | None = option(None, "Their translations; several files if each sentence has several.")
     test_set: str | None = option(None, "Test set by sacreBLEU's name, such as wmt14/full, instead of files.")
-    source_language: str = option("en", "Code of the source language.")
-    target_language: str = option("de", "Code of the target language.")
+    source_language: str | None = option(None, "Code of the source language; by default the model's, else en.")
+    target_language: str | None = option(None, "Code of the target language; by default the model's, else de.")
     num_beams: list[int] | None = option(
         None, "Beams (6.1), one number or several; by default the model's generation_config.", BEAMS
     )
@@ -101,14 +101,14 @@ def main() -> None:
 def run(args: EvaluationArguments) -> None:
     state = PartialState()
     require_new(args)
-    paper_tokenizer(args.target_language)  # refuses an unknown language now, not after translating
+    models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
+    configs = [saved.config for saved in models.values()]
+    languages = languages_to_score(configs, args.source_language, args.target_language)
+    paper_tokenizer(languages[1])  # refuses an unknown language now, not after translating
     with state.main_process_first():
-        test_set = load_test_set(args)
+        test_set = load_test_set(args, languages)
     files = [name for name in args.systems if name not in args.models]
     systems = {name: System(name, [Translations(test_set.read_hypotheses(Path(name)))]) for name in files}
-    models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
-    for saved in models.values():
-        target_tag(saved.config, args.source_language, args.target_language)  # refuses others than the model's
     if state.is_main_process:
         make_directory("output_dir", args.output_dir)
         print(printable(str(test_set)), flush=True)
@@ -133,8 +133,7 @@ def require_new(args: EvaluationArguments) -> None:
         )
 
 
-def load_test_set(args: EvaluationArguments) -> TestSet:
-    languages = args.source_language, args.target_language
+def load_test_set(args: EvaluationArguments, languages: tuple[str, str]) -> TestSet:
     if args.test_set is not None:
         return sacrebleu_test_set(args.test_set, languages)
     return read_test_set(Path(args.source) if args.source else None, list(map(Path, args.reference)), languages)

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from vaswani_transformer.files import (
     Manifest,
@@ -88,6 +90,14 @@ def write(output: Path, name: str = "first", interrupted: bool = False, replace:
 
 def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("full", [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error")])
+def test_a_full_disk_is_an_error_that_names_the_directory(full, tmp_path):
+    message = re.escape(f"output: cannot write {tmp_path / 'out'}: {full}")
+    with pytest.raises(OSError, match=f"^{message}$"), atomic_directory(tmp_path / "out"):
+        raise full
+    assert not names(tmp_path)
 
 
 def test_an_atomic_directory_is_complete_or_absent(tmp_path, monkeypatch):

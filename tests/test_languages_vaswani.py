@@ -10,6 +10,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.demo import DemoTranslator, RefusedError
+from vaswani_transformer.experiments.scoring import languages_to_score
 from vaswani_transformer.model.batches_vaswani import translate_in_batches
 from vaswani_transformer.model.languages_vaswani import direction, split_tag, tagged, target_tag
 from vaswani_transformer.visualization.explorer import explorer_page
@@ -97,6 +98,7 @@ def test_the_pipeline_adds_the_tag_of_the_language_that_it_is_told(two_way):
     assert plain({"text": sources[0], "tgt_lang": "de"}, **SHORT) == german[:1]
     assert list(plain((text for text in sources), src_lang="en", **SHORT)) == [german[:1], german[1:]]
     assert plain(["", sources[1]], tgt_lang="de", **SHORT) == [{"translation_text": ""}, german[1]]
+    assert plain(" ", tgt_lang="de", **SHORT) == plain("", **SHORT) == [{"translation_text": ""}]
     batches = translate_in_batches(plain.model, plain.tokenizer, sources, target_language="de", **SHORT)
     assert {row: texts for batch in batches for row, texts in zip(*batch, strict=True)} == {
         row: [text] for row, text in enumerate(into["de"])
@@ -220,6 +222,25 @@ def test_a_page_translates_in_the_direction_named(two_way, tmp_path):
 def test_other_languages_are_refused_before_a_test_set_is_scored(two_way, tmp_path):
     (tmp_path / "text").write_text("Dogs!\n", encoding="utf-8")
     files = ("--source", tmp_path / "text", "--reference", tmp_path / "text", "--output_dir", tmp_path / "scores")
-    with pytest.raises(SystemExit, match="between de and en, not from en into fr"):
+    with pytest.raises(SystemExit, match="between de and en, not into fr"):
         call_recipe("score.py", "--model", two_way, *files, "--target_language", "fr")
+    with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
+        call_recipe("score.py", "--model", two_way, *files)
     assert not (tmp_path / "scores").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "expected"),
+    [
+        ({}, (None, None), ("en", "de")),
+        ({}, ("fr", "nl"), ("fr", "nl")),
+        ({"source_language": "de", "target_language": "en"}, (None, None), ("de", "en")),
+        ({"source_language": "de", "target_language": "en"}, (None, "en_GB"), ("de", "en_GB")),
+        ({"language_tags": {"de": 3, "en": 4}}, (None, "en"), ("de", "en")),
+        ({"language_tags": {"de": 3, "en": 4}}, ("en", None), ("en", "de")),
+    ],
+)
+def test_a_test_set_is_in_the_models_languages_unless_others_are_given(model, given, expected):
+    assert languages_to_score([VaswaniConfig(**model)], *given) == expected
+    with pytest.raises(ValueError, match=r"not (from )?it"):
+        languages_to_score([VaswaniConfig(**model), VaswaniConfig(source_language="nl")], "it", None)

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from vaswani_transformer import NoamSchedule, VaswaniConfig, VaswaniForConditionalGeneration, noam_learning_rate
+from vaswani_transformer.training import schedule
 
 
 WARMUP = 3
@@ -125,6 +126,16 @@ def test_applied_and_logged_whatever_else_is_set(
     logged = logged_rates(trainer)
     assert logged.keys() == {step for step in expected if step % settings.get("logging_steps", 1) == 0}
     assert logged == {step: exactly(expected[step]) for step in logged}
+
+
+def test_a_training_that_ends_before_the_highest_rate_is_warned_of(tmp_path, tiny, tokenizer, monkeypatch) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(schedule.logger, "warning", warnings.append)
+    for warmup_steps in (2, 3):
+        trainer, _ = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(warmup_steps), max_steps=2)
+        trainer.train()
+    (warning,) = warnings
+    assert warning.startswith("warmup_steps: training ends at step 2, before the learning rate is highest, at step 3;")
 
 
 def test_applied_to_all_groups_of_a_given_optimizer_and_scheduler(

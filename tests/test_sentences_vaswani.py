@@ -86,6 +86,7 @@ def test_each_sentence_of_a_text_is_translated_and_white_space_kept(translator):
     assert translator(texts, split_sentences=True, **SHORT) == expected
     assert translator(texts[0], split_sentences=True, **SHORT) == expected[:1]
     assert translator([], split_sentences=True) == []
+    assert translator(" \n\n ", split_sentences=True) == [{"translation_text": " \n\n "}]
     assert translator(["", texts[1]], split_sentences=True, **SHORT) == [{"translation_text": ""}, expected[1]]
     for stream in (Texts(), (text for text in texts)):
         streamed = translator(stream, split_sentences=True, batch_size=3, **SHORT)

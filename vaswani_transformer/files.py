@@ -1,5 +1,6 @@
 """File primitives: atomic writes, digests, manifests and locks. No other module renames, hashes or locks files."""
 
+import errno
 import glob
 import hashlib
 import json
@@ -57,6 +58,7 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
 
     Raises:
         FileExistsError: `path` exists, and `replace` is not set.
+        OSError: The disk is full.
     """
     path = Path(path)
     if path.exists() and not replace:
@@ -68,6 +70,10 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
         yield temporary
         if replace or not path.exists():
             publish(temporary, path)
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+            raise
+        raise OSError(f"{option}: cannot write {path}: {error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelerate import PartialState
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data import encode_corpus, load_parallel_corpus
 from ..evaluation import (
@@ -19,7 +19,7 @@ from ..evaluation import (
     score_translations,
     translate_corpus,
 )
-from ..model.languages_vaswani import target_tag
+from ..model.languages_vaswani import direction, required_tag, target_tag
 from .plots import plot_bleu_by_source_length, plot_sweep
 from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts
 
@@ -52,6 +52,20 @@ class System:
     name: str
     searches: list[Translations]
     perplexity: Perplexity | None = None
+
+
+def languages_to_score(configs: Sequence[PreTrainedConfig], source: str | None, target: str | None) -> tuple[str, str]:
+    """Languages to translate from and into: `source` and `target`, or else the first model's, or English and German.
+
+    Raises:
+        ValueError: A model does not translate between them, or has several directions and `target` is None.
+    """
+    for config in configs[:1]:
+        own = direction(config, target_tag(config, source, target) or required_tag(config, target))
+        source, target = source or own[0], target or own[1]
+    for config in configs:
+        target_tag(config, source, target)
+    return source or "en", target or "de"
 
 
 def translate_test_set(

@@ -96,11 +96,15 @@ def with_tag(text: str, tag: str | None) -> str:
 
 
 def require_tags(config: PreTrainedConfig, input_ids: torch.Tensor) -> None:
-    """Raise a ValueError if the model has several directions, and a row of `[batch, source]` ids no tag."""
+    """Raise a ValueError if the model has several directions, and a row of `[batch, source]` ids text but no tag."""
     if not (tags := getattr(config, "language_tags", None)):
         return
-    has_tag = torch.isin(input_ids, torch.tensor(list(tags.values()), device=input_ids.device)).any(dim=-1)
-    if not has_tag.all():
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    is_tag, is_end = (
+        torch.isin(input_ids, torch.tensor(ids, device=input_ids.device))  # [batch, source]
+        for ids in ([*tags.values()], [config.pad_token_id, *ends])
+    )
+    if not (is_tag.any(dim=-1) | is_end.all(dim=-1)).all():
         raise ValueError(
             f"the model translates between {' and '.join(tags)}, and a source does not say into which; begin it with "
             f"{' or '.join(map(language_tag, tags))}, or name the target: tgt_lang of the pipeline, --target_language"

@@ -219,8 +219,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         text = self._text_of(text, tag)
         self._warn_of_length([text], [0])
         self._items += 1
-        encoded = encode(self.model, self.tokenizer, text, truncation, return_tensors="pt")
-        return {**encoded, "blank": not text.strip()}
+        blank = not text.strip()
+        encoded = encode(self.model, self.tokenizer, "" if blank else text, truncation, return_tensors="pt")
+        return {**encoded, "blank": blank}
 
     def _forward(self, model_inputs: dict[str, Any], **generate_kwargs: Any) -> dict[str, Any]:
         blank = model_inputs.pop("blank")

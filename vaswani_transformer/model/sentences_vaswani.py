@@ -78,7 +78,7 @@ class Paragraph:
 
     Attributes:
         spaces: The white space, possibly empty, before, between and after the sentences.
-        sentences: Each with the tag of the text, if it has one. Of blank text, the text itself.
+        sentences: Each with the tag of the text, if it has one. Blank text has one empty sentence.
         target: Code of the language of the translations; None if unknown.
     """
 
@@ -91,7 +91,7 @@ class Paragraph:
         """Divide a text by the rules of its language, which `config` and the text's tag tell."""
         tag, text = split_tag(config, text)
         source, target = direction(config, tag)
-        pieces = split_sentences(text, source) if text.strip() else ["", text, ""]
+        pieces = split_sentences(text, source) if text.strip() else [text, "", ""]
         return cls(pieces[::2], [with_tag(sentence, tag) for sentence in pieces[1::2]], target)
 
     def join(self, translations: Sequence[str]) -> str:

@@ -7,6 +7,10 @@ The authors' code calls this schedule "noam".
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import logging
+
+
+logger = logging.get_logger(__name__)
 
 
 def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> float:
@@ -45,6 +49,15 @@ class NoamSchedule(TrainerCallback):
         noam_learning_rate(1, 1, warmup_steps, factor)  # raises for wrong arguments
         self.warmup_steps = warmup_steps
         self.factor = factor
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.is_world_process_zero and state.max_steps < self.warmup_steps:
+            logger.warning(
+                f"warmup_steps: training ends at step {state.max_steps}, before the learning rate is highest, at step "
+                f"{self.warmup_steps}; set fewer, or train longer"
+            )
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
