@@ -166,7 +166,7 @@ def epochs_of(trainer: RecordingTrainer, epochs: int = 3) -> list[list[dict[str,
     for epoch in range(epochs):
         trainer.batch_sampler.set_epoch(epoch)
         found.append([dict(batch) for batch in loader])
-    loader.base_dataloader._iterator = None  # ends persistent workers; the garbage collector would wait for them in vain
+    loader.base_dataloader._iterator = None  # ends persistent workers; the garbage collector would wait in vain
     return found
 
 

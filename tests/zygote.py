@@ -170,12 +170,17 @@ class Program(subprocess.Popen):
 def hasten() -> None:
     """Leave out of this process what takes time and tests nothing; call it when all has been imported.
 
-    Files are not written through to the disk, and measuring is shortened. What has been imported is no garbage, so it
-    is not searched for any, which trainers ask for at their ends; and its pages stay shared by forks.
+    Files are not written through to the disk, and measuring is shortened. Tables that libraries make at their first use
+    are made now, once for all forks. What has been imported is no garbage, so it is not searched for any, which trainers
+    ask for at their ends; and its pages stay shared by forks.
     """
     os.fsync = os.fstat  # no test cuts the power; a wrong descriptor is an error still
     if costs := sys.modules.get("vaswani_transformer.experiments.costs"):
         costs.MEASURED_SECONDS = 0.01
+    if corpus := sys.modules.get("vaswani_transformer.data.phrasebook"):
+        corpus.phrasebook("train")
+    if mapping := sys.modules.get("transformers.conversion_mapping"):
+        mapping.get_checkpoint_conversion_mapping("vaswani")
     gc.collect()
     gc.freeze()
 
