@@ -53,8 +53,8 @@ def lively_model(**changes: object) -> VaswaniForConditionalGeneration:
 
 @pytest.fixture(scope="module")
 def exported(trained, tokenizer, tmp_path_factory) -> Path:
-    """By the command of the README, with references; with a limit, since the model has not learned to end other
-    sentences. An export takes 10 s, so that test_readme.py does not run the command again."""
+    """By the command of the README, which test_readme.py leaves to this file, but with references and two beams; with
+    a limit, since the model has not learned to end other sentences."""
     folder = tmp_path_factory.mktemp("export")
     model = copy.deepcopy(trained)
     model.generation_config.max_length = 90
@@ -68,7 +68,7 @@ def exported(trained, tokenizer, tmp_path_factory) -> Path:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        call_recipe("export.py", *shlex.split(command)[2:], "--references", "references")
+        call_recipe("export.py", *shlex.split(command)[2:], "--references", "references", "--num_beams", 2)
     return folder / "runs" / "demo_onnx"
 
 
@@ -149,7 +149,7 @@ def test_the_directory_has_the_names_of_optimum_and_the_tokenizer_of_the_model(e
     with pytest.raises(ValueError, match="a sentence of 1025 tokens exceeds the position table of 1024"):
         engine.OnnxTranslator(exported).hypotheses([[5, 1], [5] * 1024 + [1]])
     search = json.loads((exported / "generation_config.json").read_text(encoding="utf-8"))
-    assert (search["num_beams"], search["max_length"], search["decoder_start_token_id"]) == (1, 90, 0)
+    assert (search["num_beams"], search["max_length"], search["decoder_start_token_id"]) == (2, 90, 0)
     assert AutoTokenizer.from_pretrained(exported)(SOURCES)["input_ids"] == tokenizer(SOURCES)["input_ids"]
 
 

@@ -194,7 +194,7 @@ def test_command_runs(command, workspace):
         return
     assert words[0] in ("python", "accelerate")
     if "onnx" in words:
-        return  # takes 15 s; the model that test_onnx.py examines is made by this command
+        return  # takes long, and the model that test_onnx.py examines is made by this command
     # The command as it stands, but for the corpus, the size, and the number of GPUs.
     script = next(index for index, word in enumerate(words) if word.endswith(".py"))
     for word in words[:script]:

@@ -50,7 +50,7 @@ HARMLESS_THREADS = {"jemalloc_bg_thd"}
 # Variables that nothing reads while it is imported, and which may therefore differ from the zygote's.
 LATE_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "PYTEST_CURRENT_TEST", "TOKENIZERS_PARALLELISM", "COLUMNS", "_"}
 LATE_VARIABLES |= {"KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"}  # which libraries set themselves, at their first use
-LATE_VARIABLES |= {"HF_TOKEN"}
+LATE_VARIABLES |= {"HF_TOKEN", "VASWANI_LAUNCHER"}
 LATE_VARIABLES |= {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "NCCL_ASYNC_ERROR_HANDLING"}
 LATE_VARIABLES |= {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"}
 LATE_PREFIXES = ("ACCELERATE_", "TORCHELASTIC_", "TORCH_NCCL_")
@@ -170,9 +170,9 @@ class Program(subprocess.Popen):
 def hasten() -> None:
     """Leave out of this process what takes time and tests nothing; call it when all has been imported.
 
-    Files are not written through to the disk, and measuring is shortened. Tables that libraries make at their first use
-    are made now, once for all forks. What has been imported is no garbage, so it is not searched for any, which trainers
-    ask for at their ends; and its pages stay shared by forks.
+    Files are not written through to the disk, and measuring is shortened. What is made at its first use is made now,
+    once for all forks. What has been imported is no garbage, so it is not searched for any, which trainers ask for at
+    their ends; and its pages stay shared by forks.
     """
     os.fsync = os.fstat  # no test cuts the power; a wrong descriptor is an error still
     if costs := sys.modules.get("vaswani_transformer.experiments.costs"):
