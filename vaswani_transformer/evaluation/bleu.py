@@ -90,7 +90,7 @@ class Bleu(evaluate.Metric):
         if isinstance(references[0], str):
             references = [[reference] for reference in references]
         if len({len(alternatives) for alternatives in references}) != 1:
-            raise ValueError("references: every prediction must have the same number")
+            raise ValueError("references: every prediction must have the same number of references")
         metric = BLEU(tokenize=tokenize, lowercase=lowercase)
         streams = [list(stream) for stream in zip(*references, strict=True)]
         return as_result(metric.corpus_score(predictions, streams), metric.get_signature().format())
