@@ -40,7 +40,7 @@ def every_ending(model: VaswaniForConditionalGeneration, source: torch.Tensor, l
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "longest", "models"), [(3, 6, 20), (5, 4, 20), (5, 6, 2)], ids=["3^6", "5^4", "5^6"]
+    ("vocabulary", "longest", "models"), [(3, 6, 10), (5, 4, 10), (5, 6, 2)], ids=["3^6", "5^4", "5^6"]
 )
 @pytest.mark.parametrize("penalty_type", ["gnmt", "transformers"])
 def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, longest, models, penalty_type):
@@ -68,7 +68,7 @@ def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, 
             assert float(narrow.sequences_scores[0]) <= scores[ranked[0]] + 1e-4
 
 
-@pytest.mark.parametrize("num_beams", [2, 3, 4, 7, 21])
+@pytest.mark.parametrize("num_beams", [2, 3, 4, 21])
 @pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "transformers"), (-1.0, "gnmt")])
 @pytest.mark.parametrize("rule", ["never", False, True])
 def test_search_equals_the_definition(talkative_model, num_beams, alpha, kind, rule):
