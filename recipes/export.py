@@ -31,7 +31,8 @@ from transformers import PreTrainedTokenizerBase
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import RecipeParser, option
 from vaswani_transformer.console import PlainConsole, exit_on_error
-from vaswani_transformer.convert.marian import MarianTranslator, export_marian
+from vaswani_transformer.convert.marian import POSITIONS, MarianTranslator, export_marian
+from vaswani_transformer.convert.output import PARITY
 from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.convert.parity import Difference, Engine, ParityReport, parity_report
 from vaswani_transformer.convert.shortlist import learn_shortlist
@@ -84,6 +85,8 @@ def main() -> None:
         if sentences is not None:
             sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
+        if sentences is not None and args.to != "ctranslate2":
+            require_positions(tokenizer, sentences)
         if args.to == "marian":
             model, tokenizer = padding_last(model, tokenizer)  # to compare hypotheses by the ids of the export
         if args.shortlist:
@@ -94,7 +97,7 @@ def main() -> None:
         report = None
         if sentences is not None:
             report = parity_report(model, tokenizer, translator(output), sentences, references)
-            report.save(output / "parity.json")
+            report.save(output / PARITY)
     show(args, output, report)
 
 
@@ -126,6 +129,9 @@ def shortlist(args: ExportArguments, config: VaswaniConfig, tokenizer: PreTraine
 
 def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
     """The sentences and the references; None if not given."""
+    for name, file in (("text", args.text), ("references", args.references)):
+        if file is not None and not Path(file).is_file():
+            raise FileNotFoundError(f"{name}: there is no file {file}")
     sentences, references = (
         None if name is None else list(read_lines(Path(name))) for name in (args.text, args.references)
     )
@@ -137,6 +143,13 @@ def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
     if sentences is not None and not any(sentence.strip() for sentence in sentences):
         raise ValueError(f"text: there is nothing in {args.text} to translate")
     return sentences, references
+
+
+def require_positions(tokenizer: PreTrainedTokenizerBase, sentences: list[str]) -> None:
+    """Refuse sentences that are too long for the exported model, before it is exported."""
+    for number, ids in enumerate(tokenizer(sentences).input_ids, start=1):
+        if len(ids) > POSITIONS:
+            raise ValueError(f"text: line {number} has {len(ids)} tokens, and the export takes {POSITIONS}; split it")
 
 
 def show(args: ExportArguments, output: Path, report: ParityReport | None) -> None:

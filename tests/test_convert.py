@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -331,6 +332,17 @@ def test_without_a_tokenizers_package_it_is_said_what_to_install(package, monkey
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(SystemExit, match=rf'{package} is not installed; .*"vaswani_transformer\[convert\]"'):
         call_recipe("convert.py", "--from", "marian", "--model", "nowhere", "--output", tmp_path / "out")
+
+
+def test_a_model_without_a_length_limit_is_refused(saved_source, tmp_path):
+    """No recipe would open the result."""
+    source = shutil.copytree(saved_source, tmp_path / "source")
+    search = json.loads((source / "generation_config.json").read_text(encoding="utf-8"))
+    search = {name: value for name, value in search.items() if not name.startswith("max_")}
+    (source / "generation_config.json").write_text(json.dumps(search), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r'has no length limit, .*; add one to it, as "max_length": 512'):
+        call_recipe("convert.py", "--from", kind_of(source), "--model", source, "--output", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_code_in_the_weights_of_transformers_is_not_run(tmp_path):

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import sacremoses
 import torch
+from datasets import Dataset
 from foreign_models import (
     PAIRS,
     TEXTS,
@@ -41,6 +42,7 @@ from transformers import (
 from transformers.activations import ACT2FN
 
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
+from vaswani_transformer.data import encode_corpus
 
 
 LEARNED = 32  # rows of a learned table of positions; none is at the first two, the second one being padding's
@@ -411,6 +413,27 @@ def test_text_has_the_ids_of_fairseqs_dictionary_and_comes_back(codes, byte_pair
         assert tokenizer.decode([2, *ids, 2, 1], skip_special_tokens=True) == german
     assert tokenizer("\u4e16")["input_ids"] == [3, 2]
     assert not tokenizer.do_lower_case
+
+
+def test_targets_are_divided_into_words_as_their_own_language(dictionaries, tmp_path):
+    text = "L'homme dort aujourd'hui."
+    (tmp_path / "bpecodes").write_bytes((dictionaries / "bpecodes").read_bytes())
+    merged = {"".join(line.split()[:2]) for line in (tmp_path / "bpecodes").open(encoding="utf-8")}
+    wholes = sorted({entry.removesuffix("</w>") for entry in merged} | set(text + "&apos;"))
+    for language in ("en", "fr"):
+        lines = "".join(f"{entry} 1\n{entry}@@ 1\n" for entry in wholes if entry.strip())
+        (tmp_path / f"dict.{language}.txt").write_text(lines, encoding="utf-8")
+    entries = lines.count("\n") + 4
+    tokenizer = fairseq_tokenizer(tmp_path, ("en", "fr"), (entries, entries))
+    (row,) = encode_corpus(Dataset.from_list([{"translation": {"en": text, "fr": text}}]), tokenizer, "en", "fr")
+    words = {
+        side: "".join(tokenizer.convert_ids_to_tokens(row[side][:-1])).removesuffix("</w>").split("</w>")
+        for side in ("input_ids", "labels")
+    }
+    moses = {language: sacremoses.MosesTokenizer(language).tokenize(text, escape=True) for language in ("en", "fr")}
+    assert moses["en"] != moses["fr"]
+    assert words == {"input_ids": moses["en"], "labels": moses["fr"]}
+    assert tokenizer(text)["input_ids"] == row["input_ids"]  # still
 
 
 def test_a_dictionary_without_capitals_was_made_of_lower_case(dictionaries, tmp_path):

@@ -4,6 +4,7 @@ import copy
 import importlib
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -198,11 +199,18 @@ def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenize
         engine.export_ctranslate2(trained, tokenizer, tmp_path / "mine", force=True)
     assert (tmp_path / "mine" / "thesis.tex").exists()
     engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
-    (tmp_path / "out" / "old").touch()
+    parity = tmp_path / "out" / "parity.json"
+    parity.touch()
     with pytest.raises(FileExistsError, match="--force"):
         engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
+    (tmp_path / "out" / "thesis").mkdir()
+    (tmp_path / "out" / "thesis" / "1.tex").touch()
+    with pytest.raises(FileExistsError, match=r"out has files that are not of its export, such as thesis/1\.tex, so"):
+        engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", force=True)
+    assert parity.exists()
+    shutil.rmtree(tmp_path / "out" / "thesis")
     engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", force=True)
-    assert not (tmp_path / "out" / "old").exists()
+    assert not parity.exists()
 
 
 @pytest.mark.parametrize("moment", ["writing", "renaming"])

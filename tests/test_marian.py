@@ -304,16 +304,30 @@ def test_a_sentence_past_the_position_table_is_refused(exported):
         MarianTranslator(exported).hypotheses([[5, 1], [5] * 1024 + [1]])
 
 
-def test_only_a_marian_model_is_replaced_and_only_if_forced(trained, tokenizer, tmp_path):
-    trained.save_pretrained(tmp_path / "ours")
+def test_only_an_export_is_replaced_and_only_if_forced(trained, tokenizer, tmp_path):
+    untrained("marian").save_pretrained(tmp_path / "other")
     with pytest.raises(FileExistsError, match="is not an exported model"):
-        export_marian(trained, tokenizer, tmp_path / "ours", force=True)
+        export_marian(trained, tokenizer, tmp_path / "other", force=True)
     export_marian(trained, tokenizer, tmp_path / "out")
-    (tmp_path / "out" / "old").touch()
+    (tmp_path / "out" / "parity.json").touch()
     with pytest.raises(FileExistsError, match="--force"):
         export_marian(trained, tokenizer, tmp_path / "out")
     export_marian(trained, tokenizer, tmp_path / "out", force=True)
-    assert not (tmp_path / "out" / "old").exists()
+    assert not (tmp_path / "out" / "parity.json").exists()
+
+
+def test_a_text_that_is_missing_or_too_long_is_refused_before_the_export(trained, tokenizer, tmp_path):
+    for part in (trained, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    (tmp_path / "long").write_text("A dog.\n" + "dog " * 1100 + "\n", encoding="utf-8")
+    for text, message in (
+        ("long", r"text: line 2 has \d{4} tokens, and the export takes 1024"),
+        ("none", "text: there"),
+    ):
+        arguments = ("--model", tmp_path / "model", "--to", "marian", "--output", tmp_path / "out")
+        with pytest.raises(SystemExit, match=message):
+            call_recipe("export.py", *arguments, "--text", tmp_path / text)
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_interrupted_export_leaves_nothing(trained, tokenizer, tmp_path, monkeypatch):

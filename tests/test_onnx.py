@@ -138,6 +138,7 @@ def test_the_directory_has_the_names_of_optimum_and_the_tokenizer_of_the_model(e
         "config.json",
         "decoder_model_merged.onnx",
         "encoder_model.onnx",
+        "export.json",
         "generation_config.json",
         "parity.json",
         "tokenizer.json",
@@ -180,6 +181,7 @@ def test_only_an_earlier_export_is_replaced_and_an_interrupted_one_leaves_it(tra
     old = tmp_path / "out" / engine.ENCODER
     old.parent.mkdir(parents=True)
     old.touch()
+    (tmp_path / "out" / "export.json").write_text(json.dumps({"files": ["export.json", str(engine.ENCODER)]}))
     with pytest.raises(FileExistsError, match="--force"):
         engine.export_onnx(trained, tokenizer, tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):

@@ -20,6 +20,9 @@ from vaswani_transformer.training import (
     OpenTracker,
     ValidationBleu,
 )
+from vaswani_transformer.training import (
+    callbacks as training_callbacks,
+)
 
 
 SOURCES = [f" {english}" for english, _ in phrasebook("test")[:40]]
@@ -115,6 +118,21 @@ def test_early_stopping_is_exact_also_when_an_evaluation_is_interrupted(lively_m
     assert [each.name for each in averaging.averaged] == ["checkpoint-6", "checkpoint-8"]
     for name, weight in whole.model.state_dict().items():
         assert weight.equal(resumed.model.state_dict()[name]), name
+
+
+def test_the_last_step_of_a_stopped_training_is_saved_and_its_reason_told(
+    lively_model, tokenizer, tmp_path, monkeypatch
+):
+    warnings: list[str] = []
+    monkeypatch.setattr(training_callbacks.logger, "warning", warnings.append)
+    bleu, averaging = Scripted(3.0, 1.0, 2.0), CheckpointAveraging(2)
+    options = {"metric_for_best_model": "bleu", "save_steps": 5, "callbacks": [EarlyStopping(2), averaging]}
+    bleu.trainer = trained(lively_model, tokenizer, tmp_path, bleu, **options)
+    bleu.trainer.train()
+    assert [each.name for each in averaging.averaged] == ["checkpoint-5", "checkpoint-6"]
+    assert warnings == [
+        "early_stopping_patience: training ends at step 6; the last 2 evaluations did not improve on an eval_bleu of 3"
+    ]
 
 
 def test_a_stopped_training_stays_stopped_until_there_is_more_patience(lively_model, tokenizer, tmp_path):

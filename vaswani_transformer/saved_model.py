@@ -40,7 +40,7 @@ _GENERATION = "generation_config.json"
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm")
 
 # Without any of these, `generate` ends every translation at 20 tokens.
-_LENGTH_LIMITS = ("max_new_tokens_over_source", "max_new_tokens", "max_length")
+LENGTH_LIMITS = ("max_new_tokens_over_source", "max_new_tokens", "max_length")
 
 _ORIGINAL = "copy it from the model's original"
 _REMEDY = f"{_ORIGINAL}, or save the model again"
@@ -312,9 +312,9 @@ def _on_meta_device(saved: SavedModel) -> PreTrainedModel:
 
 
 def _check_limits(settings: dict[str, Any]) -> None:
-    if all(settings.get(name) is None for name in _LENGTH_LIMITS):
+    if all(settings.get(name) is None for name in LENGTH_LIMITS):
         raise ValueError(
-            f"{_GENERATION} has no length limit ({', '.join(_LENGTH_LIMITS)}), so that translations would end at 20 "
+            f"{_GENERATION} has no length limit ({', '.join(LENGTH_LIMITS)}), so that translations would end at 20 "
             f"tokens; {_REMEDY}"
         )
 

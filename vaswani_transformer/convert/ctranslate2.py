@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from ..files import atomic_directory
 from ..model.beam_search_vaswani import length_penalty
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.embeddings_vaswani import sinusoidal_positions
@@ -18,7 +17,7 @@ from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.parse_sequence_vaswani import is_parser
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import batches_of_one_length
-from .output import require_replaceable
+from .output import export_directory, require_replaceable
 from .weights import PLAIN, require_fields
 
 
@@ -71,17 +70,17 @@ def export_ctranslate2(
 
     Raises:
         ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
-        FileExistsError: `output` exists, and `force` is false or it is not an export.
+        FileExistsError: `output` exists, and `force` is false or it has other files than an export's.
     """
     output = Path(output)
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise ValueError(f"quantization: must be one of {', '.join(QUANTIZATIONS)}, is {quantization!r}")
     _require_expressible(model.config, model.generation_config)
-    require_replaceable(output, force, is_export=(output / "model.bin").is_file())
+    require_replaceable(output, force)
     spec = _specification(model, tokenizer)
     spec.validate()
     spec.optimize(quantization)
-    with atomic_directory(output, replace=True) as directory:
+    with export_directory(output) as directory:
         spec.save(str(directory))
         tokenizer.save_pretrained(directory)
         model.generation_config.save_pretrained(directory)

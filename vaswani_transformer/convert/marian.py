@@ -8,13 +8,12 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
-from ..files import atomic_directory
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.parse_sequence_vaswani import is_parser
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import best_hypotheses
-from .output import require_replaceable
+from .output import export_directory, require_replaceable
 from .padding_last import padding_last
 from .weights import Weights, layers_renamed, model_from_transformers, require_fields, weights_of
 
@@ -184,26 +183,19 @@ def export_marian(
 
     Raises:
         ValueError: MarianMT cannot express the model, or the tokenizer is not the model's.
-        FileExistsError: `output` exists, and `force` is false or it is not a MarianMT model.
+        FileExistsError: `output` exists, and `force` is false or it has other files than an export's.
     """
     output = Path(output)
     _require_expressible(model.config)
     require_own_tokenizer(model.config, tokenizer)
-    require_replaceable(output, force, _is_marian(output))
+    require_replaceable(output, force)
     model, tokenizer = padding_last(model, tokenizer)
     marian = to_marian(model)
     marian.generation_config = search_of_transformers(model.generation_config)
-    with atomic_directory(output, replace=True) as directory:
+    with export_directory(output) as directory:
         marian.save_pretrained(directory)
         save_stock_tokenizer(tokenizer, directory)
     return output
-
-
-def _is_marian(directory: Path) -> bool:
-    try:
-        return json.loads((directory / "config.json").read_text(encoding="utf-8"))["model_type"] == "marian"
-    except (OSError, ValueError, TypeError, KeyError):
-        return False
 
 
 def require_own_tokenizer(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -16,7 +16,6 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..files import atomic_directory
 from ..model.embeddings_vaswani import VaswaniPositionalEncoding
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .batches import best_hypotheses
@@ -30,7 +29,7 @@ from .marian import (
     save_stock_tokenizer,
     search_of_transformers,
 )
-from .output import require_replaceable
+from .output import export_directory, require_replaceable
 
 
 try:
@@ -68,15 +67,15 @@ def export_onnx(
 
     Raises:
         ValueError: The clients cannot express the model, or the tokenizer is not the model's.
-        FileExistsError: `output` exists, and `force` is false or it is not an export to ONNX.
+        FileExistsError: `output` exists, and `force` is false or it has other files than an export's.
     """
     output = Path(output)
     _require_expressible(model)
     require_own_tokenizer(model.config, tokenizer)
-    require_replaceable(output, force, is_export=(output / ENCODER).is_file())
+    require_replaceable(output, force)
     is_learned = model.config.position_encoding == "learned"
     positions = model.config.max_position_embeddings if is_learned else POSITIONS
-    with atomic_directory(output, replace=True) as directory:
+    with export_directory(output) as directory:
         (directory / ENCODER).parent.mkdir()
         _export_graphs(model, directory, positions)
         marian_config(model.config, positions).save_pretrained(directory)

@@ -6,6 +6,7 @@ import numpy as np
 from datasets import Dataset, Features, List, Value, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
+from ..model.batches_vaswani import for_targets
 from ..model.languages_vaswani import language_tag, with_tag
 
 
@@ -29,13 +30,15 @@ def encode_corpus(
         Rows of `input_ids`, `labels`, and their lengths `source_length`, `target_length`, EOS included.
     """
 
+    target_tokenizer = for_targets(tokenizer)
+
     def encode(batch: dict[str, list[dict[str, str | None]]]) -> dict[str, list]:
         sources, targets = (
             [(pair[language] or "").strip() for pair in batch["translation"]]
             for language in (source_language, target_language)
         )
         sources = [with_tag(text, source_tag) for text in sources]
-        source, target = tokenizer(sources).input_ids, tokenizer(text_target=targets).input_ids
+        source, target = tokenizer(sources).input_ids, target_tokenizer(text_target=targets).input_ids
         lengths = {"source_length": [len(ids) for ids in source], "target_length": [len(ids) for ids in target]}
         return {"input_ids": source, "labels": target, **lengths}
 

@@ -38,7 +38,7 @@ def open_parent(args: ModelArguments, data: PreparationArguments) -> SavedModel 
         return None
     refuse_unused(args, _UNUSED_OF_MODEL)
     refuse_unused(data, _UNUSED_OF_DATA)
-    parent = open_model(args.model, model_type="vaswani")
+    parent = open_model(args.model, model_type="vaswani", parses=False)
     config, languages = parent.config, ("source_language", "target_language")
     theirs = [getattr(config, name) or getattr(data, name) for name in languages]
     if theirs != list(data.languages):

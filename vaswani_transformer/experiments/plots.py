@@ -27,7 +27,8 @@ def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: str | 
             losses.plot(steps, values, label=label)
     losses.set_ylabel("loss (nats per sub-word)")
     losses.grid(alpha=0.3)
-    losses.legend()
+    if losses.lines:
+        losses.legend()
     rates.plot(*_series(log_history, "learning_rate"), color="tab:green")
     rates.set_ylabel("learning rate")
     rates.set_xlabel("step")

@@ -1,12 +1,13 @@
 """Translation in batches of similar length, without a pipeline."""
 
+import copy
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from tokenizers import Encoding
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.logits_process import LogitsProcessor
 
 from .languages_vaswani import split_tag, target_tag, with_tag
@@ -167,6 +168,14 @@ def encode(
     learned = getattr(model.config, "position_encoding", None) == "learned"
     table = model.config.max_position_embeddings if learned else None
     return tokenizer(text, truncation=truncation or learned, max_length=table, **options)
+
+
+def for_targets(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer to call with `text_target`: FSMTTokenizer splits words by the rules of its source language only."""
+    if isinstance(tokenizer, FSMTTokenizer):
+        tokenizer = copy.copy(tokenizer)
+        tokenizer.src_lang = tokenizer.tgt_lang
+    return tokenizer
 
 
 def _scopes(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[dict[str, Any]]:

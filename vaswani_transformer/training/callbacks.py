@@ -9,7 +9,10 @@ import torch
 from accelerate.utils import broadcast
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
+from transformers.utils import logging
 
+
+logger = logging.get_logger(__name__)
 
 # For each logged value, its name in the bar and its format.
 _SHOWN = {
@@ -137,7 +140,7 @@ class TimeLimit(TrainerCallback):
 
 
 class EarlyStopping(TrainerCallback):
-    """Ends training when `metric_for_best_model` has not improved in the last `patience` evaluations.
+    """Ends training with a checkpoint when `metric_for_best_model` has not improved in the last `patience` evaluations.
 
     It decides by the values in the log, which checkpoints have, so that a resumed training ends at the same step.
 
@@ -156,8 +159,16 @@ class EarlyStopping(TrainerCallback):
         best = max if args.greater_is_better else min
         if values and len(values) - 1 - values.index(best(values)) >= self.patience:
             control.should_training_stop = True
+            if state.is_world_process_zero:
+                logger.warning(
+                    f"early_stopping_patience: training ends at step {state.global_step}; the last {self.patience} "
+                    f"evaluations did not improve on an {name} of {best(values):.4g}"
+                )
 
-    on_evaluate = on_train_begin
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.on_train_begin(args, state, control)
+        if control.should_training_stop:
+            control.should_save = True  # so that the last steps are in the average
 
 
 class OpenTracker:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..model.batches_vaswani import for_targets
 from ..model.parse_sequence_vaswani import is_parser
 from ..model.parsing_pipeline_vaswani import split_words, text_of_words
 from .tokens import shown_tokens
@@ -183,7 +184,7 @@ def _encode_target(tokenizer: PreTrainedTokenizerBase, target: str | Sequence[in
     require_text("target", target)
     if isinstance(tokenizer, FSMTTokenizer):  # with the source's vocabulary, also a target
         raise ValueError("target: FSMT's tokenizer encodes sources only; leave it out")
-    return tokenizer(text_target=target, return_tensors="pt").input_ids
+    return for_targets(tokenizer)(text_target=target, return_tensors="pt").input_ids
 
 
 def _require_positions(model: PreTrainedModel, name: str, ids: torch.Tensor) -> None:

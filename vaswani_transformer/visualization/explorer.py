@@ -10,6 +10,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..model.batches_vaswani import for_targets
 from .alternatives import Choice, find_alternatives
 from .attention import AttentionWeights, read_attention, require_text, source_text
 from .search_trace import SearchTrace, trace_search
@@ -64,7 +65,7 @@ def explorer_page(
     given = None if target is None else read_attention(model, tokenizer, source, target)
     text = source_text(model, source)
     trace = trace_search(model, tokenizer, text, **options)
-    tokens = tokenizer(text_target=target).input_ids if given else trace.hypotheses[0].tokens
+    tokens = for_targets(tokenizer)(text_target=target).input_ids if given else trace.hypotheses[0].tokens
     weights = given or read_attention(model, tokenizer, source, tokens)
     choices = find_alternatives(model, tokenizer, text, tokens, alternatives, **options)
     data = {
