@@ -95,9 +95,11 @@ def copied(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """The warnings that the package has logged."""
+    """The warnings that the package has logged, except of the short training."""
     return lambda: [
-        record.getMessage() for record in caplog.records if record.name.startswith("vaswani_transformer.training")
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("vaswani_transformer.training") and "warmup_steps" not in record.getMessage()
     ]
 
 

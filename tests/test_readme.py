@@ -181,7 +181,9 @@ def save_marian(directory: Path) -> None:
     tokenizer = marian_tokenizer(directory, separate_vocabs=False)
     pad = tokenizer.pad_token_id
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": pad, "decoder_start_token_id": pad}
-    untrained("marian", **sizes).save_pretrained(directory)
+    model = untrained("marian", **sizes)
+    model.generation_config.max_length = 512
+    model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 
