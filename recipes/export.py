@@ -12,10 +12,11 @@ To ONNX graphs that onnxruntime, optimum and, in a browser, transformers.js run;
 
     python recipes/export.py --model runs/demo --to onnx --output runs/demo-onnx --num_beams 1 --text news.en.gz
 
-The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config and, with
-`--text`, `parity.json`. MarianMT is exact for models trained with `--layer_norm_eps 1e-5`; ONNX always is. Both
-search by the rules of transformers; the report counts differences that these rules cause as "rule". CTranslate2 needs
-`pip install "vaswani_transformer[export]"`, ONNX `pip install "vaswani_transformer[onnx]"`.
+The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config, a list of its
+files, `export.json`, so that `--force` replaces nothing else, and, with `--text`, `parity.json`. MarianMT is exact for
+models trained with `--layer_norm_eps 1e-5`; ONNX always is. Both search by the rules of transformers; the report counts
+differences that these rules cause as "rule". CTranslate2 needs `pip install "vaswani_transformer[export]"`, ONNX
+`pip install "vaswani_transformer[onnx]"`.
 """
 
 from collections.abc import Callable

@@ -28,7 +28,7 @@ def require_replaceable(output: Path, force: bool) -> None:
     if not force:
         raise FileExistsError(f"output: {output} exists already; name another directory, or replace it with --force")
     record = read_json(output / _RECORD)
-    if record is None:
+    if not isinstance(record, dict):
         raise FileExistsError(f"output: {output} is not an exported model, so it is kept; name another directory")
     if others := _files(output) - set(record.get("files", ())):
         raise FileExistsError(
