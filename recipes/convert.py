@@ -31,7 +31,7 @@ from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq,
 from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.files import atomic_directory
-from vaswani_transformer.saved_model import LENGTH_LIMITS, open_model, require_finite
+from vaswani_transformer.saved_model import has_length_limit, open_model, require_finite
 
 
 # Without sacremoses MarianTokenizer only warns, and tokenizes differently.
@@ -103,7 +103,7 @@ def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditional
     tokenizer_class, convert = TRANSFORMERS[model_type]
     saved = open_model(name, model_type=model_type, tokenizer_class=tokenizer_class, to_convert=True)
     model = convert(saved.load(torch.float32))
-    if all(getattr(model.generation_config, limit, None) is None for limit in LENGTH_LIMITS):
+    if not has_length_limit(vars(model.generation_config)):
         raise ValueError(
             f"model: {name}: its generation_config.json has no length limit, so that translations would end at 20 "
             f'tokens; add one to it, as "max_length": 512'

@@ -433,7 +433,7 @@ def test_targets_are_divided_into_words_as_their_own_language(dictionaries, tmp_
     moses = {language: sacremoses.MosesTokenizer(language).tokenize(text, escape=True) for language in ("en", "fr")}
     assert moses["en"] != moses["fr"]
     assert words == {"input_ids": moses["en"], "labels": moses["fr"]}
-    assert tokenizer(text)["input_ids"] == row["input_ids"]  # still
+    assert tokenizer(text)["input_ids"] == row["input_ids"]  # the tokenizer itself is unchanged
 
 
 def test_a_dictionary_without_capitals_was_made_of_lower_case(dictionaries, tmp_path):

@@ -108,7 +108,8 @@ def test_configuration_search_and_tokenizer_are_the_parents_with_the_changes(tun
     assert fields[1] == {**fields[0], **changes}
     assert before.generation_config.to_diff_dict() == after.generation_config.to_diff_dict()
     saved = [json.loads((path / "tokenizer.json").read_text(encoding="utf-8")) for path in (lively_model, tuned)]
-    last_call = {"padding": None, "truncation": None}  # of a tokenizer that other tests share
+    # Both depend on the last call of the tokenizer, which other tests share.
+    last_call = {"padding": None, "truncation": None}
     assert {**saved[0], **last_call} == {**saved[1], **last_call}
 
 
@@ -296,6 +297,6 @@ def test_a_constant_rate_has_no_warmup(corpus, lively_model, tmp_path):
     assert "warmup_steps: has no effect here; the learning rate is constant" in message
     assert message.endswith("--warmup_steps 4000")
     defaults = {"warmup_steps": 4000, "learning_rate_factor": 1}
-    assert "nowhere" in refusal(corpus, tmp_path, model="nowhere", **defaults)  # so they are taken
+    assert "nowhere" in refusal(corpus, tmp_path, model="nowhere", **defaults)  # the advice is accepted
     message = refusal(corpus, tmp_path, model=lively_model, lr_scheduler_type=None)
     assert "learning_rate: has no effect here; set learning_rate_factor and warmup_steps instead, or" in message

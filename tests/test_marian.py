@@ -155,7 +155,7 @@ def test_what_marian_cannot_express_is_refused_before_anything_is_written(change
 
 @pytest.fixture(scope="module")
 def exported(trained, tokenizer, tmp_path_factory) -> Path:
-    """With a limit, since the model has not learned to end other sentences."""
+    """An export with a length limit, because the model was not trained to end other sentences."""
     model = copy.deepcopy(trained)
     model.generation_config.max_length = 90
     return export_marian(model, tokenizer, tmp_path_factory.mktemp("export") / "model")

@@ -53,8 +53,8 @@ def lively_model(**changes: object) -> VaswaniForConditionalGeneration:
 
 @pytest.fixture(scope="module")
 def exported(trained, tokenizer, tmp_path_factory) -> Path:
-    """By the command of the README, which test_readme.py leaves to this file, but with references and two beams; with
-    a limit, since the model has not learned to end other sentences."""
+    """By the command of the README, which test_readme.py leaves to this file, but with references, two beams
+    and a length limit, because the model was not trained to end other sentences."""
     folder = tmp_path_factory.mktemp("export")
     model = copy.deepcopy(trained)
     model.generation_config.max_length = 90

@@ -1,7 +1,7 @@
 """Options shared by all recipes that decode with a saved model."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, cast
 
 from accelerate import PartialState
 from transformers import PreTrainedModel
@@ -41,6 +41,18 @@ class DecodingArguments:
         return saved.load(self.dtype).to(device)
 
 
+class GenerateKwargs(TypedDict, total=False):
+    """Keywords for `generate`; what is missing is decided by the model's generation_config."""
+
+    num_beams: int
+    length_penalty: float
+    max_new_tokens: int
+    num_return_sequences: int
+    do_sample: bool
+    top_k: int
+    temperature: float
+
+
 @dataclass
 class SearchArguments:
     """Options of beam search (6.1)."""
@@ -49,12 +61,12 @@ class SearchArguments:
     length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
 
     @property
-    def generate_kwargs(self) -> dict[str, Any]:
+    def generate_kwargs(self) -> GenerateKwargs:
         """Keywords for `generate`."""
         return self._given("num_beams", "length_penalty")
 
-    def _given(self, *names: str) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+    def _given(self, *names: str) -> GenerateKwargs:
+        return cast(GenerateKwargs, {name: getattr(self, name) for name in names if getattr(self, name) is not None})
 
 
 @dataclass
@@ -97,7 +109,7 @@ class GenerationArguments(DecodingArguments, SearchArguments):
                 raise ValueError(f"{name}: has an effect only {condition} --do_sample; leave one of the two out")
 
     @property
-    def generate_kwargs(self) -> dict[str, Any]:
+    def generate_kwargs(self) -> GenerateKwargs:
         """Keywords for `generate`."""
         given = super().generate_kwargs | self._given("max_new_tokens", "num_return_sequences", "temperature")
         if self.do_sample:  # all tokens are 0 in transformers, where None means 50

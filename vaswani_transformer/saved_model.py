@@ -6,7 +6,7 @@ agree: the sizes in the configuration with the header of the weights, the tokeni
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ _GENERATION = "generation_config.json"
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm")
 
 # Without any of these, `generate` ends every translation at 20 tokens.
-LENGTH_LIMITS = ("max_new_tokens_over_source", "max_new_tokens", "max_length")
+_LENGTH_LIMITS = ("max_new_tokens_over_source", "max_new_tokens", "max_length")
 
 _ORIGINAL = "copy it from the model's original"
 _REMEDY = f"{_ORIGINAL}, or save the model again"
@@ -311,10 +311,15 @@ def _on_meta_device(saved: SavedModel) -> PreTrainedModel:
     return model
 
 
+def has_length_limit(settings: Mapping[str, object]) -> bool:
+    """Whether the fields of a generation_config limit the length of translations."""
+    return any(settings.get(name) is not None for name in _LENGTH_LIMITS)
+
+
 def _check_limits(settings: dict[str, Any]) -> None:
-    if all(settings.get(name) is None for name in LENGTH_LIMITS):
+    if not has_length_limit(settings):
         raise ValueError(
-            f"{_GENERATION} has no length limit ({', '.join(LENGTH_LIMITS)}), so that translations would end at 20 "
+            f"{_GENERATION} has no length limit ({', '.join(_LENGTH_LIMITS)}), so that translations would end at 20 "
             f"tokens; {_REMEDY}"
         )
 

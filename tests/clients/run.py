@@ -46,9 +46,9 @@ CLIENTS: dict[str, tuple[str, list[str]]] = {
 PAGE = """# The package in other packages
 
 Written by `make test-clients`, which runs each `client_NAME.py` in an environment of its own, beneath `.venv/clients`,
-with the model that `make demo` trains. `make test-clients CLIENTS="peft torchao"` runs some. A client *works* where its
-results equal those of our own model and search, by the evidence shown;
-*refused* means that the call raises the error shown.
+with the model that `make demo` trains. `make test-clients CLIENTS="peft torchao"` runs some. A client *works* if it
+gives the same results as our own model and search; the last column shows how this was compared. *Refused* means that
+the call raises the error in the last column.
 
 """
 

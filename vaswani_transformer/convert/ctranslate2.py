@@ -14,11 +14,10 @@ from ..model.beam_search_vaswani import length_penalty
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.embeddings_vaswani import sinusoidal_positions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.parse_sequence_vaswani import is_parser
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import batches_of_one_length
 from .output import export_directory, require_replaceable
-from .weights import PLAIN, require_fields
+from .weights import PLAIN, require_fields, require_translator
 
 
 try:
@@ -70,7 +69,7 @@ def export_ctranslate2(
 
     Raises:
         ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
-        FileExistsError: `output` exists, and `force` is false or it has other files than an export's.
+        FileExistsError: `output` exists and `force` is false, or `output` contains files that no export wrote.
     """
     output = Path(output)
     if quantization is not None and quantization not in QUANTIZATIONS:
@@ -94,8 +93,7 @@ _EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
 
 
 def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> None:
-    if is_parser(config):
-        raise ValueError("target_language: CTranslate2 has no parses; export a translator")
+    require_translator(config, "CTranslate2")
     if config.d_k != config.d_v:
         raise ValueError(
             f"d_k: CTranslate2 has one width for the queries, keys and values of a head, "

@@ -10,12 +10,18 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.parse_sequence_vaswani import is_parser
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import best_hypotheses
 from .output import export_directory, require_replaceable
 from .padding_last import padding_last
-from .weights import Weights, layers_renamed, model_from_transformers, require_fields, weights_of
+from .weights import (
+    Weights,
+    layers_renamed,
+    model_from_transformers,
+    require_fields,
+    require_translator,
+    weights_of,
+)
 
 
 # Rows of the position table of an exported model. Its sinusoids are computed in Python whenever it is loaded.
@@ -110,8 +116,7 @@ def marian_config(config: VaswaniConfig, positions: int) -> MarianConfig:
 
 def require_marian_shape(config: VaswaniConfig, client: str) -> None:
     """Raise a ValueError if `marian_config` cannot express the shape and the special tokens of a model for `client`."""
-    if is_parser(config):
-        raise ValueError(f"target_language: {client} has no parses; export a translator")
+    require_translator(config, client)
     if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
         raise ValueError(f"d_k, d_v: must be d_model / num_heads for {client}, are {config.d_k} and {config.d_v}")
     if isinstance(config.eos_token_id, list):
@@ -183,7 +188,7 @@ def export_marian(
 
     Raises:
         ValueError: MarianMT cannot express the model, or the tokenizer is not the model's.
-        FileExistsError: `output` exists, and `force` is false or it has other files than an export's.
+        FileExistsError: `output` exists and `force` is false, or `output` contains files that no export wrote.
     """
     output = Path(output)
     _require_expressible(model.config)

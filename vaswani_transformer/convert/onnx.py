@@ -67,7 +67,7 @@ def export_onnx(
 
     Raises:
         ValueError: The clients cannot express the model, or the tokenizer is not the model's.
-        FileExistsError: `output` exists, and `force` is false or it has other files than an export's.
+        FileExistsError: `output` exists and `force` is false, or `output` contains files that no export wrote.
     """
     output = Path(output)
     _require_expressible(model)

@@ -21,7 +21,7 @@ def require_replaceable(output: Path, force: bool) -> None:
         force: Whether to replace an earlier export.
 
     Raises:
-        FileExistsError: `output` exists, and `force` is false, or it has files that are not of an export.
+        FileExistsError: `output` exists and `force` is false, or `output` contains files that no export wrote.
     """
     if not output.exists():
         return

@@ -56,7 +56,7 @@ def translate_lines(
     """
     translations: list[list[bytes]] = [[]] * len(lines)
     sentences = [line.strip() for line in lines]
-    sources = [split_tag(model.config, sentence)[1] for sentence in sentences]
+    sources = sentences if columns is None else [split_tag(model.config, sentence)[1] for sentence in sentences]
     for indices, hypotheses in translate_in_batches(model, tokenizer, sentences, tokens_per_batch, **generate_kwargs):
         for index, texts in zip(indices, hypotheses, strict=True):
             translations[index] = [_record(sources[index], text, columns) for text in texts]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tokenizers import Encoding
-from transformers import FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BatchEncoding, FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.logits_process import LogitsProcessor
 
 from .languages_vaswani import split_tag, target_tag, with_tag
@@ -94,7 +94,8 @@ def generate_in_batches(
     for index, sentence in enumerate(sentences):
         require_text(sentence, f"text {index}")
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
-    encoded: Any = encode(model, tokenizer, [sentences[index] for index in filled], truncation) if filled else {}
+    texts = [sentences[index] for index in filled]
+    encoded = encode(model, tokenizer, texts, truncation) if filled else BatchEncoding()
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
     if observe_lengths is not None and filled:
         # Tokenizers without encodings, in Python, cut off nothing by default.
@@ -163,7 +164,7 @@ def require_text(text: object, name: str) -> str:
 
 def encode(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str | list[str], truncation: bool, **options: Any
-) -> Any:
+) -> BatchEncoding:
     """Token ids of one or several sentences, truncated to the learned position table, if there is one."""
     learned = getattr(model.config, "position_encoding", None) == "learned"
     table = model.config.max_position_embeddings if learned else None

@@ -140,7 +140,7 @@ class TimeLimit(TrainerCallback):
 
 
 class EarlyStopping(TrainerCallback):
-    """Ends training with a checkpoint when `metric_for_best_model` has not improved in the last `patience` evaluations.
+    """Saves a checkpoint and ends training if `metric_for_best_model` has not improved for `patience` evaluations.
 
     It decides by the values in the log, which checkpoints have, so that a resumed training ends at the same step.
 
@@ -165,7 +165,7 @@ class EarlyStopping(TrainerCallback):
                     f"evaluations did not improve on an {name} of {best(values):.4g}"
                 )
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         self.on_train_begin(args, state, control)
         if control.should_training_stop:
             control.should_save = True  # so that the last steps are in the average

@@ -1,7 +1,7 @@
 """Arguments of a training from corpora to a scored model: `recipes/train_wmt.py`, and sweeps of it."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 
 import torch
@@ -35,10 +35,7 @@ UNUSED = {
     "generation_max_length": "the model's generation_config limits translations",
 }
 _UNUSED_BY_NOAM = {"learning_rate": _BY_SCHEDULE, "lr_scheduler_type": _BY_SCHEDULE}
-_UNUSED_BY_CONSTANT = {
-    name: f"the learning rate is constant; leave it out, or override --config with the default, --{name} {default}"
-    for name, default in (("warmup_steps", 4000), ("learning_rate_factor", 1))
-}
+_UNUSED_BY_CONSTANT = ("warmup_steps", "learning_rate_factor")
 
 
 @dataclass
@@ -127,7 +124,13 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if token is not None:
             # The Hub's client reads it from there; it must not get into training_args.bin.
             os.environ["HF_TOKEN"], self.hub_token = token, None
-        by_schedule = _UNUSED_BY_NOAM if self.constant_learning_rate is None else _UNUSED_BY_CONSTANT
+        unused_by_constant = {
+            field.name: "the learning rate is constant; leave it out, or override --config with the default, "
+            f"--{field.name} {field.default:g}"
+            for field in fields(self)
+            if field.name in _UNUSED_BY_CONSTANT
+        }
+        by_schedule = _UNUSED_BY_NOAM if self.constant_learning_rate is None else unused_by_constant
         refuse_unused(self, UNUSED | by_schedule)
         self._take_precision_of_launcher()
         if not torch.accelerator.is_available():

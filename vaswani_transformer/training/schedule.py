@@ -51,7 +51,7 @@ class NoamSchedule(TrainerCallback):
         self.factor = factor
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         if state.is_world_process_zero and state.max_steps < self.warmup_steps:
             logger.warning(
