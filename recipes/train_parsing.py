@@ -1,7 +1,7 @@
 """Train the model of "Attention Is All You Need" to parse English (6.3), from treebanks to a saved, scored model.
 
     python recipes/train_parsing.py --config recipes/configs/craft_parsing.yaml
-    accelerate launch --config_file recipes/accelerate/8gpu.yaml recipes/train_parsing.py \
+    accelerate launch --config_file recipes/launch/8gpu.yaml recipes/train_parsing.py \
         --config recipes/configs/wsj_parsing.yaml --train wsj-02-21.mrg --validation wsj-22.mrg --test wsj-23.mrg
 
 Treebanks are files of trees in brackets (plain, .gz, .xz). The output directory then holds the averaged model, its

@@ -3,7 +3,7 @@
 On one device; on the 8 GPUs of a machine; with options that override the configuration file:
 
     python recipes/train_wmt.py --config recipes/configs/demo.yaml
-    accelerate launch --config_file recipes/accelerate/8gpu.yaml recipes/train_wmt.py \
+    accelerate launch --config_file recipes/launch/8gpu.yaml recipes/train_wmt.py \
         --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
     python recipes/train_wmt.py --config recipes/configs/multi30k_tuned.yaml  # fine-tunes a saved model

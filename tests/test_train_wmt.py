@@ -504,7 +504,7 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
         assert model.dropout == (0.1 if big and french else None)
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes" / "accelerate").glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes" / "launch").glob("*.yaml")), ids=lambda p: p.stem)
 def test_accelerate_reads_its_files(path):
     from accelerate.commands.config.config_args import load_config_from_file
 
@@ -515,7 +515,7 @@ def test_accelerate_reads_its_files(path):
 
 def test_accelerate_starts_several_processes_on_the_cpu(settings, tmp_path):
     """Fresh interpreters, which are torn down at their ends, and whose launcher can be read from its command line."""
-    config = REPOSITORY / "recipes" / "accelerate" / "2cpu.yaml"
+    config = REPOSITORY / "recipes" / "launch" / "2cpu.yaml"
     settings |= {"max_steps": 1, "validation": None, "test": None, "eval_strategy": "no"}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     launch = ["-m", "accelerate.commands.launch", "--config_file", config, RECIPE, "--config", "config.yaml"]
