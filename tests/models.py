@@ -79,18 +79,21 @@ def steps_by_definition(
              for token, step in enumerate(row)), reverse=True
         )[: 2 * num_beams]  # fmt: skip
         counted = candidates if rule == "never" else candidates[:num_beams]
-        finished += [(score / penalty(length, alpha, kind), tokens) for score, tokens in counted if tokens[-1] == EOS]
+        ends = {EOS} if kind == "gnmt" or length < limit else set(range(len(steps[0])))  # transformers' limit ends all
+        finished += [(score / penalty(length, alpha, kind), tokens) for score, tokens in counted if tokens[-1] in ends]
         finished = sorted(finished, reverse=True)[:num_beams]
-        live = [candidate for candidate in candidates if candidate[1][-1] != EOS][:num_beams]
+        live = [candidate for candidate in candidates if candidate[1][-1] not in ends][:num_beams]
         yield candidates, live, list(finished)
+        if not live:
+            break
         full = len(finished) == num_beams
         if rule is True and full:
             break
         if rule is False and full and finished[-1][0] >= live[0][0] / penalty(length, alpha, kind):
             break
         if rule == "never" and finished:
-            ends = (length + 1, limit)
-            if finished[0][0] >= max(live[0][0] / penalty(end, alpha, kind) for end in ends):
+            lengths = (length + 1, limit)
+            if finished[0][0] >= max(live[0][0] / penalty(end, alpha, kind) for end in lengths):
                 break
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from models import EOS, SOURCES, as_batch, beam_search_by_definition, lively, penalty
 from torch.nn import functional as F
-from transformers import MarianMTModel
 from transformers.generation import (
     EosTokenCriteria,
     LogitsProcessor,
@@ -24,18 +23,22 @@ from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
 
 
 @torch.no_grad()
-def every_ending(model: VaswaniForConditionalGeneration, source: torch.Tensor, longest: int) -> dict:
-    """log P of every sequence of at most `longest` tokens that ends in its only EOS."""
+def every_ending(model: VaswaniForConditionalGeneration, source: torch.Tensor, longest: int, cut_off: bool) -> dict:
+    """log P of every sequence of at most `longest` tokens that ends in its only EOS, or is `cut_off` there."""
     others = [token for token in range(model.config.vocab_size) if token != EOS]
     inner = torch.tensor(list(itertools.product(others, repeat=longest - 1)))  # [sequences, longest - 1]
     ids = F.pad(inner, (1, 0))
     logits = model(source.expand(len(ids), -1), decoder_input_ids=ids).logits.double().log_softmax(-1)
     before = F.pad(logits[:, :-1].gather(2, inner.unsqueeze(-1)).squeeze(-1).cumsum(-1), (1, 0))
     totals = (before + logits[:, :, EOS]).tolist()  # [sequences, longest]
-    return {
+    endings = {
         (*tokens[:length], EOS): totals[number][length]
         for number, tokens in enumerate(inner.tolist())
         for length in range(longest)
+    }
+    cut = (before[:, -1:] + logits[:, -1]).tolist()  # [sequences, vocabulary]
+    return endings | {
+        (*tokens, last): cut[number][last] for number, tokens in enumerate(inner.tolist()) for last in others if cut_off
     }
 
 
@@ -48,7 +51,7 @@ def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, 
     width = vocabulary * (vocabulary - 1) ** (longest - 1) // 2  # all continuations are then candidates
     for seed in range(models):
         model = lively(vocabulary, seed, num_heads=1)
-        endings = every_ending(model, source, longest)
+        endings = every_ending(model, source, longest, cut_off=penalty_type == "transformers")
         alpha = (0.0, 0.6, 1.0, 2.0, -0.5)[seed % 5]
         scores = {tokens: score / penalty(len(tokens), alpha, penalty_type) for tokens, score in endings.items()}
         ranked = sorted(scores, key=scores.get, reverse=True)
@@ -57,7 +60,7 @@ def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, 
         best = model.generate(source, num_beams=width, num_return_sequences=3, **settings)
         for place in range(3):
             found = tuple(best.sequences[place, 1:].tolist())
-            found = found[: found.index(EOS) + 1]
+            found = found[: found.index(EOS) + 1] if EOS in found else found
             assert scores[found] == pytest.approx(scores[ranked[place]], abs=1e-4)
             if scores[ranked[place]] - scores[ranked[place + 1]] > 1e-3:
                 assert found == ranked[place]
@@ -155,20 +158,32 @@ def test_another_eos_ends_and_pads_a_sequence(model):
     assert output.tolist() == [[0, first]]
 
 
-@pytest.mark.parametrize("rule", [True, False])
-def test_beam_search_with_transformers_rules_equals_marian(talkative_model, rule):
-    marian: MarianMTModel = to_marian(talkative_model)
-    options = {"num_beams": 4, "length_penalty": 0.3, "early_stopping": rule, "max_new_tokens": 40}
-    # Marian never generates its padding token, which the model under test may.
-    options |= {"bad_words_ids": [[0]], "return_dict_in_generate": True, "output_scores": True}
-    batch = as_batch(SOURCES)
-    ours = talkative_model.generate(batch, length_penalty_type="transformers", **options)
-    theirs = marian.generate(batch, attention_mask=batch.ne(0).long(), **options)
-    ends = theirs.sequences.eq(EOS).any(-1)  # what is cut off competes there, but not in the paper's search
-    assert ends.sum() > 3
-    assert torch.allclose(ours.sequences_scores[ends], theirs.sequences_scores[ends], atol=1e-4)
-    for mine, other in zip(ours.sequences[ends].tolist(), theirs.sequences[ends].tolist(), strict=True):
-        assert mine[: mine.index(EOS)] == other[: other.index(EOS)]
+def test_beam_search_with_transformers_rules_equals_marian():
+    """Of random models, some of whose hypotheses end in EOS and some at the length limit."""
+    cut = hypotheses = 0
+    for seed in range(120):
+        model = lively(24, seed, layer_norm_eps=1e-5)  # Marian's
+        bias = model.model.decoder.layers[-1].feed_forward_residual.norm.bias.data
+        model.model.shared.weight.data[EOS] += (0.0, 0.3, 0.6)[seed % 3] * bias  # EOS becomes likelier
+        num_beams = (2, 4)[seed % 2]
+        options = {"num_beams": num_beams, "num_return_sequences": num_beams, "early_stopping": seed % 7 < 4}
+        options |= {"length_penalty": (0.0, 0.3, 1.0, 2.0, -0.5)[seed % 5], "max_new_tokens": (1, 3, 6, 12)[seed % 4]}
+        # Marian never generates its padding token, which the model under test may.
+        options |= {"bad_words_ids": [[0]], "renormalize_logits": True}
+        options |= {"return_dict_in_generate": True, "output_scores": True}
+        batch = as_batch([[token % 24 for token in source] for source in SOURCES])
+        mask = batch.ne(0).long()
+        ours = model.generate(batch, attention_mask=mask, length_penalty_type="transformers", **options)
+        theirs = to_marian(model).generate(batch, attention_mask=mask, **options)
+        assert torch.allclose(ours.sequences_scores, theirs.sequences_scores, atol=1e-4), seed
+        ranked = theirs.sequences_scores.unflatten(0, (-1, num_beams))
+        is_tie = (ranked.diff(dim=-1).abs() < 1e-4).any(-1).repeat_interleave(num_beams)  # [hypotheses]
+        ends = theirs.sequences.eq(EOS).long()
+        sequences = theirs.sequences.masked_fill(ends.cumsum(-1) > ends, 0)  # transformers has EOS for a padding of 0
+        assert torch.equal(ours.sequences[~is_tie], sequences[~is_tie]), seed
+        cut += int(theirs.sequences.ne(EOS).all(-1).sum())
+        hypotheses += len(sequences)
+    assert 0.2 < cut / hypotheses < 0.8
 
 
 def test_scores_of_the_steps_add_up_to_the_score_of_the_sequence(talkative_model):

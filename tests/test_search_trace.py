@@ -26,11 +26,16 @@ def tokens_of(trace: SearchTrace, step: int, index: int) -> tuple[int, ...]:
     return tuple(reversed(tokens))
 
 
-def expected_fate(tokens: tuple, step: int, steps: list, rule: object, num_beams: int) -> tuple[Fate, int | None]:
-    """What became of a candidate in the reference search, and when; `steps` are from `steps_by_definition`."""
+def expected_fate(
+    tokens: tuple, step: int, steps: list, rule: object, num_beams: int, is_cut: bool
+) -> tuple[Fate, int | None]:
+    """What became of a candidate in the reference search, and when; `steps` are from `steps_by_definition`.
+
+    `is_cut` says whether the length limit ended it.
+    """
     candidates, live, finished = (tuple(tokens for _, tokens in kind) for kind in steps[step - 1])
     kept = [{tokens for _, tokens in finished} for _, _, finished in steps]
-    if tokens[-1] == EOS:
+    if tokens[-1] == EOS or is_cut:
         if tokens not in finished:
             outside = rule != "never" and candidates.index(tokens) >= num_beams
             return (Fate.OUTSIDE_BEAM if outside else Fate.WORSE), step
@@ -62,7 +67,8 @@ def test_every_step_equals_the_reference_search(talkative_model, num_beams, alph
             assert {tokens_of(found, *place) for place in step.finished} == {tokens for _, tokens in finished}
             for candidate, tokens in zip(step.candidates, sequences, strict=True):
                 check_scores(found, number, candidate, scores[tokens], penalty(number, alpha, kind))
-                fate, until = expected_fate(tokens, number, steps, rule, num_beams)
+                is_cut = kind == "transformers" and number == found.length_limit
+                fate, until = expected_fate(tokens, number, steps, rule, num_beams, is_cut)
                 if fate is Fate.STOPPED and found.reason is StopReason.LENGTH_LIMIT:
                     fate = Fate.LENGTH_LIMIT
                 if candidate.fate is Fate.UNFINISHED:  # returned, because nothing has finished

@@ -139,7 +139,10 @@ class BeamSearch:
     - True: `num_beams` have finished.
 
     With False and True, as in transformers, only the best `num_beams` candidates can finish. If fewer hypotheses have
-    finished than are returned, the best live ones follow them.
+    finished than are returned, the best live ones follow them. With `length_penalty_type="transformers"`, the length
+    limit ends hypotheses as EOS does: those that it cuts off compete by score with the finished ones.
+
+    With `do_sample`, the candidates are sampled without replacement, as in transformers, but with other random numbers.
 
     Args:
         prefixes: `[sentences, prefix]`, the tokens that hypotheses start with.
@@ -302,6 +305,8 @@ class BeamSearch:
         """Which candidates end in EOS or are stopped by a criterion: `[S, num_candidates]`."""
         sequences = candidates.tokens[:, :, : self.state.length]
         has_ended = torch.isin(sequences[:, :, -1], self.eos)
+        if _penalty_type(self.config) == "transformers":
+            has_ended |= self._is_at_limit().unsqueeze(-1)
         if self.criteria:
             stopped = self.criteria(sequences.flatten(0, 1), self.step_scores or None)
             has_ended |= stopped.unflatten(0, has_ended.shape)
@@ -352,7 +357,11 @@ class BeamSearch:
         state = self.state
         deciding, bound = self.stopping_scores()
         is_reached = (deciding > -math.inf) & (deciding >= bound)
-        return is_reached | (state.length - self.prefix_length >= state.limits) | state.live.scores[:, 0].isneginf()
+        return is_reached | self._is_at_limit() | state.live.scores[:, 0].isneginf()
+
+    def _is_at_limit(self) -> torch.Tensor:
+        """Which sentences have generated as many tokens as they may: `[S]`."""
+        return self.state.length - self.prefix_length >= self.state.limits
 
     def stopping_scores(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The score of the finished hypothesis that decides, and the bound that it must reach: `[S]` each."""

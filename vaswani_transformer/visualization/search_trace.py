@@ -25,7 +25,7 @@ class Fate(StrEnum):
     """What became of a candidate."""
 
     LIVE = "live"  # extended in the next step
-    FINISHED = "finished"  # ended, and among the num_beams best finished hypotheses to the end
+    FINISHED = "finished"  # ended, also by transformers' length limit, and among the num_beams best to the end
     UNFINISHED = "unfinished"  # live at the end, and returned because too few hypotheses had finished
     BEATEN = "beaten"  # num_beams candidates that did not end were better
     WORSE = "worse"  # ended, with a lower score than num_beams finished hypotheses
@@ -243,7 +243,8 @@ class _Recorder:
                 return StopReason.ENOUGH_FINISHED
             if last.deciding_score >= last.bound:
                 return StopReason.BOUND
-        return StopReason.LENGTH_LIMIT if last.live else StopReason.NONE_LIVE
+        is_at_limit = len(self.steps) == self.search.max_length - self.search.prefix_length
+        return StopReason.LENGTH_LIMIT if last.live or is_at_limit else StopReason.NONE_LIVE
 
     def _displaced(self) -> dict[Place, tuple[Fate, int]]:
         """The finished hypotheses that a later step displaced, and this step."""
