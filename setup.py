@@ -22,8 +22,13 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]),
-    package_data={"vaswani_transformer": ["py.typed", "hub/*.md.jinja", "visualization/explorer.*"]},
+    packages=[*find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]), "vaswani_transformer.recipes"],
+    package_dir={"vaswani_transformer.recipes": "recipes"},
+    package_data={
+        "vaswani_transformer": ["py.typed", "hub/*.md.jinja", "visualization/explorer.*"],
+        "vaswani_transformer.recipes": ["configs/*.yaml", "launch/*.yaml"],
+    },
+    entry_points={"console_scripts": ["vaswani = vaswani_transformer.__main__:main"]},
     install_requires=[
         "torch>=2.6",
         "transformers>=5.15,<6",

@@ -9,7 +9,7 @@ directory or by name on the Hub, and checkpoints of fairseq's `transformer`, wit
         --output runs/fairseq-en-de
 
 The output directory then has the model, a generation_config with the original's search options, and the original's
-tokenizer. The recipe needs `pip install "vaswani_transformer[convert]"`.
+tokenizer. The recipe needs `pip install -e ".[convert]"`.
 """
 
 import importlib.util
@@ -72,7 +72,7 @@ def main() -> None:
     (args,) = RecipeParser((ConvertArguments,)).parse()
     for package in TOKENIZERS_NEED:
         if importlib.util.find_spec(package) is None:
-            sys.exit(f'convert.py: {package} is not installed; run: pip install "vaswani_transformer[convert]"')
+            sys.exit(f"convert.py: {package} is not installed; run `pip install {package}`")
     with (
         exit_on_error("convert.py", ImportError, pickle.UnpicklingError),
         atomic_directory(args.output) as directory,
@@ -114,8 +114,9 @@ def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditional
 def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> None:
     """Print a summary of the converted model."""
     config, search = model.config, model.generation_config
-    table = Table("", "", title=f"{args.model} as a model of this package", show_header=False)
-    table.add_row("directory", str(args.output))
+    console = PlainConsole()
+    console.print(f"{args.model} as a model of this package: {args.output}", soft_wrap=True)
+    table = Table("", "", show_header=False)
     table.add_row("parameters", f"{model.num_parameters():,}")
     table.add_row("layers", f"{config.encoder_layers} + {config.decoder_layers}, d_model {config.d_model}")
     table.add_row("vocabulary", f"{config.vocab_size:,} source, {config.output_vocab_size:,} target")
@@ -123,7 +124,7 @@ def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokeniz
     alpha = 1.0 if search.length_penalty is None else search.length_penalty
     beams = search.num_beams or 1
     table.add_row("search", "greedy" if beams == 1 else f"{beams} beams, log P / |Y|^{alpha}")
-    PlainConsole().print(table)
+    console.print(table)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python recipes/demo_app.py --model runs/demo
     python recipes/demo_app.py --model user/en-de --push_to_space space
 
-It needs `pip install "vaswani_transformer[demo]"`. The page shows a translation while it is decoded, the hypotheses of
+It needs `pip install -e ".[demo]"`. The page shows a translation while it is decoded, the hypotheses of
 the beam with their scores, an alignment, and the explorer of explore.py; it translates files of a sentence a line. Only
 this machine reaches it, unless `--host` names another address, such as 0.0.0.0. `--push_to_space` writes the folder of
 a Space that shows the same page, and serves nothing.
@@ -35,7 +35,7 @@ class DemoArguments(ShownSearchArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.push_to_space is None and importlib.util.find_spec("gradio") is None:
-            raise ValueError('gradio is not installed; run `pip install "vaswani_transformer[demo]"`')
+            raise ValueError("gradio is not installed; run `pip install gradio`")
         if self.host != "localhost":
             try:
                 ipaddress.ip_address(self.host)

@@ -15,8 +15,8 @@ To ONNX graphs that onnxruntime, optimum and, in a browser, transformers.js run;
 The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config, a list of its
 files, `export.json`, so that `--force` replaces nothing else, and, with `--text`, `parity.json`. MarianMT is exact for
 models trained with `--layer_norm_eps 1e-5`; ONNX always is. Both search by the rules of transformers; the report counts
-differences that these rules cause as "rule". CTranslate2 needs `pip install "vaswani_transformer[export]"`, ONNX
-`pip install "vaswani_transformer[onnx]"`.
+differences that these rules cause as "rule". CTranslate2 needs `pip install -e ".[export]"`, ONNX
+`pip install -e ".[onnx]"`.
 """
 
 from collections.abc import Callable
@@ -155,8 +155,9 @@ def require_positions(tokenizer: PreTrainedTokenizerBase, sentences: list[str]) 
 
 def show(args: ExportArguments, output: Path, report: ParityReport | None) -> None:
     """Print a summary of the export and of the parity report."""
-    table = Table("", "", title=f"{args.model} for {args.to}", show_header=False)
-    table.add_row("directory", str(output))
+    console = PlainConsole()
+    console.print(f"{args.model} for {args.to}: {output}", soft_wrap=True)
+    table = Table("", "", show_header=False)
     table.add_row("weights", args.quantization or "float32")
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     table.add_row("size on disk", f"{size / 1e6:.1f} MB")
@@ -166,18 +167,18 @@ def show(args: ExportArguments, output: Path, report: ParityReport | None) -> No
             table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))
         for name, bleu in (report.bleu or {}).items():
             table.add_row(f"sacreBLEU, {name}", f"{bleu['score']:.2f}")
-    PlainConsole().print(table)
+    console.print(table)
     if report is not None and report.differences:
-        show_differences(report.differences[:5])
+        show_differences(console, report.differences[:5])
 
 
-def show_differences(differences: list[Difference]) -> None:
+def show_differences(console: PlainConsole, differences: list[Difference]) -> None:
     table = Table("line", "kind", "ours", "exported", title="The first differences (the rest is in parity.json)")
     for difference in differences:
         ours = f"{difference.ours} ({difference.ours_score:.4f})"
         exported = f"{difference.exported} ({difference.exported_score:.4f})"
         table.add_row(str(difference.line), difference.kind.replace("_", " "), ours, exported)
-    PlainConsole().print(table)
+    console.print(table)
 
 
 if __name__ == "__main__":

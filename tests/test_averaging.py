@@ -148,7 +148,7 @@ def test_refuses_tensors_that_differ(tmp_path: Path, other: dict[str, torch.Tens
     for name, tensors in (("one", {"a": torch.zeros(2), "b": torch.zeros(2)}), ("two", other)):
         (tmp_path / name).mkdir()
         save_file(tensors, tmp_path / name / "model.safetensors")
-    with pytest.raises(ValueError, match=rf"two: differs from \S+one in the name or shape of {culprit}$"):
+    with pytest.raises(ValueError, match=rf"two: differs from .+one in the name or shape of {culprit}$"):
         average_checkpoints([tmp_path / "one", tmp_path / "two"])
 
 
@@ -423,5 +423,5 @@ def test_weights_that_are_not_finite_are_not_averaged(tmp_path: Path) -> None:
     for name, value in (("good", 1.0), ("diverged", float("nan"))):
         (tmp_path / name).mkdir()
         save_file({"weight": torch.tensor([0.0, value])}, tmp_path / name / "model.safetensors")
-    with pytest.raises(ValueError, match=rf"^{tmp_path}/diverged: weight is not finite"):
+    with pytest.raises(ValueError, match=r"/diverged: weight is not finite"):
         average_checkpoints([tmp_path / "good", tmp_path / "diverged"])

@@ -74,7 +74,7 @@ class RenamesTheDirectory(TrainerCallback):
 
 def test_no_new_directory_takes_the_place_of_one_that_is_gone(train: Callable[..., Any], tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    with pytest.raises(OSError, match=rf"^{directory}/checkpoint-4: could not be written: \S+ has been deleted or re"):
+    with pytest.raises(OSError, match=r"/run/checkpoint-4: could not be written: .+ has been deleted or re"):
         train(directory, callbacks=[RenamesTheDirectory()])
     assert [path.name for path in tmp_path.iterdir()] == ["run-renamed"]
     assert newest_complete_checkpoint(tmp_path / "run-renamed") == tmp_path / "run-renamed" / "checkpoint-2"
@@ -202,7 +202,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(
 ) -> None:
     with monkeypatch.context() as patch:
         disk = Disk(patch, step)
-        with pytest.raises(OSError, match=rf"^{tmp_path}/checkpoint-{step}: could not be written: .*No space left"):
+        with pytest.raises(OSError, match=rf"/checkpoint-{step}: could not be written: .*No space left"):
             train(tmp_path, callbacks=[CheckpointAveraging(2)], save_total_limit=2)
     assert disk.seen == (["_incomplete", *earlier], str(tmp_path / earlier[-1]))
     assert names(tmp_path) == earlier

@@ -1,13 +1,11 @@
 """What a terminal is shown of hostile text: every character, and none that it or rich obeys."""
 
 import io
-import os
 import unicodedata
 from dataclasses import replace
 
 import pytest
 from helpers import REPOSITORY, recipe_module
-from rich.console import Console
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 
@@ -30,7 +28,7 @@ HOSTILE = [
 
 def shown(*renderables: object) -> str:
     file = io.StringIO()
-    PlainConsole(file=file, width=200, force_terminal=False).print(*renderables)
+    PlainConsole(file=file, force_terminal=False).print(*renderables)
     return file.getvalue()
 
 
@@ -64,27 +62,30 @@ def test_progress_shows_names_of_jobs_as_they_are():
     assert "row [/INST]" in file.getvalue()
 
 
-@pytest.fixture
-def recipe(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "400")
-    # `datasets.map` with several processes replaces os.environ by a copy, which rich does not see.
-    monkeypatch.setattr(Console, "_environ", os.environ)
-    return recipe_module
+def test_lines_are_broken_in_terminals_alone():
+    names, outputs = "/a b/" + "ö" * 300, []
+    for is_terminal in (False, True):
+        file = io.StringIO()
+        console = PlainConsole(file=file, force_terminal=is_terminal, color_system=None, _environ={"COLUMNS": "40"})
+        table = Table("name")
+        table.add_row(names)
+        console.print(names, table)
+        outputs.append(file.getvalue())
+    assert outputs[0].count(names) == 2
+    assert max(map(len, outputs[1].splitlines())) == 40
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_training_shows_sentences_as_they_are(recipe, capsys, text):
+def test_training_shows_sentences_as_they_are(capsys, text):
     record = RunRecord.load(REPOSITORY / "model_cards" / "multi30k-en-de.json")
     test = replace(record.test, bleu=replace(record.test.bleu, signature=text))
-    recipe("train_wmt.py").show_results(replace(record, test=test, examples=[Example(text, text, text)]))
+    recipe_module("train_wmt.py").show_results(replace(record, test=test, examples=[Example(text, text, text)]))
     assert capsys.readouterr().out.count(printable(text)) == 4
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_export_and_conversion_show_names_and_hypotheses_as_they_are(
-    recipe, capsys, monkeypatch, tmp_path, model, text
-):
-    export = recipe("export.py")
+def test_export_and_conversion_show_names_and_hypotheses_as_they_are(capsys, monkeypatch, tmp_path, model, text):
+    export = recipe_module("export.py")
     report = ParityReport(
         lines=1,
         identical=0,
@@ -95,19 +96,19 @@ def test_export_and_conversion_show_names_and_hypotheses_as_they_are(
     )
     export.show(export.ExportArguments(text, str(tmp_path)), tmp_path, report)
     assert capsys.readouterr().out.count(printable(text)) == 5
-    convert = recipe("convert.py")
+    convert = recipe_module("convert.py")
     convert.show(convert.ConvertArguments("marian", text, text), model, model)
     assert capsys.readouterr().out.count(printable(text)) == 2
 
 
-def test_evaluation_of_hostile_lines_in_a_hostile_file(recipe, capsys, monkeypatch, tmp_path):
+def test_evaluation_of_hostile_lines_in_a_hostile_file(capsys, monkeypatch, tmp_path):
     lines = "".join(f"a man reads {text}\n" for text in HOSTILE[:-1])
     names = [tmp_path / f"[bold]{name}[" for name in ("source", "reference", "hypotheses")]
     for path in names:
         path.write_text(lines, encoding="utf-8")
     options = [f"--{option}={path}" for option, path in zip(("source", "reference", "hypotheses"), names, strict=True)]
     monkeypatch.setattr("sys.argv", ["score.py", *options, "--output_dir", str(tmp_path / "out")])
-    recipe("score.py").main()
+    recipe_module("score.py").main()
     out = capsys.readouterr().out
     assert out.count("[bold]hypotheses[") == 1
     assert (tmp_path / "out" / "results.json").is_file()

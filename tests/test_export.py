@@ -4,6 +4,7 @@ import copy
 import importlib
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -237,19 +238,19 @@ def test_an_interrupted_export_leaves_what_was_there(moment, trained, exported, 
 
 
 @pytest.mark.parametrize(
-    ("module", "translator", "engine_name", "package", "extra"),
+    ("module", "translator", "engine_name", "package"),
     [
-        ("ctranslate2", "CTranslate2Translator", "CTranslate2", "ctranslate2", "export"),
-        ("onnx", "OnnxTranslator", "ONNX", "onnxruntime", "onnx"),
+        ("ctranslate2", "CTranslate2Translator", "CTranslate2", "ctranslate2"),
+        ("onnx", "OnnxTranslator", "ONNX", "onnxruntime"),
     ],
 )
-def test_a_missing_model_or_package_is_named(module, translator, engine_name, package, extra, monkeypatch, tmp_path):
+def test_a_missing_model_or_package_is_named(module, translator, engine_name, package, monkeypatch, tmp_path):
     name = f"vaswani_transformer.convert.{module}"
-    with pytest.raises(ValueError, match=f"{tmp_path} is not a model for {engine_name}"):
+    with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path))} is not a model for {engine_name}"):
         getattr(pytest.importorskip(name, exc_type=ImportError), translator)(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError, match=rf'pip install "vaswani_transformer\[{extra}\]"'):
+    with pytest.raises(ImportError, match=rf"pip install .*{package}`"):
         importlib.import_module(name)
 
 
@@ -354,7 +355,7 @@ def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, ca
     shown = capsys.readouterr().out
     for words in ("16 of 16 (100.00%)", f"{report['bleu']['exported']['score']:.2f}", "float32", "MB"):
         assert words in shown
-    with pytest.raises(SystemExit, match=f"output: {tmp_path / 'out'} exists already"):
+    with pytest.raises(SystemExit, match=f"output: {re.escape(str(tmp_path))}/out exists already"):
         recipe(*arguments)
     recipe(*arguments, "--quantization", "int8", "--force")
     assert not (tmp_path / "out" / "parity.json").exists()

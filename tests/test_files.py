@@ -43,7 +43,7 @@ def test_a_file_in_place_of_a_directory_is_named(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nothing")
     for name in ("file", "file/below", "file/a/b", "link"):
-        with pytest.raises(NotADirectoryError, match=r"^output_dir: \S+/(file|link) is not a directory; name a dir"):
+        with pytest.raises(NotADirectoryError, match=r"^output_dir: .+/(file|link) is not a directory; name a dir"):
             require_directory("output_dir", tmp_path / name)
     for name in ("", "new", "new/below"):
         require_directory("output_dir", tmp_path / name)

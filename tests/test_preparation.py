@@ -599,7 +599,7 @@ def test_a_disk_that_is_full_is_named_whatever_a_library_raises(files, output, m
 
     with monkeypatch.context() as patch:
         patch.setattr(VaswaniTokenizer if method == "save_pretrained" else Dataset, method, no_space)
-        with pytest.raises(OSError, match=f"^prepared: cannot write {output}.*No space left on device"):
+        with pytest.raises(OSError, match=f"^prepared: cannot write {re.escape(str(output))}.*No space left on device"):
             prepare_corpus(output, arguments(files, num_proc=1))
     prepare_corpus(output, arguments(files))
 
@@ -657,7 +657,7 @@ def test_nothing_left_is_refused_with_the_reasons(files, output):
 def test_no_corpus_and_what_is_not_prepared_are_refused(files, output):
     with pytest.raises(ValueError, match=r"^train: give a corpus"):
         prepare_corpus(output, arguments({"test": files["test"]}))
-    with pytest.raises(ValueError, match=rf"^prepared: {output} has no finished train"):
+    with pytest.raises(ValueError, match=rf"^prepared: {re.escape(str(output))} has no finished train"):
         load_prepared(output)
     prepare_corpus(output, arguments(files))
     with pytest.raises(ValueError, match="no finished validation"):

@@ -85,7 +85,6 @@ def settings(corpus, tmp_path) -> dict:
 @pytest.fixture
 def sweep(recipe, settings, tmp_path, monkeypatch):
     """Run the recipe with these settings, some of them changed; returns its last words, None where all went well."""
-    monkeypatch.setenv("COLUMNS", "200")
     before = signal.getsignal(signal.SIGTERM)
 
     def run(*options: str, **changes) -> str | int | None:

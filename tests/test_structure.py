@@ -18,6 +18,7 @@ NAMES = [str(path.relative_to(PACKAGE)) for path in MODULES]
 
 # What a part of the package may import of the rest of it, itself aside.
 ALLOWED = {
+    "__main__": {"config_file"},
     "model": set(),
     "registration": {"model"},
     "console": set(),
@@ -84,6 +85,7 @@ ALLOWED_IN_MODEL = {
 
 # Modules without a test file of their name, and the one that tests them.
 TESTED_IN = {
+    "__main__": "command",
     "batches": "export",
     "batches_vaswani": "pipeline_vaswani",
     "callbacks": "progress",

@@ -21,7 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,7 +95,7 @@ class Zygote:
     def fork(self, request: Request, streams: Sequence[int]) -> int:
         """Process id of a fork that does what is requested; it is a child of this process."""
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(self._address())
+            connection.connect(b"\0" + self._address().encode())
             # A process whose parent has ended becomes a child of the nearest ancestor that asks for it.
             _adopt_orphans(True)
             try:
@@ -111,15 +111,14 @@ class Zygote:
 
     def _address(self) -> str:
         if self._process is None:
-            self._folder = tempfile.mkdtemp(prefix="zygote-")
-            path = f"{self._folder}/socket"
-            command = [sys.executable, __file__, path, *self._modules]
+            self._name = f"zygote-{uuid.uuid4()}"  # no file: its path would be limited to 107 bytes
+            command = [sys.executable, __file__, self._name, *self._modules]
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(command, env=self._environment, stdin=pipe, stdout=pipe)
             atexit.register(self.close)
             if self._process.stdout.readline() != b"ready\n":
                 raise RuntimeError("the zygote has not started; see its messages above")
-        return f"{self._folder}/socket"
+        return self._name
 
     def close(self) -> None:
         """End the process, if it has been started."""
@@ -131,8 +130,6 @@ class Zygote:
         self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
-        Path(self._folder, "socket").unlink(missing_ok=True)
-        Path(self._folder).rmdir()
         self._process = None
 
 
@@ -201,10 +198,10 @@ def _preload(modules: Sequence[str]) -> None:
         raise RuntimeError(f"an import has started threads, so that forks are unsafe: {sorted(threads)}")
 
 
-def _serve(path: str) -> Request | None:
+def _serve(name: str) -> Request | None:
     """Answer requests; returns in each fork, with its request, and in the zygote, with nothing, at its end."""
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(b"\0" + name.encode())
     listener.listen()
     print("ready", flush=True)
     while True:

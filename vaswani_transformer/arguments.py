@@ -154,7 +154,7 @@ class RecipeParser(HfArgumentParser):
         self._intervals: dict[str, Interval] = {}
         self._prose: set[str] = set()
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
-        self.add_argument("--config", type=Path, help="YAML file of settings; the command line takes precedence.")
+        self.add_argument("--config", type=Path, help="YAML file, or a name in recipes/configs; options override it.")
         hints = {name: hint for kind in dataclass_types for name, hint in typing.get_type_hints(kind).items()}
         self._mappings, self._lists = (
             {name for name, hint in hints.items() if kind in map(_kind, (hint, *typing.get_args(hint)))}

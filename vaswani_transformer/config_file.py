@@ -11,6 +11,9 @@ from pathlib import Path
 import yaml
 
 
+# A wheel has the recipes inside the package, a checkout beside it.
+RECIPES = next(path for parent in Path(__file__).parents[:2] if (path := parent / "recipes").is_dir())
+
 _LARGEST = 1 << 20  # bytes; a configuration has a few thousand
 _DEEPEST = 20
 _NULLS = ("", "~", "null", "Null", "NULL")
@@ -20,6 +23,9 @@ Setting = str | list[str] | dict[str, object] | None
 
 def read_config(path: Path) -> dict[str, Setting]:
     """Read the options of a configuration file.
+
+    Args:
+        path: The file; or, where there is none, the name of one in `recipes/configs/`.
 
     Returns:
         For each name the text of a scalar, a list of texts, a mapping, or None for a null. Numbers, booleans and nulls
@@ -42,7 +48,8 @@ def read_config(path: Path) -> dict[str, Setting]:
 
 
 def _read(path: Path) -> str:
-    with open(path, "rb") as file:
+    ours = RECIPES / "configs" / f"{str(path).removesuffix('.yaml')}.yaml"
+    with open(ours if not path.exists() and path.parent == Path() and ours.is_file() else path, "rb") as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise ValueError(f"{path}: is larger than any configuration file; is it another file?")

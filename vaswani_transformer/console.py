@@ -55,11 +55,14 @@ def standard_output() -> Iterator[None]:
 class PlainConsole(Console):
     """A console that shows strings as they are: no markup, no emoji codes, no control characters.
 
-    This applies to printed strings, and to strings as cells, headings and titles of tables.
+    This applies to printed strings, and to strings as cells, headings and titles of tables. Lines are broken at the
+    width of a terminal; in files and pipes they are not, so that names can be searched for and copied.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **kwargs})
+        if not self.is_terminal:
+            self.width = 10_000
 
     def render_str(self, text: str, **kwargs: Any) -> Text:
         return super().render_str(printable(text), **kwargs)

@@ -66,7 +66,7 @@ class Arguments:
         if not self.model:
             raise ValueError("model: name the directory of a trained model")
         if find_spec("ctranslate2") is None:
-            raise ValueError('ctranslate2 is not installed; run: pip install "vaswani_transformer[export]"')
+            raise ValueError("ctranslate2 is not installed; run `pip install ctranslate2`")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device: there is no CUDA device; leave it out")
 

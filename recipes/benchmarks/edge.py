@@ -58,7 +58,7 @@ class Arguments:
 
     def __post_init__(self) -> None:
         if find_spec("ctranslate2") is None:
-            raise ValueError('ctranslate2 is not installed; run: pip install "vaswani_transformer[export]"')
+            raise ValueError("ctranslate2 is not installed; run `pip install ctranslate2`")
         for name in self.exports:
             if not (Path(name) / "model.bin").is_file():
                 raise ValueError(f"exports: {name} is not a model for CTranslate2; export one with recipes/export.py")

@@ -24,7 +24,7 @@ try:
     import ctranslate2
     from ctranslate2.specs import common_spec, model_spec, transformer_spec
 except ImportError as error:
-    raise ImportError('CTranslate2 is not installed; run: pip install "vaswani_transformer[export]"') from error
+    raise ImportError("CTranslate2 is not installed; run `pip install ctranslate2`") from error
 
 
 QUANTIZATIONS = model_spec.ACCEPTED_MODEL_TYPES

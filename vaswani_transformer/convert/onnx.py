@@ -36,7 +36,7 @@ try:
     import onnxruntime
     import onnxscript  # noqa: F401 - torch.onnx needs it
 except ImportError as error:
-    raise ImportError('ONNX is not installed; run: pip install "vaswani_transformer[onnx]"') from error
+    raise ImportError("ONNX is not installed; run `pip install onnx onnxscript onnxruntime`") from error
 
 
 # Files of an exported directory, by the names of optimum and transformers.js.

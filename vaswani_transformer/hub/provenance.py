@@ -62,10 +62,13 @@ def _with_short_paths(command: list[str]) -> list[str]:
 
 def _command() -> list[str]:
     """The command of this process, or of its parent if that is a launcher: `accelerate launch`, `torchrun`."""
+    program = sys.orig_argv[1:2]
+    if program and Path(program[0]).name == "vaswani":
+        return ["vaswani", *sys.orig_argv[2:]]
     parent = psutil.Process().parent()
     words = parent.cmdline() if parent else []
     launchers = ("accelerate", "accelerate.commands.launch", "torchrun", "torch.distributed.run")
-    if sys.argv[0] not in words or not any(Path(word).name in launchers for word in words):
+    if not {sys.argv[0], "vaswani_transformer"} & {*words} or not any(Path(word).name in launchers for word in words):
         return ["python", *sys.argv]
     if words[1].startswith("-"):
         return ["python", *words[1:]]

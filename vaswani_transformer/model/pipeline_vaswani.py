@@ -65,7 +65,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             src_lang, tgt_lang: Languages to translate from and into, which must be the model's. One with several
                 directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
             split_sentences: Translate texts sentence by sentence. White space between sentences stays as it is; a line
-                break ends a sentence. Needs sentencex: `pip install "vaswani_transformer[text]"`.
+                break ends a sentence. Needs sentencex: `pip install sentencex`.
             clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
             return_tensors: Return "translation_token_ids", without trailing padding, instead of the text.
             return_text: Return "translation_text" as well.

@@ -26,9 +26,7 @@ _WITHOUT_SPACES = ("zh", "yue", "ja", "th", "lo", "km", "my")  # languages that 
 def require_splitter() -> None:
     """Raise an ImportError unless the sentence splitter is installed."""
     if sentencex is None:
-        raise ImportError(
-            'split_sentences: needs sentencex; pip install "vaswani_transformer[text]", or pip install sentencex'
-        )
+        raise ImportError("split_sentences: sentencex is not installed; run `pip install sentencex`")
 
 
 def split_sentences(text: str, language: str | None) -> list[str]:

@@ -1,0 +1,103 @@
+"""The command `vaswani`: from a wheel, from a checkout, and on several processes."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from helpers import REPOSITORY, run_python
+
+
+RECIPES = sorted((REPOSITORY / "recipes").glob("*.py"))
+MODULE = ["-m", "vaswani_transformer"]
+
+
+def checked(*command: str | Path, folder: Path, **variables: str) -> str:
+    """Standard output of a program that must succeed."""
+    environment = {**os.environ, **variables}
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """A wheel of the checkout, built in a copy, where earlier builds have left nothing."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, folder)
+    for name in ("vaswani_transformer", "recipes"):
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
+    checked(sys.executable, "-m", "pip", "wheel", "--quiet", *offline, "--wheel-dir", "dist", ".", folder=folder)
+    return next(folder.glob("dist/*.whl"))
+
+
+def test_the_wheel_has_the_recipes_and_what_they_read(wheel):
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    recipes = [*RECIPES, *(REPOSITORY / "recipes").glob("configs/*"), *(REPOSITORY / "recipes").glob("launch/*")]
+    for path in recipes:
+        assert f"vaswani_transformer/{path.relative_to(REPOSITORY)}" in packed
+    for path in (REPOSITORY / "vaswani_transformer").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            assert str(path.relative_to(REPOSITORY)) in packed
+
+
+def test_the_installed_command_runs_the_installed_recipes(wheel, tmp_path):
+    installed = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    checked(*pip, "--target", installed, wheel, folder=tmp_path)
+    vaswani = [sys.executable, installed / "bin" / "vaswani"]
+    there = {"PYTHONPATH": str(installed)}
+    assert str(installed / "vaswani_transformer" / "recipes") in checked(*vaswani, folder=tmp_path, **there)
+    positions = ["visualize", "--picture", "positions", "--d_model", "16", "--output", "positions.svg"]
+    checked(*vaswani, *positions, folder=tmp_path, **there)
+    assert (tmp_path / "positions.svg").is_file()
+
+
+def test_pip_is_told_to_install_what_there_is():
+    """No index has this package: an extra is one of the checkout, and other names are dependencies."""
+    setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
+    extras = set(re.findall(r'^ +"(\w+)": ', setup, re.M))
+    packages = set(re.findall(r'"(\w+)>=', setup))
+    sources = [path for pattern in ("*.py", "*.jinja") for path in (REPOSITORY / "vaswani_transformer").rglob(pattern)]
+    texts = [*sources, *RECIPES, *(REPOSITORY / "model_cards").glob("*.md"), REPOSITORY / "README.md"]
+    commands = [
+        command
+        for path in texts
+        for command in re.findall(r"pip install ([^`{\n]+)`", path.read_text(encoding="utf-8"))
+    ]
+    assert len(commands) > 10
+    for command in commands:
+        extra = re.fullmatch(r'-e "\.\[(\w+)\]"', command)
+        assert extra[1] in extras if extra else set(command.split()) <= packages, command
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_the_commands_are_listed_with_the_first_lines_of_their_recipes(arguments, tmp_path):
+    listed = run_python([*MODULE, *arguments], folder=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    for recipe in RECIPES:
+        first = ast.get_docstring(ast.parse(recipe.read_text(encoding="utf-8"))).splitlines()[0]
+        line = next(line for line in listed.stdout.splitlines() if line.endswith(first))
+        assert recipe.stem.startswith(line.split()[0]) or line.split()[0] == "table3"
+
+
+def test_a_command_is_its_recipe(tmp_path, saved_model):
+    """The options, the status and the errors of the recipe; a configuration of the package by its name."""
+    (tmp_path / "text").write_text("The old man reads a book.\n", encoding="utf-8")
+    options = ["--model", saved_model, "--input", "text"]
+    ours = run_python([*MODULE, "translate", *options], folder=tmp_path)
+    assert ours.stdout == run_python([REPOSITORY / "recipes" / "translate.py", *options], folder=tmp_path).stdout
+    assert len(ours.stdout.splitlines()) == 1
+    refused = run_python([*MODULE, "train", "--config", "demo", "--virtual_ranks", "-1"], folder=tmp_path)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("train_wmt.py: virtual_ranks: must be at least")
+    unknown = run_python([*MODULE, "tranlate"], folder=tmp_path)
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("vaswani: there is no command 'tranlate'; give one of convert, demo, ")

@@ -1,0 +1,43 @@
+"""The command `vaswani`: `vaswani translate --model runs/demo` runs `recipes/translate.py` with these options.
+
+On several processes: `accelerate launch -m vaswani_transformer translate --model runs/demo`.
+"""
+
+import ast
+import runpy
+import sys
+from pathlib import Path
+
+from .config_file import RECIPES
+
+
+_SHORT = {
+    "demo_app": "demo",
+    "prepare_data": "prepare",
+    "reproduce_table3": "table3",
+    "train_wmt": "train",
+    "visualize_attention": "visualize",
+}
+
+
+def main() -> None:
+    recipes = {_SHORT.get(path.stem, path.stem): path for path in sorted(RECIPES.glob("*.py"))}
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print("usage: vaswani COMMAND [OPTIONS]; `vaswani COMMAND --help` lists its options\n")
+        for command, recipe in recipes.items():
+            print(f"  {command:<15}{_first_line(recipe)}")
+        print(f"\nRecipes, configurations and files for `accelerate launch`: {RECIPES}")
+    elif name in recipes:
+        sys.argv = [str(recipes[name]), *arguments]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        sys.exit(f"vaswani: there is no command {name!r}; give one of {', '.join(recipes)}")
+
+
+def _first_line(recipe: Path) -> str:
+    return ast.get_docstring(ast.parse(recipe.read_text(encoding="utf-8"))).splitlines()[0]
+
+
+if __name__ == "__main__":
+    main()
