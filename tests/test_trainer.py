@@ -3,9 +3,13 @@
 import ctypes
 import json
 import platform
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -576,6 +580,21 @@ def test_refuses_the_arguments_of_another_trainer(tmp_path: Path, tokenizer: Vas
 def test_refuses_to_smooth_labels_twice(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:
     with pytest.raises(ValueError, match=r"^label_smoothing_factor: set label_smoothing in the model's configuration"):
         make_trainer(make_model(), tokenizer, tmp_path, label_smoothing_factor=0.1)
+
+
+def test_refuses_workers_whose_sockets_would_have_too_long_a_path(tmp_path: Path, monkeypatch: Any) -> None:
+    for length, is_refused in ((75, False), (76, True)):
+        monkeypatch.setattr(tempfile, "tempdir", "/" + "x" * (length - 1))
+        arguments = partial(VaswaniTrainingArguments, output_dir=str(tmp_path), use_cpu=True)
+        arguments()
+        with pytest.raises(ValueError, match="set TMPDIR to a shorter") if is_refused else nullcontext():
+            arguments(dataloader_num_workers=1)
+    address = "/" + "x" * 74 + "/pymp-12345678/listener-12345678"
+    with socket.socket(socket.AF_UNIX) as listener:
+        with pytest.raises(FileNotFoundError):
+            listener.connect(address)
+        with pytest.raises(OSError, match="path too long"):
+            listener.connect(f"{address}x")
 
 
 def test_refuses_several_gpus_in_one_process(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:

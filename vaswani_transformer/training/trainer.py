@@ -4,6 +4,8 @@ Everything else that the paper's training needs is in callbacks or in the loss.
 """
 
 import math
+import os
+import tempfile
 import time
 from collections.abc import Sequence
 from copy import copy
@@ -43,6 +45,10 @@ from .loss import LabelSmoothedLoss
 from .processes import join_process_group
 from .randomness import SeedByRank
 from .validation_bleu import ValidationBleu
+
+
+# A data worker listens on TMPDIR/pymp-xxxxxxxx/listener-xxxxxxxx, and the path of a socket has at most 107 bytes.
+_LONGEST_TMPDIR = 107 - 32
 
 
 @dataclass
@@ -94,6 +100,11 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         use_cpu = self.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
         join_process_group(use_cpu, timedelta(seconds=self.ddp_timeout), self.ddp_backend)
         super().__post_init__()
+        if self.dataloader_num_workers and len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR:
+            raise ValueError(
+                f"dataloader_num_workers: sockets of workers need a temporary directory whose path has at most "
+                f"{_LONGEST_TMPDIR} bytes; set TMPDIR to a shorter one"
+            )
         if self.virtual_ranks is None:
             return
         check_values(self)
