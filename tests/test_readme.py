@@ -1,5 +1,6 @@
 """Every command and every snippet of the README and of the model cards runs."""
 
+import ast
 import gzip
 import json
 import os
@@ -18,6 +19,7 @@ from models import make_parser
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
+DEMO = REPOSITORY / "runs" / "demo"
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "model_cards").glob("*.md"))]
 
 
@@ -174,6 +176,35 @@ def test_python_snippet_runs(snippet, workspace, saved_model, hub):
     snippet = snippet.replace(".launch()", ".launch(prevent_thread_lock=True)")  # which serves until the script ends
     result = hub.run(snippet, folder=workspace)
     assert result.returncode == 0, result.stderr
+
+
+def examples() -> list:
+    """The snippets for the model of `make demo` whose last lines are comments, with what they print."""
+    found = []
+    for block in blocks("python"):
+        code, lines = block.values[0], []
+        while code.splitlines()[-1].startswith("# "):
+            code, _, last = code.rstrip("\n").rpartition("\n")
+            lines.insert(0, f"{last[2:]}\n")
+        if lines and '"runs/demo"' in code:
+            found.append(pytest.param(code, "".join(lines), id=block.id))
+    return found
+
+
+@pytest.mark.skipif(not (DEMO / "model.safetensors").is_file(), reason="`make demo` has not trained runs/demo")
+@pytest.mark.parametrize(("code", "printed"), examples())
+def test_the_model_of_make_demo_translates_as_printed(code, printed, tmp_path, monkeypatch, capsys):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "demo").symlink_to(DEMO)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    *statements, last = ast.parse(code).body
+    exec(compile(ast.Module(statements, []), "README.md", "exec"), names)
+    value = eval(compile(ast.Expression(last.value), "README.md", "eval"), names)
+    if value is not None:
+        print(repr(value))
+    assert capsys.readouterr().out == printed
+    assert len(examples()) == 3
 
 
 def save_marian(directory: Path) -> None:
