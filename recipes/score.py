@@ -178,11 +178,11 @@ def show_sweep(console: PlainConsole, record: ScoreRecord) -> None:
 
 
 def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:
-    table = Table("", "first system", "second system", "p-value", title="Paired bootstrap")
+    table = Table("", "first system", "second system", "two-sided p", "sacreBLEU's p", title="Paired bootstrap")
     for name, found in comparison.items():
         sides = (found.baseline, found.system)
         scores = [f"{side.score:.2f} ({side.mean:.2f} ± {side.confidence:.2f})" for side in sides]
-        table.add_row(name, *scores, f"{found.p_value:.4f}")
+        table.add_row(name, *scores, f"{found.two_sided_p_value:.4f}", f"{found.p_value:.4f}")
     console.print(table)
 
 

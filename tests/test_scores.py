@@ -1,5 +1,8 @@
 """Scores of groups of sentences, and of two systems. Their values are compared with sacreBLEU's in test_score.py."""
 
+from collections import Counter
+from random import Random
+
 import pytest
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -24,4 +27,31 @@ def test_groups_of_lengths_are_scored_apart():
 def test_no_difference_is_not_significant():
     references = [[german] for _, german in phrasebook("test")[:38]]
     lines = [" ".join(text.split(" ")[:-1]) for (text,) in references]
-    assert all(found.p_value == 1 for found in paired_bootstrap(lines, lines, references, 20).values())
+    for found in paired_bootstrap(lines, lines, references, 20).values():
+        assert (found.p_value, found.two_sided_p_value) == (1, 1)
+
+
+def test_two_sided_p_values_under_a_true_null_are_as_small_as_they_say():
+    """Of two systems that exchange their sentences at random, a tenth differs with p < 0.1; more by sacreBLEU's p."""
+    random = Random(1)
+    references = [german for _, german in phrasebook("test")[:38]]
+    small: Counter[str] = Counter()
+    for _ in range(60):
+        systems: tuple[list[str], list[str]] = ([], [])
+        for text in references:
+            words = text.split()
+            for system in systems:
+                system.append(" ".join(word for word in words if random.random() < 0.8))
+        found = paired_bootstrap(*systems, [[text] for text in references], 100)["BLEU"]
+        small["ours"] += found.two_sided_p_value < 0.1
+        small["sacreBLEU"] += found.p_value < 0.1
+    assert 1 <= small["ours"] <= 10  # about 6
+    assert small["sacreBLEU"] > 10
+
+
+def test_a_true_difference_is_significant():
+    references = [[german] for _, german in phrasebook("test")[:38]]
+    lines = [" ".join(text.split(" ")[:-1]) for (text,) in references]
+    whole = [text for (text,) in references]
+    for sides in ((lines, whole), (whole, lines)):
+        assert all(found.two_sided_p_value < 0.01 for found in paired_bootstrap(*sides, references, 200).values())

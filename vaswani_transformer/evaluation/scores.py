@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
 from .bleu import Bleu
@@ -75,12 +77,18 @@ class ResampledScore:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A metric of two systems, with the p-value of their difference; it is 1 for equal scores."""
+    """A metric of two systems, with two p-values of their difference; both are 1 for equal scores.
+
+    Attributes:
+        p_value: sacreBLEU's, which is too small: it centres the absolute differences of the samples.
+        two_sided_p_value: By `two_sided_bootstrap`; None in older files.
+    """
 
     p_value: float
     signature: str
     baseline: ResampledScore
     system: ResampledScore
+    two_sided_p_value: float | None = None
 
 
 def sacrebleu_score(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> BleuScore:
@@ -140,7 +148,7 @@ def bleu_by_source_length(
 def paired_bootstrap(
     baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]], samples: int = 1000
 ) -> dict[str, PairedComparison]:
-    """Test whether two systems differ significantly: sacreBLEU's paired bootstrap (Koehn, 2004).
+    """Test whether two systems differ significantly: paired bootstrap (Koehn, 2004), by sacreBLEU and two-sided.
 
     Args:
         baseline: Translations of the baseline.
@@ -156,12 +164,42 @@ def paired_bootstrap(
     test = PairedTest(named, metrics, _streams(references), test_type="bs", n_samples=samples)
     signatures, scores = test()
     found = {}
-    for name, signature in signatures.items():
+    for (name, signature), metric in zip(signatures.items(), metrics.values(), strict=True):
         first, second = cast(list[Result], scores[name])
         # If systems are equal, no sample differs by more than the test set, so that sacreBLEU's p-value is near 0.
         p_value = second.p_value if first.score != second.score else 1.0
-        found[name] = PairedComparison(p_value, signature.format(), _resampled(first), _resampled(second))
+        two_sided = two_sided_bootstrap(metric, baseline, system, references, samples)
+        sides = (_resampled(first), _resampled(second))
+        found[name] = PairedComparison(p_value, signature.format(), *sides, two_sided_p_value=two_sided)
     return found
+
+
+def two_sided_bootstrap(
+    metric: Metric,
+    baseline: Sequence[str],
+    system: Sequence[str],
+    references: Sequence[Sequence[str]],
+    samples: int,
+    seed: int = 12345,
+) -> float:
+    """P-value of a difference d: how often a sample's differs from the samples' mean by |d| or more.
+
+    It is (k + 1) / (samples + 1) for k such samples of the test set, drawn with replacement.
+    """
+    statistics = [
+        np.array(metric._extract_corpus_statistics(lines, _streams(references)), dtype=float)
+        for lines in (baseline, system)
+    ]  # [sentences, counts] each
+    random = np.random.default_rng(seed)
+    whole = np.arange(len(baseline))
+    chosen = [whole, *(random.choice(whole, len(whole)) for _ in range(samples))]
+    first, second = (
+        np.array([metric._compute_score_from_stats(counts[sample].sum(0).tolist()).score for sample in chosen])
+        for counts in statistics
+    )
+    difference, *sampled = second - first
+    deviations = np.abs(sampled - np.mean(sampled))
+    return float((np.sum(deviations >= abs(difference)) + 1) / (samples + 1))
 
 
 def _resampled(result: Result) -> ResampledScore:
