@@ -19,6 +19,7 @@ heartbeat for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoi
 `--resume`.
 """
 
+import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -35,6 +36,7 @@ from vaswani_transformer.data import TrainingData, load_corpora, sentences
 from vaswani_transformer.data.bpe_dropout import require_byte_pairs
 from vaswani_transformer.data.corpora import is_of_hub
 from vaswani_transformer.evaluation import bleu_by_source_length, perplexity, sacrebleu_score, translate_corpus
+from vaswani_transformer.evaluation.scores import chrf_score
 from vaswani_transformer.experiments import RunRecord, plot_bleu_by_source_length, plot_learning_curve
 from vaswani_transformer.experiments.fine_tuning import describe_parent, open_parent
 from vaswani_transformer.experiments.records import Example, RunData, RunSettings, SplitScores
@@ -82,6 +84,9 @@ def train_and_score(
         languages = data_args.languages[::-1] if split.endswith("_reverse") else data_args.languages
         scores[name], translations[name] = score(directory, data, split, languages)
     if trainer.is_world_process_zero():
+        if "test" in scores:
+            sources, references = (list(sentences(data.text["test"], [language])) for language in data_args.languages)
+            scores["test_copy"] = score_texts(sources, sources, references)
         record = RunRecord(
             run=provenance,
             data=describe_data(data_args, data),
@@ -126,27 +131,35 @@ def score(
     model.to(PartialState().device)
     corpus, tokenizer = data.text[split], data.tokenizer
     source, references = (list(sentences(corpus, [language])) for language in languages)
+    started = time.perf_counter()
     translations = translate_corpus(model, tokenizer, source, target_language=languages[1])
+    seconds = time.perf_counter() - started
     reference_perplexity = perplexity(model, tokenizer, data.encoded[split])
     if not PartialState().is_main_process:
         return None, translations
-    scores = SplitScores(
+    scores = score_texts(source, translations, references)
+    return replace(scores, perplexity=reference_perplexity, seconds=seconds), translations
+
+
+def score_texts(source: list[str], translations: list[str], references: list[str]) -> SplitScores:
+    one_each = [[text] for text in references]
+    return SplitScores(
         sentences=len(source),
-        perplexity=reference_perplexity,
         bleu=sacrebleu_score(translations, references),
-        by_source_length=bleu_by_source_length(source, translations, [[text] for text in references]),
+        chrf=chrf_score(translations, one_each),
+        by_source_length=bleu_by_source_length(source, translations, one_each),
     )
-    return scores, translations
 
 
 def choose_examples(corpus: Dataset, translations: list[str], data_args: DataArguments) -> list[Example]:
-    """Five evenly spaced sentences of the test set."""
-    indices = [len(corpus) * tenth // 10 for tenth in (1, 3, 5, 7, 9)]
-    pairs = [corpus[index]["translation"] for index in indices]
-    return [
-        Example(pair[data_args.source_language], translations[index], pair[data_args.target_language])
-        for index, pair in zip(indices, pairs, strict=True)
+    """The worst and the best translation of the test set by chrF, and the quartiles between them."""
+    source, references = (list(sentences(corpus, [language])) for language in data_args.languages)
+    examples = [
+        Example(*texts, chrf=chrf_score([texts[1]], [[texts[2]]]).score)
+        for texts in zip(source, translations, references, strict=True)
     ]
+    examples.sort(key=lambda example: example.chrf)  # stable: equal ones stay in the order of the test set
+    return [examples[place] for place in dict.fromkeys(quarter * (len(examples) - 1) // 4 for quarter in range(5))]
 
 
 def write_results(
@@ -157,26 +170,27 @@ def write_results(
             line.replace("\n", " ") + "\n" for line in lines
         )  # one line a sentence, also if it has line breaks
         (directory / f"translations.{split}.txt").write_text(text, encoding="utf-8")
-    plot_learning_curve(log_history, directory / "learning_curve.png")
+    picture = plot_learning_curve(log_history, directory / "learning_curve.png")
     tested = {"averaged": record.test, "last checkpoint": record.test_last_checkpoint}
     groups = {name: scores.by_source_length for name, scores in tested.items() if scores is not None}
     if groups:
         plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
-    write_model_card(directory / "README.md", record)
+    write_model_card(directory / "README.md", record, picture)
     record.save(directory / "all_results.json")  # last, since it marks the run as finished
 
 
 def show_results(record: RunRecord) -> None:
     console = PlainConsole()
-    table = Table("split, model", "sentences", "sacreBLEU", "perplexity", title="Scores")
+    table = Table("split, model", "sentences", "sacreBLEU", "chrF", "perplexity", title="Scores")
     for name, scores in record.titled_scores.items():
-        bleu, ppl = f"{scores.bleu.score:.2f}", f"{scores.perplexity.perplexity:.3f}"
-        table.add_row(name, str(scores.sentences), bleu, ppl)
+        ppl = f"{scores.perplexity.perplexity:.3f}" if scores.perplexity else ""
+        table.add_row(name, str(scores.sentences), f"{scores.bleu.score:.2f}", f"{scores.chrf.score:.2f}", ppl)
     if table.row_count:
         console.print(table)
     if record.test:
         console.print("signature:", record.test.bleu.signature)
-        examples = Table("source", "translation", "reference", title="Five sentences of the test set")
+        title = f"{len(record.examples)} sentences of the test set, from the worst by chrF to the best"
+        examples = Table("source", "translation", "reference", title=title)
         for example in record.examples:
             examples.add_row(example.source, example.translation, example.reference)
         console.print(examples)

@@ -20,7 +20,11 @@ _SCORES = {
         "reference_length": 12000,
         "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",
     },
+    "chrf": {"score": 60.1234, "signature": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0"},
+    "seconds": 8.125,
 }
+# The sources in the place of translations, which have no perplexity.
+_COPY = {name: value for name, value in _SCORES.items() if name not in ("perplexity", "seconds")}
 _RESULTS = {
     "run": {
         "command": "python recipes/train_wmt.py --max_steps 6000",
@@ -38,6 +42,7 @@ _RESULTS = {
         "dataset_config": None,
         "max_length": 250,
         "license": "cc-by-4.0",
+        "domain": "image captions",
         "datasets": ["user/pairs"],
         "cleaning": {"empty": 3, "too_long": 2, "ratio": 1, "kept": 28994},
         "max_ratio": 5.0,
@@ -74,7 +79,10 @@ _RESULTS = {
     },
     "validation": _SCORES,
     "test": _SCORES,
-    "examples": [{"source": "It's a dog.", "translation": "Ein Hund.", "reference": "Es ist ein Hund."}],
+    "test_copy": _COPY | {"bleu": _SCORES["bleu"] | {"score": 2.71828}},
+    "examples": [
+        {"source": "It's a dog.", "translation": "Ein Hund.", "reference": "Es ist ein Hund.", "chrf": 43.217},
+    ],
 }
 
 

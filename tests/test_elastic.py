@@ -56,7 +56,7 @@ def assert_equal_bits(actual: dict[str, torch.Tensor], expected: dict[str, torch
 
 def comparable(logs: list[dict[str, float]]) -> list[dict[str, float]]:
     """What is logged of each step, without what the clock or the mean over processes says."""
-    names = ("step", "epoch", "loss", "grad_norm", "learning_rate", "padding_share")
+    names = ("step", "epoch", "loss", "nll_loss", "grad_norm", "learning_rate", "padding_share")
     return [{name: entry[name] for name in names} for entry in logs if "loss" in entry]
 
 

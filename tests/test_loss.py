@@ -45,9 +45,11 @@ def outputs(logits: torch.Tensor) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.6])
 def test_equals_the_definition(logits: torch.Tensor, labels: torch.Tensor, epsilon: float) -> None:
-    loss = LabelSmoothedLoss(epsilon)(outputs(logits), labels)
+    smoothed = LabelSmoothedLoss(epsilon)
+    loss = smoothed(outputs(logits), labels)
     assert loss.shape == ()
     assert loss.item() == pytest.approx(szegedy_sum(logits, labels, epsilon) / 9, rel=1e-6)
+    assert smoothed.unsmoothed.item() == pytest.approx(szegedy_sum(logits, labels, 0.0) / 9, rel=1e-6)
 
 
 @pytest.mark.parametrize("count", [20, torch.tensor(20), torch.tensor(20.0)])

@@ -43,7 +43,12 @@ def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
     assert (result.metric_type, result.metric_value) == ("sacrebleu", 41.23)
     assert results["test"]["bleu"]["signature"] in result.metric_name
     for fact in (
-        "| 1014 | 41.23 | 5.43 |",
+        "from English (`en`) to German (`de`).",
+        "- Domain: image captions\n- Licence: cc-by-4.0\n- Size: 7,577,600 parameters, 30.3 MB in single precision\n",
+        "- Speed: 124.8 sentences of the test set a second, by beam search, on 2 x Device 80\n",
+        "| test, averaged model | 1014 | 41.23 | 60.12 | 5.43 |",
+        "| test, a copy of the source | 1014 | 2.72 | 60.12 | - |",
+        "| It's a dog. | Ein Hund. | Es ist ein Hund. | 43.2 |",
         results["run"]["command"],
         results["run"]["commit"],
         "28,994 pairs kept; dropped: 3 empty, 2 too_long, 1 ratio",
@@ -100,7 +105,7 @@ def test_costs_are_those_of_the_results(results, tmp_path):
 
 def test_settings_stand_beside_those_of_the_paper(results, tmp_path):
     text = write(tmp_path / "README.md", results).text
-    rows = re.findall(r"^\| (\w+) \| (\S+) \| (.+) \|$", text, re.M)
+    rows = re.findall(r"^\| (\w+) \| (\S+) \| (.+) \|$", text.partition("| setting |")[2], re.M)
     assert {name: paper for name, _, paper in rows if name != "setting"} == PAPER_SETTINGS
     values = {name: value for name, value, _ in rows}
     assert (values["d_model"], values["d_ff"], values["steps"]) == ("256", "2,048", "6,000")
@@ -142,7 +147,9 @@ def test_metadata_are_what_the_hub_reads(results, tmp_path):
 @pytest.mark.parametrize(
     ("section", "entry", "lines"),
     [
-        ("data", "license", ["license:"]),
+        ("data", "license", ["license:", "- Licence:"]),
+        ("data", "domain", ["- Domain:"]),
+        ("test", "seconds", ["- Speed:"]),
         ("data", "datasets", ["datasets:", "- user/pairs"]),
         ("training", "cost", ["- Cost:", "- Rate:"]),
     ],
@@ -155,6 +162,40 @@ def test_an_absent_entry_leaves_no_line(results, tmp_path, section, entry, lines
     assert len(gone) == len(lines)
     assert all(line.startswith(beginning) for line, beginning in zip(gone, lines, strict=True))
     assert after == [line for line in before if line not in gone]
+
+
+def test_older_results_make_a_card_without_what_they_lack(results, tmp_path):
+    del results["test_copy"], results["examples"][0]["chrf"]
+    for split in ("validation", "test"):
+        results[split] = {name: each for name, each in results[split].items() if name not in ("chrf", "seconds")}
+    text = write(tmp_path / "README.md", results).text
+    assert "| test, averaged model | 1014 | 41.23 | 5.43 |" in text
+    assert "| It's a dog. | Ein Hund. | Es ist ein Hund. |\n\nSentences evenly spaced in the test set." in text
+    assert "chrF" not in text
+
+
+def test_a_model_of_both_directions_has_the_scores_of_both(results, tmp_path):
+    results["data"]["both_directions"] = True
+    results["test_reverse"] = results["test"] | {"bleu": results["test"]["bleu"] | {"score": 33.333}}
+    found = write(tmp_path / "README.md", results).data.eval_results
+    assert [(each.task_name, each.metric_value) for each in found] == [
+        ("Translation en-de", 41.23),
+        ("Translation de-en", 33.33),
+    ]
+    assert metadata_load(tmp_path / "README.md")["model-index"][0]["results"][1]["metrics"][0]["value"] == 33.33
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"), [("fr", "French (`fr`)"), ("pt_BR", "Portuguese (`pt_BR`)"), ("tlh", "`tlh`")]
+)
+def test_languages_have_names(results, tmp_path, code, shown):
+    results["data"]["target_language"] = code
+    assert f"from English (`en`) to {shown}." in write(tmp_path / "README.md", results).text
+
+
+def test_examples_are_shown_as_text(results, tmp_path):
+    results["examples"][0] |= {"translation": "a | b\n*c* <img src=x> [d](e)"}
+    assert r"| a \| b \*c\* \<img src=x\> \[d\](e) |" in write(tmp_path / "README.md", results).text
 
 
 def test_groups_of_lengths_are_a_table(results, tmp_path):
@@ -204,7 +245,7 @@ def test_a_repository_is_used_by_its_name_with_and_without_the_package(results, 
 
 
 def test_card_of_an_unscored_run_claims_no_score(results, tmp_path):
-    del results["validation"], results["test"], results["examples"]
+    del results["validation"], results["test"], results["test_copy"], results["examples"]
     card = write(tmp_path / "README.md", results)
     assert card.data.eval_results is None
     assert card.data.metrics is None

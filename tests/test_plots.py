@@ -18,9 +18,9 @@ def test_learning_curve_is_a_picture_of_what_was_logged(tmp_path, monkeypatch):
     plot = Axes.plot
     monkeypatch.setattr(Axes, "plot", lambda self, x, y, *a, **k: drawn.append((x, y)) or plot(self, x, y, *a, **k))
     history = [
-        {"step": 10, "loss": 5.0, "learning_rate": 0.1},
+        {"step": 10, "loss": 6.0, "nll_loss": 5.0, "learning_rate": 0.1},
         {"step": 15, "eval_loss": 4.0},
-        {"step": 20, "loss": 3.0, "learning_rate": 0.2},
+        {"step": 20, "loss": 4.0, "nll_loss": 3.0, "learning_rate": 0.2},
     ]
     plot_learning_curve(history, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
@@ -29,6 +29,25 @@ def test_learning_curve_is_a_picture_of_what_was_logged(tmp_path, monkeypatch):
     history[1]["eval_bleu"] = 21.0
     plot_learning_curve(history, tmp_path / "curve.png")
     assert sorted(drawn) == [([10, 20], [0.1, 0.2]), ([10, 20], [5.0, 3.0]), ([15], [4.0]), ([15], [21.0])]
+
+
+@pytest.mark.parametrize(
+    ("history", "panels"),
+    [
+        ([{"step": 1, "eval_loss": 4.0}], 1),
+        ([{"step": 1, "nll_loss": 4.0, "learning_rate": 0.1}], 2),
+        ([{"step": 1, "learning_rate": 0.1}, {"step": 1, "eval_bleu": 4.0}], 2),
+        ([{"step": 1, "train_loss": 4.0}], 0),
+    ],
+)
+def test_a_learning_curve_has_no_empty_panel(history, panels, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **kwargs: drawn.append(figure))
+    plot_learning_curve(history, tmp_path / "unused.png")
+    axes = [axes for figure in drawn for axes in figure.axes]
+    assert len(axes) == panels
+    assert all(len(line.get_xdata()) for each in axes for line in each.lines)
+    assert all(each.lines for each in axes)
 
 
 def test_groups_of_lengths_are_bars(tmp_path, monkeypatch):

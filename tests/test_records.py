@@ -42,12 +42,13 @@ def test_a_training_writes_what_was_read():
 def test_scores_are_those_that_there_are():
     results = run_results()
     record = from_json(RunRecord, results)
-    assert record.scores == {"validation": record.validation, "test": record.test}
+    assert record.scores == {"validation": record.validation, "test_copy": record.test_copy, "test": record.test}
     assert record.titled_scores == {
         "validation, averaged model": record.validation,
+        "test, a copy of the source": record.test_copy,
         "test, averaged model": record.test,
     }
-    del results["validation"], results["test"]
+    del results["validation"], results["test"], results["test_copy"]
     assert from_json(RunRecord, results).scores == {}
     assert "test" not in to_json(from_json(RunRecord, results))
 

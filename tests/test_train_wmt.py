@@ -11,6 +11,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, TINY, recipe_module, run_python, run_ranks
 from huggingface_hub import ModelCard
+from sacrebleu.metrics import BLEU, CHRF
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
@@ -123,6 +124,18 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     assert bleu["signature"] in result.stdout
     assert all(example["source"].split()[0] in result.stdout for example in results["examples"])
     assert len(results["examples"]) == 5
+    pairs = phrasebook("test")[:12]
+    scored = sorted(
+        CHRF().sentence_score(text, [german]).score for text, (_, german) in zip(translations, pairs, strict=False)
+    )
+    assert [each["chrf"] for each in results["examples"]] == pytest.approx(
+        [scored[place] for place in (0, 2, 5, 8, 11)]
+    )
+    copy = BLEU().corpus_score(sources, [[german for _, german in pairs]])
+    assert results["test_copy"]["bleu"]["score"] == pytest.approx(copy.score)
+    chrf = CHRF().corpus_score(translations, [[german for _, german in pairs]])
+    assert f"| {results['test']['bleu']['score']:.2f} | {chrf.score:.2f} |" in card.text
+    assert re.search(r"^- Speed: \d+\.\d sentences of the test set a second", card.text, re.M)
     # progress: loss, rate, speed, padding
     assert re.search(r"loss=\d.*lr=\d.*tok/s=\d.*padding=\d", result.stderr)
 
@@ -146,7 +159,8 @@ def test_one_model_of_both_directions(settings, tmp_path, error):
         texts = [each[pair.startswith("de")] for each in phrasebook("test")[: len(lines)]]
         assert [each["translation_text"] for each in translator(texts)] == lines
         assert results[split]["sentences"] == len(lines)
-    assert "translate from `en` to `de` and back" in (directory / "README.md").read_text(encoding="utf-8")
+    card = (directory / "README.md").read_text(encoding="utf-8")
+    assert "translate from English (`en`) to German (`de`) and back" in card
     assert "differs in both_directions (True then, False now)" in error("--resume")
 
 

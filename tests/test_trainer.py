@@ -1,5 +1,6 @@
 """The trainer of token-budget batches (5.1), on one process and on two."""
 
+import copy
 import ctypes
 import json
 import platform
@@ -240,10 +241,20 @@ def test_a_limit_of_time_ends_training_with_a_checkpoint(
 ) -> None:
     """Of two seconds a step, six seconds are over with the third."""
     callbacks = [clock, TimeLimit(0.1), averaging := CheckpointAveraging(2)]
-    trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=callbacks, save_strategy="steps", save_steps=2)
+    trainer = make_trainer(
+        make_model(),
+        tokenizer,
+        tmp_path,
+        callbacks=callbacks,
+        save_strategy="steps",
+        save_steps=2,
+        eval_strategy="steps",
+        eval_steps=2,
+    )
     trainer.train()
     assert trainer.state.global_step == 3
     assert [directory.name for directory in averaging.averaged] == ["checkpoint-2", "checkpoint-3"]
+    assert [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry] == [2, 3]
     with pytest.raises(ValueError, match=r"^minutes: must be positive, is 0$"):
         TimeLimit(0)
 
@@ -465,6 +476,28 @@ def test_evaluates_the_plain_likelihood(tmp_path: Path, tokenizer: VaswaniTokeni
         expected = loss_sum(model.double().eval(), rows, epsilon=0.0) / count_labels(rows)
     logged = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
     assert logged == [pytest.approx(expected.item(), rel=1e-6)]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_logs_the_plain_likelihood_of_training_beside_the_smoothed_loss(
+    tmp_path: Path, tokenizer: VaswaniTokenizer, accumulation: int
+) -> None:
+    model, rows = make_model(), make_rows()
+    untrained = copy.deepcopy(model).double().eval()
+    trainer = make_trainer(model, tokenizer, tmp_path, gradient_accumulation_steps=accumulation)
+    trainer.train()
+    batch = [rows[index] for index in trainer.examples_of_step(1)]
+    with torch.no_grad():
+        expected = loss_sum(untrained, batch, epsilon=0.0) / count_labels(batch)
+    logged = [entry["nll_loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(logged) == EPOCHS * STEPS_AN_EPOCH
+    assert logged[0] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_two_processes_log_the_plain_likelihood_of_all_tokens(two_processes: list[dict[str, Any]]) -> None:
+    first, second = ([entry for entry in found["logs"] if "loss" in entry] for found in two_processes)
+    assert [entry["nll_loss"] for entry in first] == [entry["nll_loss"] for entry in second]
+    assert all(0 < abs(entry["nll_loss"] - entry["loss"]) < 0.3 for entry in first)  # smoothing adds little
 
 
 def test_evaluating_leaves_the_weights_as_they_would_be(tmp_path: Path, tokenizer: VaswaniTokenizer) -> None:

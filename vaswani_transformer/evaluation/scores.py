@@ -105,12 +105,17 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[Sequence[
         language: Code of the target language; the paper's BLEU depends on it.
     """
     paper_bleu = MultiBleu().compute(predictions=hypotheses, references=references, language=language)
-    chrf = CHRF()
     return Scores(
         sacrebleu=sacrebleu_score(hypotheses, references),
         paper_bleu=BleuScore(**paper_bleu),
-        chrf=Score(chrf.corpus_score(hypotheses, _streams(references)).score, chrf.get_signature().format()),
+        chrf=chrf_score(hypotheses, references),
     )
+
+
+def chrf_score(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    """Corpus chrF2 by sacreBLEU's defaults; one or several references for each hypothesis."""
+    chrf = CHRF()
+    return Score(chrf.corpus_score(hypotheses, _streams(references)).score, chrf.get_signature().format())
 
 
 def bleu_by_source_length(

@@ -1,5 +1,6 @@
 """Fine-tuning: a training that starts from a saved model, with its weights, configuration and tokenizer."""
 
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ..data import PreparationArguments
 from ..files import matching_files_digest
 from ..saved_model import SavedModel, open_model
 from ..training.run_arguments import ModelArguments
-from .records import ParentModel
+from .records import ParentModel, RunRecord
 
 
 # Options of the model that change no weight's shape or meaning.
@@ -65,6 +66,9 @@ def open_parent(args: ModelArguments, data: PreparationArguments) -> SavedModel 
 
 
 def describe_parent(name: str, parent: SavedModel) -> ParentModel:
-    """Describe a saved model to start from, which is called `name`."""
-    digest = matching_files_digest(parent.directory, ["*.safetensors"])
-    return ParentModel(name=name, is_on_hub=not Path(name).is_dir(), sha256=str(digest))
+    """Describe a saved model to start from, which is called `name`; by its repository if its training pushed it."""
+    digest, repository = matching_files_digest(parent.directory, ["*.safetensors"]), None
+    with suppress(FileNotFoundError, ValueError):  # a model of something else, or converted
+        repository = RunRecord.load(parent.directory / "all_results.json").run.repository
+    is_on_hub = repository is not None or not Path(name).is_dir()
+    return ParentModel(name=repository or name, is_on_hub=is_on_hub, sha256=str(digest))

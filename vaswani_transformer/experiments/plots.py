@@ -11,29 +11,33 @@ from .comparison import PaperScore, SweepRecord, SweepScore
 from .records import SearchScores
 
 
-def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: str | Path) -> None:
-    """Plot losses, learning rate, and BLEU if there is any, by step, from a trainer's `state.log_history`."""
-    steps_of_bleu, bleu = _series(log_history, "eval_bleu")
-    ratios = (3, 2, 1) if bleu else (3, 1)
-    figure = Figure(figsize=(8, 8 if bleu else 6), layout="constrained")
-    losses, *scores, rates = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios)
-    for axes in scores:
-        axes.plot(steps_of_bleu, bleu, color="tab:orange", marker=".")
-        axes.set_ylabel("BLEU, part of validation")
+def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) -> str | None:
+    """Plot losses, BLEU and learning rate by step, each if there is any, from a trainer's `state.log_history`.
+
+    Both losses are without label smoothing, so that they compare. Returns the file's name; None if there is nothing.
+    """
+    panels = {
+        "loss without smoothing (nats per sub-word)": {"nll_loss": "training, with dropout", "eval_loss": "validation"},
+        "BLEU, part of validation": {"eval_bleu": None},
+        "learning rate": {"learning_rate": None},
+    }
+    logged = {name for entry in log_history for name in entry}
+    panels = {title: names for title, names in panels.items() if names.keys() & logged}
+    if not panels:
+        return None
+    figure = Figure(figsize=(8, 2 + 2 * len(panels)), layout="constrained")
+    heights = [3 if "loss" in title else 1 for title in panels]
+    columns = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
+    for axes, (title, names) in zip(columns.flat, panels.items(), strict=True):
+        for name in sorted(names.keys() & logged, reverse=True):
+            axes.plot(*_series(log_history, name), label=names[name], marker=".")
+        if "loss" in title:
+            axes.legend()
+        axes.set_ylabel(title)
         axes.grid(alpha=0.3)
-    for name, label in (("loss", "training, smoothed labels"), ("eval_loss", "validation, mean of batches")):
-        steps, values = _series(log_history, name)
-        if steps:
-            losses.plot(steps, values, label=label)
-    losses.set_ylabel("loss (nats per sub-word)")
-    losses.grid(alpha=0.3)
-    if losses.lines:
-        losses.legend()
-    rates.plot(*_series(log_history, "learning_rate"), color="tab:green")
-    rates.set_ylabel("learning rate")
-    rates.set_xlabel("step")
-    rates.grid(alpha=0.3)
+    axes.set_xlabel("step")
     figure.savefig(path, dpi=120)
+    return path.name
 
 
 def _series(log_history: Sequence[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:

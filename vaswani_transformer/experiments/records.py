@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from ..evaluation import BleuScore, LengthGroup, PairedComparison, Perplexity, Scores
+from ..evaluation.scores import Score
 from ..parsing.scoring import ParserScores
 from ..typed_json import REST, Record
 from .costs import TrainingCost
@@ -54,6 +55,7 @@ class RunData:
         dataset_config: Configuration of the datasets on the Hub.
         max_length: Sub-words of the longest sentence kept.
         license: License of the model.
+        domain: Kind of text, in words.
         datasets: Datasets on the Hub that the corpora come from.
         mixed: Corpora mixed into the training, such as "replay"; None if there is none.
         replay_test: The second test set; None if there is none.
@@ -68,6 +70,7 @@ class RunData:
     dataset_config: str | None
     max_length: int | None
     license: str | None = None
+    domain: str | None = None
     datasets: list[str] | None = None
     mixed: dict[str, MixedData] | None = None
     replay_test: list[str] | None = None
@@ -151,17 +154,25 @@ class RunTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitScores:
-    """The scores of a trained model on one corpus; `by_source_length` is None in older files."""
+    """The scores of translations of one corpus.
+
+    `perplexity` and `seconds`, of translating, are None if there was no model; `chrf`, `seconds` and
+    `by_source_length` in older files.
+    """
 
     sentences: int
-    perplexity: Perplexity
+    perplexity: Perplexity | None = None
     bleu: BleuScore
+    chrf: Score | None = None
+    seconds: float | None = None
     by_source_length: list[LengthGroup] | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
         """The numbers for trackers."""
-        return {"bleu": self.bleu.score, "perplexity": self.perplexity.perplexity}
+        scores = {"bleu": self.bleu.score, "chrf": self.chrf and self.chrf.score}
+        scores["perplexity"] = self.perplexity and self.perplexity.perplexity
+        return {name: score for name, score in scores.items() if score is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,11 +186,12 @@ class ParentModel:
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence of the test set."""
+    """A sentence of the test set; `chrf` of its translation is None in older files."""
 
     source: str
     translation: str
     reference: str
+    chrf: float | None = None
 
 
 class TrainingResults(Record):
@@ -216,6 +228,7 @@ class TrainingResults(Record):
 _SCORED = {
     "validation": "validation, {final}",
     "validation_reverse": "validation, {back}, {final}",
+    "test_copy": "test, a copy of the source",
     "test_parent": "test, parent",
     "test": "test, {final}",
     "test_reverse": "test, {back}, {final}",
@@ -241,8 +254,9 @@ class RunRecord(TrainingResults):
         test, test_reverse: The same on the test set.
         test_last_checkpoint: Scores of the last checkpoint on the test set, if the final model is an average.
         test_parent: Scores of the parent on the test set.
+        test_copy: Scores of the sources, as if they were translations: a baseline.
         replay_test, replay_test_parent: Scores of both models on another test set, such as the parent's.
-        examples: Some sentences of the test set.
+        examples: Some sentences of the test set, from the worst by chrF to the best.
     """
 
     run: Provenance
@@ -257,6 +271,7 @@ class RunRecord(TrainingResults):
     test_reverse: SplitScores | None = None
     test_last_checkpoint: SplitScores | None = None
     test_parent: SplitScores | None = None
+    test_copy: SplitScores | None = None
     replay_test: SplitScores | None = None
     replay_test_parent: SplitScores | None = None
     examples: list[Example] | None = None

@@ -1,10 +1,13 @@
 """Model cards of trainings: the metadata here, the text in `*.md.jinja`."""
 
+import re
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
+from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
+from ..evaluation import BleuScore
 from ..experiments.paper import PAPER_PARSERS, PAPER_SETTINGS
 from ..experiments.records import ParsingRecord, RunData, RunRecord
 
@@ -20,20 +23,29 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         record: Results of the run. The card omits what they lack.
         picture: File name of the learning curve, in the card's directory.
     """
-    metadata = _metadata(record)
+    metadata, examples = _metadata(record), record.examples or []
+    source, target = record.data.source_language, record.data.target_language
     card = ModelCard.from_template(
         metadata,
         template_path=str(_FOLDER / "model_card.md.jinja"),
         title=metadata.model_name,
-        source=record.data.source_language,
-        target=record.data.target_language,
+        source=source,
+        target=target,
+        source_name=_language(source),
+        target_name=_language(target),
+        parameters=record.model.parameters,
+        megabytes=4 * record.model.parameters / 1e6,
         replay_test=_corpus(record.data.replay_test or []),
         has_reverse=record.data.others.get("both_directions"),
         parent=record.parent,
         scores=record.titled_scores,
-        lengths=record.test.by_source_length if record.test else None,
-        example=repr(record.examples[0].source if record.examples else "..."),
+        test=record.test,
+        chrf=next((split.chrf for split in record.scores.values() if split.chrf), None),
+        examples=examples,
+        in_cell=_in_cell,
+        example=repr(examples[len(examples) // 2].source if examples else "..."),
         repository=record.run.repository,
+        run=record.run,
         data=record.data,
         training_section=_training_section(record, picture),
     )
@@ -111,17 +123,27 @@ def _metadata(record: RunRecord) -> ModelCardData:
         metrics=["sacrebleu"] if record.scores else None,
         model_name=(record.run.repository or f"vaswani-{source}-{target}").split("/")[-1],
         base_model=record.parent.name if record.parent and record.parent.is_on_hub else None,
-        eval_results=[_eval_result(record)] if record.test else None,
+        eval_results=_eval_results(record) or None,
     )
 
 
-def _eval_result(record: RunRecord) -> EvalResult:
-    data, bleu = record.data, record.test.bleu
-    name = _corpus(data.test)
-    from_hub = data.test[0] in (data.datasets or [])
+def _eval_results(record: RunRecord) -> list[EvalResult]:
+    """BLEU on the test set, for each direction of the model."""
+    source, target = record.data.source_language, record.data.target_language
+    directions = ((f"{source}-{target}", record.test), (f"{target}-{source}", record.test_reverse))
+    results = [_eval_result(record.data, direction, split.bleu) for direction, split in directions if split]
+    if len(results) > 1:  # the Hub joins results of one dataset and configuration
+        for result, (direction, _) in zip(results, directions, strict=True):
+            result.dataset_config = direction
+    return results
+
+
+def _eval_result(data: RunData, direction: str, bleu: BleuScore) -> EvalResult:
+    name = _corpus(data.test or [])
+    from_hub = name in (data.datasets or [])
     return EvalResult(
         task_type="translation",
-        task_name=f"Translation {data.source_language}-{data.target_language}",
+        task_name=f"Translation {direction}",
         dataset_type=name,
         dataset_name=name,
         dataset_config=data.dataset_config if from_hub else None,
@@ -153,6 +175,17 @@ def _settings(record: RunRecord | ParsingRecord) -> list[tuple[str, str, str]]:
     if (rate := record.settings.constant_learning_rate) is not None:
         values |= dict.fromkeys(("warmup_steps", "learning_rate_factor"), f"none: constant rate {rate:g}")
     return [(name, _grouped(values[name]), paper) for name, paper in PAPER_SETTINGS.items()]
+
+
+def _language(code: str) -> str:
+    """English name and code of a language, such as "German (`de`)"; the code alone if its name is unknown."""
+    name = LANGUAGES.get(code.replace("_", "-").split("-")[0].lower())
+    return f"{name.title()} (`{code}`)" if name else f"`{code}`"
+
+
+def _in_cell(text: str) -> str:
+    """Text as a cell of a table in Markdown shows it."""
+    return re.sub(r"([\\`*_\[\]<>|$~#&])", r"\\\1", " ".join(text.split()))
 
 
 def _grouped(number: float | str) -> str:

@@ -137,6 +137,7 @@ class TimeLimit(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if have_passed(self.minutes, self._began, args):
             control.should_training_stop = control.should_save = True
+            control.should_evaluate |= args.eval_strategy == "steps"  # as transformers does at the step `max_steps`
 
 
 class EarlyStopping(TrainerCallback):

@@ -20,12 +20,16 @@ class LabelSmoothedLoss:
 
     Raises:
         ValueError: epsilon is not at least 0 and below 1.
+
+    Attributes:
+        unsmoothed: Negative log-likelihood of the latest batch with gradients, divided like its loss.
     """
 
     def __init__(self, epsilon: float = 0.1) -> None:
         if not 0 <= epsilon < 1:
             raise ValueError(f"epsilon: must be at least 0 and below 1, is {epsilon}")
         self.epsilon = epsilon
+        self.unsmoothed = torch.zeros(())
 
     def __call__(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
@@ -40,5 +44,11 @@ class LabelSmoothedLoss:
         logits = outputs["logits"].flatten(0, 1).float()  # [batch * target, vocabulary]
         epsilon = self.epsilon if torch.is_grad_enabled() else 0.0
         loss = F.cross_entropy(logits, labels.flatten(), reduction="sum", label_smoothing=epsilon)
-        mean = loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
-        return spread_non_finite(mean) if torch.is_grad_enabled() else mean
+        divisor = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
+        if not torch.is_grad_enabled():
+            return loss / divisor
+        with torch.no_grad():  # smoothing adds epsilon (logit of the label - mean logit) to each token's loss
+            chosen = logits.gather(1, labels.flatten().clamp(min=0)[:, None])[:, 0]  # [batch * target]
+            added = (chosen - logits.mean(1)).where(labels.flatten().ne(-100), 0).sum() * epsilon
+            self.unsmoothed = (loss - added) / divisor
+        return spread_non_finite(loss / divisor)

@@ -48,6 +48,7 @@ class DataArguments(PreparationArguments):
         "default they are kept in the cache of datasets.",
     )
     license: str | None = option(None, "License of the model, for its card, like cc-by-4.0.")
+    domain: str | None = option(None, "Kind of text that it translates, in words for its card, like image captions.")
     datasets: list[str] | None = option(
         None, "Hub ids of the corpora, for the card; by default those that were loaded."
     )

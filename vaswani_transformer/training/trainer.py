@@ -122,7 +122,8 @@ class VaswaniTrainer(CheckpointingTrainer):
     """`Seq2SeqTrainer` on token-budget batches, with atomic checkpoints (see `CheckpointingTrainer`).
 
     By default it collates with `DataCollatorForSeq2Seq`, and smooths labels by `model.config.label_smoothing`. Its
-    logs also have `target_tokens_per_second`, over all processes, and `padding_share` of the first epoch.
+    logs also have `target_tokens_per_second`, over all processes, `padding_share` of the first epoch, and, beside
+    the smoothed `loss`, `nll_loss`, the negative log-likelihood.
 
     Args:
         model: As in `Seq2SeqTrainer`, and so are all others.
@@ -320,7 +321,9 @@ class VaswaniTrainer(CheckpointingTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
         if not isinstance(inputs, list) or self.virtual_ranks is None:
-            return super().training_step(model, inputs, num_items_in_batch)
+            loss = super().training_step(model, inputs, num_items_in_batch)
+            self._unsmoothed += self._latest_unsmoothed()
+            return loss
         # Unwrapped, since `DistributedDataParallel` would add gradients in another order.
         model = self.accelerator.unwrap_model(model, keep_torch_compile=True)
         parameters = [weights for weights in model.parameters() if weights.requires_grad]
@@ -329,12 +332,14 @@ class VaswaniTrainer(CheckpointingTrainer):
 
         def compute(virtual_rank: int) -> list[torch.Tensor]:
             backward = partial(step, model, micro_batches[virtual_rank], num_items_in_batch)
-            return gradients_of(parameters, backward, self.args.seed, self.state.global_step, virtual_rank)
+            gradients = gradients_of(parameters, backward, self.args.seed, self.state.global_step, virtual_rank)
+            return [*gradients, self._latest_unsmoothed()]
 
-        *gradients, loss = self.virtual_ranks.tree_sum(compute)
+        *gradients, loss, unsmoothed = self.virtual_ranks.tree_sum(compute)
         for weights, gradient in zip(parameters, gradients, strict=True):
             weights.grad = gradient
         self._losses.append(loss)
+        self._unsmoothed += unsmoothed
         return loss
 
     def floating_point_ops(self, inputs: MicroBatch | list[MicroBatch]) -> float:
@@ -361,14 +366,23 @@ class VaswaniTrainer(CheckpointingTrainer):
             logs["padding_share"] = self.padding_share
             if self._losses:  # the trainer's mean over processes would round differently for each number of processes
                 logs["loss"] = torch.stack(self._losses).double().mean().item()
+            if isinstance(self.compute_loss_func, LabelSmoothedLoss):
+                summed = self._unsmoothed if self._losses else self.accelerator.gather(self._unsmoothed).sum()
+                logs["nll_loss"] = summed.item() / max(1, self.state.global_step - self._steps_before)
             self._start_interval()
         super().log(logs, start_time)
 
     def _start_interval(self) -> None:
         """Begin the interval whose speed is logged next."""
         self._losses: list[torch.Tensor] = []  # one for each step of elastic training
+        self._unsmoothed = torch.zeros((), device=self.args.device)  # summed over the steps
         self._tokens_before = self.total_target_tokens
+        self._steps_before = self.state.global_step
         self._interval_began = time.monotonic()
+
+    def _latest_unsmoothed(self) -> torch.Tensor:
+        is_ours = isinstance(self.compute_loss_func, LabelSmoothedLoss)
+        return self.compute_loss_func.unsmoothed if is_ours else torch.zeros_like(self._unsmoothed)
 
 
 class _EpochOfSampler(TrainerCallback):
