@@ -16,7 +16,7 @@ def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) 
 
     Both losses are without label smoothing, so that they compare. Returns the file's name; None if there is nothing.
     """
-    panels = {
+    panels: dict[str, dict[str, str | None]] = {
         "loss without smoothing (nats per sub-word)": {"nll_loss": "training, with dropout", "eval_loss": "validation"},
         "BLEU, part of validation": {"eval_bleu": None},
         "learning rate": {"learning_rate": None},

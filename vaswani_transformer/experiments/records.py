@@ -170,9 +170,9 @@ class SplitScores:
     @property
     def metrics(self) -> dict[str, float]:
         """The numbers for trackers."""
-        scores = {"bleu": self.bleu.score, "chrf": self.chrf and self.chrf.score}
-        scores["perplexity"] = self.perplexity and self.perplexity.perplexity
-        return {name: score for name, score in scores.items() if score is not None}
+        chrf = {"chrf": self.chrf.score} if self.chrf else {}
+        perplexity = {"perplexity": self.perplexity.perplexity} if self.perplexity else {}
+        return {"bleu": self.bleu.score, **chrf, **perplexity}
 
 
 @dataclass(frozen=True, kw_only=True)
