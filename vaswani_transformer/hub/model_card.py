@@ -7,9 +7,8 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
-from ..evaluation import BleuScore
 from ..experiments.paper import PAPER_PARSERS, PAPER_SETTINGS
-from ..experiments.records import ParsingRecord, RunData, RunRecord
+from ..experiments.records import ParsingRecord, RunData, RunRecord, SplitScores
 
 
 _FOLDER = Path(__file__).parent
@@ -131,14 +130,14 @@ def _eval_results(record: RunRecord) -> list[EvalResult]:
     """BLEU on the test set, for each direction of the model."""
     source, target = record.data.source_language, record.data.target_language
     directions = ((f"{source}-{target}", record.test), (f"{target}-{source}", record.test_reverse))
-    results = [_eval_result(record.data, direction, split.bleu) for direction, split in directions if split]
+    results = [_eval_result(record.data, direction, split) for direction, split in directions if split]
     if len(results) > 1:  # the Hub joins results of one dataset and configuration
         for result, (direction, _) in zip(results, directions, strict=True):
             result.dataset_config = direction
     return results
 
 
-def _eval_result(data: RunData, direction: str, bleu: BleuScore) -> EvalResult:
+def _eval_result(data: RunData, direction: str, split: SplitScores) -> EvalResult:
     name = _corpus(data.test or [])
     from_hub = name in (data.datasets or [])
     return EvalResult(
@@ -149,8 +148,8 @@ def _eval_result(data: RunData, direction: str, bleu: BleuScore) -> EvalResult:
         dataset_config=data.dataset_config if from_hub else None,
         dataset_split="test" if from_hub else None,
         metric_type="sacrebleu",
-        metric_name=f"sacreBLEU {bleu.signature}",
-        metric_value=round(bleu.score, 2),
+        metric_name=f"sacreBLEU {split.bleu.signature}",
+        metric_value=round(split.bleu.score, 2),
     )
 
 
