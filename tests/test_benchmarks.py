@@ -1,5 +1,6 @@
 """The benchmarks check what they are given before they work: minutes of it, and a result, were lost otherwise."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -101,3 +102,14 @@ def test_the_output_of_decode_is_made_before_the_work(text, saved_model, tmp_pat
     monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(KeyboardInterrupt):
         module.main()
+
+
+@pytest.mark.parametrize(
+    ("name", "record"),
+    [("decode", "DecodeRecord"), ("edge", "EdgeRecord"), ("table1", "Table1Record")],
+)
+def test_a_published_chapter_is_made_of_the_record_beside_it(name, record):
+    module, folder = recipe_module(f"benchmarks/{name}.py"), REPOSITORY / "recipes" / "benchmarks"
+    found = getattr(module, record).load(folder / f"{name}.json")
+    assert module.as_markdown(found) == (folder / f"{name}.md").read_text(encoding="utf-8")
+    assert re.fullmatch(r"[0-9a-f]{40}", found.run.commit)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
 from helpers import call_recipe
 from huggingface_hub import ModelCard
+from runs import run_results
 from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -18,6 +20,8 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, 
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.experiments import RunRecord
+from vaswani_transformer.experiments.fine_tuning import describe_parent
+from vaswani_transformer.saved_model import open_model
 
 
 PAIRS = phrasebook("train")[:20]
@@ -125,9 +129,21 @@ def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, co
     card = ModelCard.load(tuned / "README.md")
     assert f"fine-tuned from `{lively_model.name}`" in card.text
     for name, scores in (("parent", record.test_parent), ("averaged model", record.test)):
-        assert f"| test, {name} | 3 | {scores.bleu.score:.2f} | {scores.perplexity.perplexity:.2f} |" in card.text
+        numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
+        assert f"| test, {name} | 3 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in card.text
     assert "| warmup_steps | none: constant rate 0.003 | 4,000 |" in card.text
     assert card.data.base_model is None  # no name on the Hub
+
+
+def test_a_parent_that_its_training_pushed_has_the_name_of_its_repository(tuned, tmp_path):
+    parent, results = open_model(str(tuned)), run_results()
+    assert results["run"]["repository"] == "user/vaswani-tiny"
+    assert describe_parent("runs/tuned", parent).name == "runs/tuned"
+    parent = replace(parent, directory=tmp_path)
+    for name, content in (("model.safetensors", "weights"), ("all_results.json", json.dumps(results))):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    found = describe_parent(str(tmp_path), parent)
+    assert (found.name, found.is_on_hub) == ("user/vaswani-tiny", True)
 
 
 def test_a_resumed_training_ends_with_the_same_bits_and_has_the_same_parent(
@@ -180,7 +196,8 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(corpus, replay, lively
     assert record.replay_test_parent.perplexity.nats_per_token == pytest.approx(expected_loss, rel=1e-5)
     text = ModelCard.load(whole / "README.md").text
     for name, scores in (("parent", record.replay_test_parent), ("averaged model", record.replay_test)):
-        assert f"| replay test, {name} | 4 | {scores.bleu.score:.2f} | {scores.perplexity.perplexity:.2f} |" in text
+        numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
+        assert f"| replay test, {name} | 4 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in text
     line = "- Replay: replay.en and replay.de; 40 pairs kept; in each epoch 0.5 for each pair of the corpus, drawn anew"
     assert line in text
 

@@ -206,7 +206,9 @@ def as_markdown(record: EdgeRecord) -> str:
     run = record.run
     words = [
         "# Speed of exported models on few cores",
-        f"`{run.command}`, commit `{run.commit}`, {run.hardware}.",
+        # The number of threads in `hardware` is PyTorch's, and thus our search's.
+        f"`{run.command}`, commit `{run.commit}`, {run.hardware.rpartition(', ')[0]}; our search on "
+        f"{_listed(record, is_ours=True)}, CTranslate2 on {_listed(record, is_ours=False)}.",
         f"{record.sentences} sentences of {record.source_tokens / record.sentences:.1f} tokens.",
     ]
     lines = [["system", "MB", "beam", "threads", "batch", "sentences/s", "sentences per processor second"]]
@@ -217,6 +219,12 @@ def as_markdown(record: EdgeRecord) -> str:
         cells += [f"{row.ratio_to_ours:.2f}", f"{row.same_as_ours:.1%}"]
         lines.append([*cells, "-" if row.bleu is None else f"{row.bleu:.2f}"])
     return "\n\n".join([*words, markdown_table(lines)]) + "\n"
+
+
+def _listed(record: EdgeRecord, *, is_ours: bool) -> str:
+    """Numbers of threads that our search, or the exports, were measured on."""
+    numbers = sorted({row.threads for row in record.rows if (row.system == OURS) is is_ours})
+    return f"{' and '.join(map(str, numbers))} thread{'s' * (numbers != [1])}"
 
 
 def main() -> None:

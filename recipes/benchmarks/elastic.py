@@ -4,7 +4,7 @@
 
 Trains the same small model on the embedded corpus in three ways, in turn: with virtual ranks, with as many accumulation
 steps, and with every global batch as one micro-batch. The result is the processor time of a step, which other work on
-the machine disturbs little, as the median over the rounds. Writes `elastic.md`.
+the machine disturbs little, as the median over the rounds. Writes `elastic.md` and `elastic.json`.
 """
 
 import statistics
@@ -28,10 +28,12 @@ from vaswani_transformer import (
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.console import exit_on_error
 from vaswani_transformer.data import encode_corpus, load_parallel_corpus, sentences
+from vaswani_transformer.experiments import Provenance
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.training import keep_freed_memory
+from vaswani_transformer.typed_json import Record
 
 
 PAIRS = 3000  # of the embedded corpus
@@ -42,12 +44,24 @@ WARM_UP = 2  # steps that are not counted, because they allocate buffers
 class Arguments:
     """Options of the benchmark."""
 
-    output: str = option("runs/elastic_cost", "Directory for elastic.md.")
+    output: str = option("runs/elastic_cost", "Directory for elastic.md and elastic.json.")
     virtual_ranks: int = option(8, "Virtual ranks, and accumulation steps beside them.", COUNT)
     tokens: int = option(4000, "Source and target tokens of a global batch.", COUNT)
     steps: int = option(10, "Steps of a training that count.", COUNT)
     rounds: int = option(5, "Trainings of each kind.", COUNT)
     d_model: int = option(128, "Width of the model, of 2 + 2 layers.", COUNT)
+
+
+@dataclass(frozen=True)
+class ElasticRecord(Record):
+    """`elastic.json`; seconds of processor time by kind of training, one entry per round."""
+
+    run: Provenance
+    virtual_ranks: int
+    tokens: int
+    steps: int
+    d_model: int
+    seconds: dict[str, list[float]]
 
 
 class StepTimes(TrainerCallback):
@@ -111,8 +125,8 @@ def measure(args: Arguments) -> dict[str, list[float]]:
     return found
 
 
-def as_markdown(args: Arguments, found: dict[str, list[float]]) -> str:
-    run = describe_run()
+def as_markdown(record: ElasticRecord) -> str:
+    run, found = record.run, record.seconds
     lines = [["training", "processor seconds, median", "elastic beside it", "each round"]]
     elastic = statistics.median(found["elastic"])
     for kind, seconds in found.items():
@@ -123,8 +137,8 @@ def as_markdown(args: Arguments, found: dict[str, list[float]]) -> str:
         [
             "# The cost of elastic training",
             f"`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}, one process, one thread; "
-            f"{args.steps} steps of {args.tokens:,} tokens a side, {args.virtual_ranks} virtual ranks or accumulation "
-            f"steps, 2 + 2 layers, d_model {args.d_model}.",
+            f"{record.steps} steps of {record.tokens:,} tokens a side, {record.virtual_ranks} virtual ranks or "
+            f"accumulation steps, 2 + 2 layers, d_model {record.d_model}.",
             markdown_table(lines) + "\n",
         ]
     )
@@ -136,9 +150,11 @@ def main() -> None:
         output = make_directory("output", args.output)
     keep_freed_memory()
     torch.set_num_threads(1)
-    report = as_markdown(args, measure(args))
-    atomic_write(output / "elastic.md", report)
-    print(report)
+    sizes = (args.virtual_ranks, args.tokens, args.steps, args.d_model)
+    record = ElasticRecord(describe_run(), *sizes, measure(args))
+    record.save(output / "elastic.json")
+    atomic_write(output / "elastic.md", as_markdown(record))
+    print(as_markdown(record))
 
 
 if __name__ == "__main__":
