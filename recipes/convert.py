@@ -30,7 +30,7 @@ from vaswani_transformer.console import PlainConsole, exit_on_error
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
 from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian
-from vaswani_transformer.files import atomic_directory
+from vaswani_transformer.files import MODEL_FILES, Manifest, atomic_directory
 from vaswani_transformer.saved_model import has_length_limit, open_model, require_finite
 
 
@@ -80,6 +80,7 @@ def main() -> None:
         model, tokenizer = converted(args)
         model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
+        Manifest.of(directory, MODEL_FILES).save(directory)
     show(args, model, tokenizer)
 
 

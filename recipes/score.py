@@ -16,6 +16,7 @@ The output directory then has `results.json`, `translations.txt`, `bleu_by_sourc
 stopped, all end after `--timeout_minutes`.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +38,10 @@ from vaswani_transformer.experiments.scoring import (
     translate_test_set,
     write_scores,
 )
-from vaswani_transformer.files import make_directory, require_directory
+from vaswani_transformer.files import locked, make_directory, require_directory
 from vaswani_transformer.hub import describe_run
 from vaswani_transformer.training import joined_processes
+from vaswani_transformer.training.processes import on_main_process
 
 
 @dataclass
@@ -94,12 +96,14 @@ class EvaluationArguments(DecodingArguments):
 
 def main() -> None:
     (args,) = RecipeParser((EvaluationArguments,)).parse()
-    with joined_processes("score.py", args.timeout_minutes, "repeat the command"):
-        run(args)
+    with joined_processes("score.py", args.timeout_minutes, "repeat the command"), ExitStack() as until_the_end:
+        run(args, until_the_end)
 
 
-def run(args: EvaluationArguments) -> None:
+def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
     state = PartialState()
+    require_directory("output_dir", Path(args.output_dir))
+    on_main_process(lambda: until_the_end.enter_context(locked(Path(args.output_dir), "output_dir", beside=True)))
     require_new(args)
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
     configs = [saved.config for saved in models.values()]
@@ -124,7 +128,6 @@ def run(args: EvaluationArguments) -> None:
 def require_new(args: EvaluationArguments) -> None:
     """Refuse to replace an earlier evaluation without `--overwrite`; checked by the main process only."""
     directory = Path(args.output_dir)
-    require_directory("output_dir", directory)
     if (directory / "config.json").exists():
         raise FileExistsError(f"output_dir: {directory} holds a model; choose another, so that its files stay")
     if PartialState().is_main_process and (directory / "results.json").exists() and not args.overwrite:

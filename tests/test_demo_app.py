@@ -4,6 +4,7 @@ import ast
 import gzip
 import importlib.util
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -153,6 +154,25 @@ def test_the_folder_of_a_space_is_complete(lively_model, tmp_path, is_directory)
     assert re.search(r"^torch>=", requirements, re.M)
     assert "pytest" not in requirements
     assert f"gradio=={GRADIO}\n" in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
+
+
+def test_a_space_has_what_the_model_needs_and_nothing_that_lies_beside_it(lively_model, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(lively_model, model)
+    for name in ("hub_token.json", "tokens.json", "vocab_secret", "all_results.json", "training_args.bin"):
+        (model / name).write_text("secret", encoding="utf-8")
+    for name in ("vocab.json", "linked.model"):
+        (model / name).symlink_to(model / "hub_token.json")
+    recipe = REPOSITORY / "recipes" / "demo_app.py"
+    write_space(tmp_path / "space", recipe, str(model))
+    copied = {path.name for path in (tmp_path / "space" / "models" / "model").iterdir()}
+    assert copied == {path.name for path in lively_model.iterdir() if not path.name.endswith("_vaswani.py")}
+    weights = model / "model.safetensors"
+    weights.rename(tmp_path / weights.name)
+    weights.symlink_to(tmp_path / weights.name)
+    with pytest.raises(ValueError, match=r"^push_to_space: .*model has no weights that are files, not links"):
+        write_space(tmp_path / "another", recipe, str(model))
+    assert not (tmp_path / "another").exists()
 
 
 def test_a_space_runs_without_the_repository(lively_model, tmp_path):

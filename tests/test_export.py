@@ -225,16 +225,31 @@ def test_an_interrupted_export_leaves_what_was_there(moment, trained, exported, 
         monkeypatch.setattr(type(trained.generation_config), "save_pretrained", interrupted)
     else:
         replace = os.replace
-        monkeypatch.setattr(
-            os,
-            "replace",
-            lambda path, target: interrupted() if Path(path).suffix == ".tmp" else replace(path, target),
-        )
+
+        def replace_others(path, target):
+            is_staged = any(Path(path).match(f"*.tmp/{name}") for name in ("out", "new"))
+            return interrupted() if is_staged else replace(path, target)
+
+        monkeypatch.setattr(os, "replace", replace_others)
     for name in ("out", "new"):
         with pytest.raises(KeyboardInterrupt):
             engine.export_ctranslate2(trained, tokenizer, tmp_path / name, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in exported.iterdir()}
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_appears_while_an_export_is_written_stays(force, trained, tokenizer, tmp_path, monkeypatch):
+    save = type(trained.generation_config).save_pretrained
+
+    def meanwhile(*args):
+        (tmp_path / "out" / "theirs").mkdir(parents=True)
+        save(*args)
+
+    monkeypatch.setattr(type(trained.generation_config), "save_pretrained", meanwhile)
+    with pytest.raises(FileExistsError, match=r"^output: .*out (exists already|is not an exported model)"):
+        engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", force=force)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """Files and directories appear complete or not at all, and what has changed is found."""
 
 import errno
+import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from vaswani_transformer.files import (
     find_damage,
     locked,
     make_directory,
+    read_json,
     require_directory,
     require_same_manifest,
 )
@@ -72,7 +76,8 @@ def test_a_file_of_chunks_is_written_through_another_folder(tmp_path):
 
     def chunks():
         yield b"one\n"
-        assert [path.name for path in (tmp_path / "folder").iterdir()] == [f"out.{os.getpid()}.tmp"]
+        (temporary,) = (tmp_path / "folder").iterdir()
+        assert re.fullmatch(r"out\..+\.tmp", temporary.name)
         yield b"two\n"
 
     atomic_write(tmp_path / "out", chunks(), tmp_path / "folder")
@@ -138,13 +143,105 @@ def test_an_earlier_directory_is_replaced_or_stays(tmp_path, monkeypatch, rename
     assert names(output) == {"second", "last"}
 
 
-def test_leftovers_of_killed_processes_are_deleted_and_those_of_live_ones_stay(tmp_path):
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from vaswani_transformer.files import atomic_directory
+with atomic_directory(Path(sys.argv[1])) as directory:
+    (directory / "first").touch()
+    if sys.argv[2] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(directory.parent, flush=True)
+    sys.stdin.read()
+"""
+
+
+def begin(output: Path, fate: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", KILLED, str(output), fate]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_what_a_killed_process_has_left_is_deleted_and_nothing_else(tmp_path):
+    begin(tmp_path / "out", "killed").communicate()
+    (left,) = tmp_path.glob("*.tmp")
+    elsewhere = tmp_path / "out.elsewhere.tmp"
+    shutil.copytree(left, elsewhere)
+    (mark,) = (path for path in elsewhere.iterdir() if path.is_file())
+    mark.write_text(json.dumps({**json.loads(mark.read_text()), "host": "another"}), encoding="utf-8")
     ended = subprocess.Popen(["true"])
     ended.wait()
-    for name in (f"out.{ended.pid}.tmp", f"out.{ended.pid}.tmp.replaced", f"out.{os.getppid()}.tmp", "out.mine.tmp"):
-        (tmp_path / name).mkdir()
+    foreign = ["out.20240131.tmp_backup", f"out.{ended.pid}.tmp", f"out.{ended.pid}.tmp.replaced", "out.tmp", "out.x"]
+    for name in foreign:
+        (tmp_path / name / "work").mkdir(parents=True)
+    damaged = tmp_path / "out.damaged.tmp"
+    damaged.mkdir()
+    (damaged / mark.name).write_text(99_999 * "[", encoding="utf-8")
     write(tmp_path / "out")
-    assert names(tmp_path) == {"out", f"out.{os.getppid()}.tmp", "out.mine.tmp"}
+    assert names(tmp_path) == {"out", elsewhere.name, damaged.name, *foreign}
+    assert all((tmp_path / name / "work").is_dir() for name in foreign)
+
+
+def test_a_directory_moved_aside_by_a_killed_process_comes_back(tmp_path):
+    begin(tmp_path / "out", "killed").communicate()
+    (left,) = tmp_path.glob("*.tmp")
+    (left / "out.replaced" / "earlier").mkdir(parents=True)
+    with pytest.raises(FileExistsError, match=r"out exists already"):
+        write(tmp_path / "out")
+    assert names(tmp_path) == {"out"}
+    assert names(tmp_path / "out") == {"earlier"}
+
+
+def test_a_directory_that_another_process_makes_is_refused_and_its_work_stays(tmp_path):
+    output = tmp_path / "out"
+    with begin(output, "lives") as other:
+        staged = Path(other.stdout.readline().strip())
+        for replace in (False, True):
+            with pytest.raises(ValueError, match=f"^output: another process is at work in {output}; wait for it"):
+                write(output, "second", replace=replace)
+        assert staged.is_dir()
+        other.communicate("")
+    assert names(output) == {"first"}
+    assert names(tmp_path) == {"out"}
+
+
+def test_a_directory_that_appears_meanwhile_stays(tmp_path):
+    with pytest.raises(FileExistsError, match=r"^output: .*out exists already"), atomic_directory(tmp_path / "out"):
+        (tmp_path / "out" / "theirs").mkdir(parents=True)
+    assert names(tmp_path) == {"out"}
+    assert names(tmp_path / "out") == {"theirs"}
+
+
+FAULTS = {
+    b"": "line 1 is not JSON (",
+    b'{"a": 1,\n"b": }': "line 2 is not JSON (",
+    b'{"a": 1,\n"b": "\xff"}': "line 2 is not UTF-8 (",
+    b"[1, 2]": "it must be an object, is [1, 2]",
+    b'{"a": {"b": 1, "c": 2, "b": 1}}': "it has 'b' twice",
+    b'{"a": ' + 60 * b"[" + 60 * b"]" + b"}": "it is nested too deeply",
+    99_999 * b"[": "it is nested too deeply",
+    99_999 * b'{"a": ': "it is nested too deeply",
+    b'{"a": ' + 9_999 * b"1" + b"}": "Exceeds the limit",
+    b'{"a": "' + 2**25 * b"x" + b'"}': "it has more than 33554432 bytes",
+}
+
+
+@pytest.mark.parametrize("content", FAULTS, ids=lambda content: str(content[:16]))
+def test_json_that_is_damaged_or_foreign_is_refused_with_its_name_and_line(content, tmp_path):
+    path = tmp_path / "some.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(f"{path} is damaged: {FAULTS[content]}")):
+        read_json(path)
+    (tmp_path / "manifest.json").write_bytes(content)
+    assert find_damage(tmp_path).startswith(f"manifest.json is damaged: {FAULTS[content]}")
+
+
+@pytest.mark.parametrize("files", [None, 3, [], {"a": 3}, {"a": {}}, {"a": {"size": 1}}])
+def test_a_manifest_with_a_valid_digest_and_wrong_types_is_damage(files, tmp_path):
+    (tmp_path / "a").write_bytes(b"x")
+    content = {"files": files, "format": 1}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (tmp_path / "manifest.json").write_text(json.dumps({**content, "sha256": digest}), encoding="utf-8")
+    assert find_damage(tmp_path) is not None
 
 
 def test_a_directory_that_is_removed_disappears_at_once(tmp_path, monkeypatch):

@@ -564,17 +564,27 @@ def test_a_damaged_record_or_tokenizer_is_not_prepared_with(files, output):
     file.write_bytes(content)
     record = output / "preparation.json"
     record.write_bytes(record.read_bytes()[:-9])
-    assert f"prepared: {record} is damaged; delete {output}" in error_of(ValueError, output, arguments(files))
+    message = error_of(ValueError, output, arguments(files))
+    assert re.fullmatch(rf"prepared: {record} is damaged: line \d+ is not JSON .*; delete {output} to .*", message)
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [('"settings"', '"set"'), ('"pairs"', '"pears"'), ('"shards": ', '"shards": 0.')]
+    ("old", "new", "fault"),
+    [
+        ('"settings"', '"set"', ": settings is missing"),
+        ('"pairs"', '"pears"', ": splits.train.pairs is missing"),
+        ('"shards": ', '"shards": 0.', ": splits.train.shards must be a whole number, is 0."),
+        ('"versions"', '"settings": 1, "versions"', " is damaged: it has 'settings' twice"),
+        ('"versions": {', '"versions": {"x": ' + 99_999 * "[", " is damaged: "),
+    ],
 )
-def test_a_record_with_another_field_is_damaged(files, output, old, new):
+def test_a_record_with_another_field_is_damaged(files, output, old, new, fault):
     prepare_corpus(output, arguments(files))
     record = output / "preparation.json"
     record.write_text(record.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    assert f"prepared: {record} is damaged; delete {output}" in error_of(ValueError, output, arguments(files))
+    message = error_of(ValueError, output, arguments(files))
+    assert message.startswith(f"prepared: {record}{fault}")
+    assert message.endswith(f"; delete {output} to prepare it anew")
 
 
 def test_a_shard_without_a_manifest_is_named_though_another_is_missing(files, output):

@@ -1,5 +1,6 @@
 """A push from a real training run, read back in fresh processes, with and without this package."""
 
+import hashlib
 import json
 import shlex
 import shutil
@@ -85,12 +86,17 @@ def pushed(hub, tmp_path_factory) -> SimpleNamespace:
 
 def test_a_run_pushes_the_model_its_code_and_its_card_and_nothing_else_of_the_run(hub, pushed):
     files = hub.repositories["user/en-de"].files
-    weights = {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+    covered = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"}
+    weights = {*covered, "generation_config.json", "manifest.json"}
     code = {f"{name}_vaswani.py" for name in ("configuration", "modeling", "generation", "step_decoder", "pipeline")}
     run = {"README.md", "all_results.json", "learning_curve.png", "bleu_by_source_length.png", ".gitattributes"}
     translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}
     assert weights | code <= files.keys()
     assert all(name.endswith("_vaswani.py") for name in files.keys() - weights - run - translations)
+    manifest = json.loads(files["manifest.json"])["files"]
+    assert {name: entry["sha256"] for name, entry in manifest.items()} == {
+        name: hashlib.sha256(files[name]).hexdigest() for name in covered
+    }
     for name, content in files.items():
         assert b"hf_right" not in content, f"{name} contains the token"
         # The recipe, the configuration and the output were given by their full names.
@@ -166,6 +172,19 @@ VaswaniTrainer(model, arguments, processing_class=tokenizer).push_to_hub()
     assert hub.repositories["user/trained"].private
     both = translate(hub, "user/parts", pushed.folder, "trust")
     assert both["translations"] == pushed.expected["translations"]
+
+
+def test_files_that_lie_in_the_directory_are_not_pushed(hub, pushed, tmp_path):
+    directory = tmp_path / "out"
+    shutil.copytree(pushed.out, directory)
+    for name in ("hub_token.json", "token", "notes.txt", "checkpoint-9/modeling_vaswani.py", "data/config.json"):
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_text("secret", encoding="utf-8")
+    (directory / "translations.[mine].txt").symlink_to(directory / "token")
+    hub.repositories["user/named"] = Repository("user/named")
+    result = hub.run('from vaswani_transformer.hub import push_run; push_run("user/named", "out")', folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert hub.repositories["user/named"].files.keys() == hub.repositories["user/en-de"].files.keys()
 
 
 def test_what_cannot_be_pushed_is_refused_before_training(hub, tmp_path):

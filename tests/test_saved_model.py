@@ -1,7 +1,9 @@
 """Saved models that are broken, do not fit together or would run code are refused in one line, before any work."""
 
+import hashlib
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -151,6 +153,54 @@ def test_searches_that_cannot_be_meant(model, values, message):
 def test_damaged_files(model, name, content):
     (model / name).write_bytes(content)
     refusal(model)
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_damaged_json_is_named_with_its_line(model, name):
+    lines = (model / name).read_text(encoding="utf-8").splitlines()
+    (model / name).write_text("\n".join([*lines[:2], "?", *lines[2:]]), encoding="utf-8")
+    assert re.search(rf"{name} is damaged: line 3 is not JSON \(", refusal(model))
+
+
+def with_manifest(directory: Path) -> None:
+    """As an independent reader of the description would write it: digests of all files, and one of itself."""
+    files = {
+        path.name: {"size": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in directory.iterdir()
+        if path.name not in ("generation_config.json", "README.md")
+    }
+    content = {"files": files, "format": 1}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (directory / "manifest.json").write_text(json.dumps({**content, "sha256": digest}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_a_byte_that_differs_from_the_manifest(model, name):
+    with_manifest(model)
+    open_model(model)
+    content = bytearray((model / name).read_bytes())
+    place = -1 if name == "model.safetensors" else content.index(b"\n")
+    content[place] = content[place] ^ 1 if name == "model.safetensors" else ord(" ")
+    (model / name).write_bytes(content)
+    message = refusal(model)
+    assert f"{name} has changed since it was written; copy it from" in message
+    assert "delete manifest.json" in message
+    (model / "manifest.json").unlink()
+    open_model(model)
+
+
+def test_what_the_manifest_does_not_cover_may_change(model):
+    with_manifest(model)
+    change(model / "generation_config.json", num_beams=2)
+    for name in ("README.md", "notes.json"):
+        (model / name).write_text("{", encoding="utf-8")
+    open_model(model)
+
+
+def test_a_damaged_manifest(model):
+    with_manifest(model)
+    (model / "manifest.json").write_text("{", encoding="utf-8")
+    assert "manifest.json is damaged: line 1 is not JSON" in refusal(model)
 
 
 @pytest.mark.parametrize(

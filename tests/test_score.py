@@ -345,3 +345,20 @@ def test_a_file_is_no_model_and_a_models_directory_is_no_place_for_scores(saved_
         with pytest.raises(SystemExit) as stop:
             call_recipe("score.py", *options, *texts)
         assert message in str(stop.value.code)
+
+
+def test_of_two_scorings_into_one_directory_the_second_is_refused(run, recipe, files, monkeypatch):
+    """Also when the second begins before the first has written anything."""
+    score, refused = recipe.score_systems, []
+
+    def meanwhile(*args):
+        command = [RECIPE, "--hypotheses", "worse.de", "--reference", "ref.de", "--output_dir", "out"]
+        refused.append(run_python([*command, "--overwrite"], folder=files))
+        return score(*args)
+
+    monkeypatch.setattr(recipe, "score_systems", meanwhile)
+    first = run("--hypotheses", "better.de", "--reference", "ref.de")
+    assert refused[0].returncode == 1
+    assert refused[0].stderr.splitlines()[-1].startswith("score.py: output_dir: another process is at work in out;")
+    assert ScoreRecord.load(files / "out" / "results.json") == first
+    assert not list(files.glob(".*"))

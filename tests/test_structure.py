@@ -23,10 +23,10 @@ ALLOWED = {
     "registration": {"model"},
     "console": set(),
     "config_file": set(),
-    "arguments": {"config_file", "console"},
+    "arguments": {"config_file", "console", "files"},
     "files": set(),
     "typed_json": {"files"},
-    "saved_model": {"model"},
+    "saved_model": {"files", "model"},
     "decoding": {"arguments", "saved_model", "training"},
     "data": {"arguments", "files", "model", "saved_model", "typed_json"},
     "evaluation": {"data", "files", "model"},
@@ -46,7 +46,7 @@ ALLOWED = {
     },
     "visualization": {"model"},
     "demo": {"arguments", "data", "files", "model", "visualization"},
-    "hub": {"experiments", "parsing"},
+    "hub": {"experiments", "files", "parsing"},
     "convert": {"evaluation", "files", "model", "typed_json"},
 }
 

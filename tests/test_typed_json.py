@@ -91,10 +91,10 @@ def test_a_missing_field_is_named(path, name):
         Outer.load(path)
 
 
-@pytest.mark.parametrize(("text", "message"), [('{"count": ', "is not a JSON file"), ("[]", "must be an object")])
+@pytest.mark.parametrize(("text", "message"), [('{"count": ', "line 1 is not JSON"), ("[]", "must be an object")])
 def test_a_file_of_something_else_is_refused(path, text, message):
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"outer\.json: .*{message}"):
+    with pytest.raises(ValueError, match=rf"outer\.json is damaged: .*{message}"):
         Outer.load(path)
     with pytest.raises(FileNotFoundError):
         Outer.load(path.with_name("none.json"))

@@ -17,6 +17,7 @@ from transformers import HfArgumentParser
 
 from .config_file import Setting, read_config
 from .console import one_line, printable
+from .files import parse_json, read_json
 
 
 _LARGEST = 1e12
@@ -230,11 +231,9 @@ class RecipeParser(HfArgumentParser):
     def _check_mapping(self, name: str, text: str) -> None:
         """Require a JSON object, or the name of a file with one; the dataclass reads it later."""
         try:
-            given = json.loads(text if text.startswith("{") else Path(text).read_text(encoding="utf-8"))
-        except (ValueError, OSError, RecursionError):
-            given = None
-        if not isinstance(given, dict):
-            self.error(f"{name}: {reprlib.repr(text)} is neither a JSON object nor a file with one")
+            parse_json(text.encode(), "the option") if text.startswith("{") else read_json(text)
+        except (ValueError, OSError) as error:
+            self.error(f"{name}: {reprlib.repr(text)} is neither a JSON object nor a file with one: {error}")
 
     def _read(self, path: Path) -> dict[str, object]:
         """The values of a YAML file, converted and checked like command-line values."""

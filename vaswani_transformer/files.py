@@ -6,14 +6,16 @@ import hashlib
 import json
 import math
 import os
+import platform
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from safetensors import SafetensorError
 from transformers.utils import logging
@@ -22,8 +24,30 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 MANIFEST_NAME = "manifest.json"
+_OWNER = "temporary.json"  # marks a temporary directory as ours
+# What a saved model needs. Other files of its directory may hold secrets, or change later.
+MODEL_FILES = (
+    "config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*-of-*.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "vocab-src.json",
+    "vocab-tgt.json",
+    "target_vocab.json",
+    "merges.txt",
+    "*.model",
+    "*.spm",
+)
 _TOKENIZER_FILES = ("*token*.json", "vocab*", "merges.txt", "*.model", "*.spm")
 _FORMAT = 1
+_LARGEST_JSON = 1 << 25  # bytes; large vocabularies have nearly as many
+_DEEPEST_JSON = 50  # levels
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -51,31 +75,42 @@ def atomic_write(path: str | Path, content: str | Iterable[bytes], temporary_fol
 def atomic_directory(path: str | Path, option: str = "output", replace: bool = False) -> Iterator[Path]:
     """Yield a directory to write into, which becomes `path` at the end and is deleted after an error.
 
+    The lock of `path` is held meanwhile. What killed processes of this machine have left behind is deleted.
+
     Args:
-        path: The directory to make. If another process makes it meanwhile, that one stays, unless `replace` is set.
+        path: The directory to make.
         option: The user's name for `path`, with which messages begin.
         replace: Whether to replace an earlier directory.
 
     Raises:
-        FileExistsError: `path` exists, and `replace` is not set.
+        FileExistsError: `path` exists, at the beginning or at the end, and `replace` is not set.
+        ValueError: Another process is making `path`.
         OSError: The disk is full.
     """
     path = Path(path)
+    with locked(path, option, beside=True):
+        _remove_leftovers(path)
+        temporary = _temporary(path)
+        staged = temporary / path.name
+        try:
+            _require_absent(path, option, replace)
+            staged.mkdir(parents=True)
+            owner = {"host": platform.node(), "process": os.getpid()}
+            (temporary / _OWNER).write_text(json.dumps(owner), encoding="utf-8")
+            yield staged
+            _require_absent(path, option, replace)  # another program may have made it
+            publish(staged, path)
+        except (OSError, SafetensorError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+                raise
+            raise OSError(f"{option}: cannot write {path}: {error}") from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _require_absent(path: Path, option: str, replace: bool) -> None:
     if path.exists() and not replace:
         raise FileExistsError(f"{option}: {path} exists already; name another directory, or remove it")
-    _remove_leftovers(path)
-    temporary = _temporary(path)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        if replace or not path.exists():
-            publish(temporary, path)
-    except (OSError, SafetensorError) as error:
-        if isinstance(error, OSError) and error.errno != errno.ENOSPC:
-            raise
-        raise OSError(f"{option}: cannot write {path}: {error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def publish(staged: Path, path: Path) -> None:
@@ -138,20 +173,23 @@ def sync(path: Path) -> None:
 
 
 def _temporary(path: Path, folder: Path | None = None) -> Path:
-    """A name that no other live process of this machine uses."""
-    return (folder or path.parent) / f"{path.name}.{os.getpid()}.tmp"
+    """A name that no other process uses, on any machine."""
+    return (folder or path.parent) / f"{path.name}.{uuid.uuid4().hex[:12]}.tmp"
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Delete the temporary directories of processes that were killed."""
-    for leftover in path.parent.glob(f"{glob.escape(path.name)}.*.tmp*"):
-        process = leftover.name.removeprefix(f"{path.name}.").partition(".")[0]
-        try:
-            os.kill(int(process), 0)
-        except ProcessLookupError:
-            shutil.rmtree(leftover, ignore_errors=True)
-        except (ValueError, OverflowError, PermissionError):
-            continue  # not a process, or another user's
+    """Delete temporary directories of killed processes; the caller holds the lock of `path`, so that none is in use.
+
+    A directory without a mark of ours is another program's. One of another machine may be in use, if the lock is not
+    seen there.
+    """
+    for mark in path.parent.glob(f"{glob.escape(path.name)}.*.tmp/{_OWNER}"):
+        with suppress(ValueError, OSError):
+            if read_json(mark).get("host") == platform.node():
+                replaced = mark.parent / f"{path.name}.replaced"
+                if replaced.exists() and not path.exists():  # killed between two renames of `publish`
+                    os.replace(replaced, path)
+                shutil.rmtree(mark.parent, ignore_errors=True)
 
 
 def file_digest(path: str | Path) -> str:
@@ -184,9 +222,10 @@ class Manifest:
     notes: dict[str, Json] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, directory: Path, **notes: Json) -> "Manifest":
-        """Read every file of a directory."""
-        paths = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
+    def of(cls, directory: Path, patterns: Iterable[str] = ("**/*",), /, **notes: Json) -> "Manifest":
+        """Read the files of a directory, by default every one, also in directories below it."""
+        found = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
+        paths = sorted(path for path in found if path.name != MANIFEST_NAME)
         files: dict[str, dict[str, Json]] = {
             path.relative_to(directory).as_posix(): {"size": path.stat().st_size, "sha256": file_digest(path)}
             for path in paths
@@ -201,16 +240,16 @@ class Manifest:
             OSError: There is none, or it cannot be read.
             ValueError: It is damaged, or of another format.
         """
-        try:
-            content = json.loads((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
-            is_damaged = content.pop("sha256") != content_digest(content)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            is_damaged = True
-        if is_damaged:
+        content = read_json(directory / MANIFEST_NAME, MANIFEST_NAME)
+        if content.pop("sha256", None) != content_digest(content):
             raise ValueError(f"{MANIFEST_NAME} is damaged")
-        if (form := content.pop("format")) != _FORMAT:
+        if (form := content.pop("format", None)) != _FORMAT:
             raise ValueError(f"{MANIFEST_NAME} has format {form}, not {_FORMAT}")
-        return cls(content.pop("files"), content)
+        files = content.pop("files", None)
+        entries = {str(name): entry for name, entry in _members(files) if isinstance(entry, dict)}
+        if files != entries:
+            raise ValueError(f"{MANIFEST_NAME} is damaged")
+        return cls(entries, content)
 
     def save(self, directory: Path) -> None:
         content: dict[str, Json] = {**self.notes, "files": {**self.files}, "format": _FORMAT}
@@ -218,18 +257,19 @@ class Manifest:
         atomic_write(directory / MANIFEST_NAME, text)
 
 
-def find_damage(directory: str | Path, pattern: str = "*") -> str | None:
-    """What is wrong with a directory that has a manifest; None if each file that matches `pattern` is as written."""
+def find_damage(directory: str | Path, *patterns: str) -> str | None:
+    """What is wrong with a directory that has a manifest; None if each file that matches a pattern is as written."""
     directory = Path(directory)
     try:
         files = Manifest.load(directory).files
-        entries = {directory / name: entry for name, entry in files.items() if Path(name).match(pattern)}
+        patterns = patterns or ("*",)
+        entries = {directory / name: files[name] for name in files if any(map(Path(name).match, patterns))}
         for path, entry in entries.items():
             if not path.is_file():
                 return f"{path.name} is missing"
-            if (size := path.stat().st_size) != entry["size"]:
-                return f"{path.name} has {size} bytes instead of {entry['size']}"
-        changed = (path.name for path, entry in entries.items() if file_digest(path) != entry["sha256"])
+            if (size := path.stat().st_size) != entry.get("size"):
+                return f"{path.name} has {size} bytes instead of {entry.get('size')}"
+        changed = (path.name for path, entry in entries.items() if file_digest(path) != entry.get("sha256"))
         return next((f"{name} has changed since it was written" for name in changed), None)
     except FileNotFoundError:
         return f"{MANIFEST_NAME} is missing" if directory.is_dir() else "is missing"
@@ -307,15 +347,16 @@ def _shown(value: Json) -> str:
 
 
 @contextmanager
-def locked(directory: Path, option: str = "output_dir", wait: bool = False) -> Iterator[int]:
+def locked(path: Path, option: str = "output_dir", wait: bool = False, beside: bool = False) -> Iterator[int]:
     """Lock a directory, so that no two commands write the same files.
 
     Child processes that inherit the descriptor inherit the lock, which holds until the last of them has ended.
 
     Args:
-        directory: Must exist; it may be removed while it is locked.
+        path: Must exist, unless `beside` is set; it may be removed while it is locked.
         option: The user's name for it, with which messages begin.
         wait: Whether to wait while another process holds it.
+        beside: Lock by a file beside `path`, removed at the end. `path` need not exist, and may be replaced.
 
     Yields:
         The descriptor that holds the lock.
@@ -323,12 +364,19 @@ def locked(directory: Path, option: str = "output_dir", wait: bool = False) -> I
     Raises:
         ValueError: Another process holds it, or has just removed it.
     """
-    descriptor = os.open(directory, os.O_RDONLY)
+    file = path.with_name(f".{path.name}.lock") if beside else path
+    if beside:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT if beside else os.O_RDONLY, 0o666)
     try:
         is_free = try_lock(descriptor, option, patience=math.inf if wait else 0.0)
-        if not is_free or not directory.exists() or not os.path.samestat(os.fstat(descriptor), directory.stat()):
-            raise ValueError(f"{option}: another process is at work in {directory}; wait for it, or end it")
-        yield descriptor
+        if not is_free or not file.exists() or not os.path.samestat(os.fstat(descriptor), file.stat()):
+            raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it")
+        try:
+            yield descriptor
+        finally:
+            if beside:
+                file.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
 
@@ -390,9 +438,63 @@ def require_directory(option: str, path: Path) -> None:
             return
 
 
-def read_json(path: str | Path) -> dict[str, Any] | None:
-    """The content of a JSON file; None if there is no such file, or it was cut short."""
+def read_json(path: str | Path, place: str | None = None) -> dict[str, Json]:
+    """Read a file that holds a JSON object.
+
+    Args:
+        path: The file.
+        place: Its name in errors; by default the whole path.
+
+    Raises:
+        OSError: There is no such file, or it cannot be read.
+        ValueError: It is damaged or foreign, as from `parse_json`; the message names the file and the line.
+    """
+    with open(path, "rb") as file:
+        content = file.read(_LARGEST_JSON + 1)
+    return parse_json(content, place or str(path))
+
+
+def parse_json(content: bytes, place: str) -> dict[str, Json]:
+    """Parse a JSON object.
+
+    Args:
+        content: JSON in UTF-8.
+        place: What it is, such as the name of its file; errors begin with it.
+
+    Raises:
+        ValueError: It is no JSON object, or is larger or deeper than any that a program writes, or repeats a key.
+    """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
-        return None
+        if len(content) > _LARGEST_JSON:
+            raise ValueError(f"it has more than {_LARGEST_JSON} bytes")
+        found = json.loads(content.decode(), object_pairs_hook=_without_repetition)
+        level: list[Json] = [found]
+        for _ in range(_DEEPEST_JSON):
+            level = [item for each in level for _, item in _members(each)]
+        if level:
+            raise RecursionError
+        if not isinstance(found, dict):
+            raise ValueError(f"it must be an object, is {json.dumps(found)[:80]}")
+        return found
+    except RecursionError:
+        fault = "it is nested too deeply"
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        fault = f"line {line} is not UTF-8 ({error.reason})"
+    except json.JSONDecodeError as error:
+        fault = f"line {error.lineno} is not JSON ({error.msg})"
+    except ValueError as error:
+        fault = str(error)
+    raise ValueError(f"{place} is damaged: {fault}")
+
+
+def _members(value: Json) -> Iterable[tuple[int | str, Json]]:
+    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+
+
+def _without_repetition(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        repeated = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+        raise ValueError(f"it has {repeated!r} twice")
+    return found

@@ -5,12 +5,10 @@ a model of any size that a configuration states. Here remote code runs only if t
 agree: the sizes in the configuration with the header of the weights, the tokenizer with both.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
@@ -28,6 +26,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from .files import MANIFEST_NAME, MODEL_FILES, Json, find_damage, read_json
 from .model.parse_sequence_vaswani import is_parser
 
 
@@ -119,6 +118,8 @@ def open_model(
     with _refusing(option, name):
         files = _weight_files(directory, to_convert)
         config = _configuration(directory, [shape for file in files for shape in _shapes(file)], trust_remote_code)
+        if config.model_type == "vaswani" and (directory / MANIFEST_NAME).exists():
+            _check_manifest(directory)
         if model_type not in (None, config.model_type):
             raise ValueError(f"is of type {config.model_type!r}, not {model_type!r}")
         if parses is not None and parses != is_parser(config):
@@ -188,16 +189,13 @@ def _directory(name: str | Path, option: str, trust_remote_code: bool, to_conver
         raise ValueError(f"{option}: {name} is no saved model, and the Hub does not provide it ({reason})") from error
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Json]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise TypeError
+        return read_json(path, path.name)
     except FileNotFoundError:
         raise ValueError(f"has no {path.name}; {_REMEDY}") from None
-    except (ValueError, TypeError, RecursionError):
-        raise ValueError(f"{path.name} is damaged: it is not a JSON object; {_ORIGINAL}") from None
-    return found
+    except ValueError as error:
+        raise ValueError(f"{error}; {_ORIGINAL}") from None
 
 
 def _configuration(directory: Path, shapes: list[list[int]], trust_remote_code: bool) -> PreTrainedConfig:
@@ -226,7 +224,13 @@ def _configuration(directory: Path, shapes: list[list[int]], trust_remote_code: 
     return config
 
 
-def _check_sizes(settings: dict[str, Any], shapes: list[list[int]]) -> None:
+def _check_manifest(directory: Path) -> None:
+    """Refuse files that differ from the manifest; those of a checkpoint that are not the model's are not read."""
+    if (damage := find_damage(directory, *MODEL_FILES)) is not None:
+        raise ValueError(f"{damage}; {_ORIGINAL}, or, if the change is meant, delete {MANIFEST_NAME} beside it")
+
+
+def _check_sizes(settings: Mapping[str, Json], shapes: list[list[int]]) -> None:
     """Refuse sizes that the weights cannot have, before a constructor computes large tables for them.
 
     Args:
@@ -258,7 +262,7 @@ def _weight_files(directory: Path, to_convert: bool) -> list[Path]:
     shards = _read_object(directory / _INDEX).get("weight_map")
     if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
         raise ValueError(f"{_INDEX} is damaged: it has no weight_map; {_ORIGINAL}")
-    names = sorted(set(shards.values()))
+    names = sorted(set(map(str, shards.values())))
     for name in names:
         if Path(name).name != name or not (directory / name).is_file():
             raise ValueError(f"{_INDEX} names {name}, which is missing; {_ORIGINAL}")
@@ -316,7 +320,7 @@ def has_length_limit(settings: Mapping[str, object]) -> bool:
     return any(settings.get(name) is not None for name in _LENGTH_LIMITS)
 
 
-def _check_limits(settings: dict[str, Any]) -> None:
+def _check_limits(settings: Mapping[str, Json]) -> None:
     if not has_length_limit(settings):
         raise ValueError(
             f"{_GENERATION} has no length limit ({', '.join(_LENGTH_LIMITS)}), so that translations would end at 20 "
@@ -384,6 +388,8 @@ def _tokenizer(
         tokenizer.decode(tokenizer("a").input_ids)  # an option of a wrong type fails only in use
         return tokenizer
     except Exception as error:  # transformers and tokenizers raise almost any type for a file that they cannot use
+        for file in Path(name).glob("*token*.json"):
+            _read_object(file)  # names the file and the line that are damaged
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"its tokenizer cannot be loaded ({type(error).__name__}: {reason})") from error
 

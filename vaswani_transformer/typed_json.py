@@ -7,7 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
-from .files import Json, atomic_write
+from .files import Json, atomic_write, read_json
 
 
 T = TypeVar("T")
@@ -32,10 +32,9 @@ class Record:
             FileNotFoundError: There is no such file.
             ValueError: It is not JSON, or a field is missing or of a wrong type; the message names file and field.
         """
+        content = read_json(path)
         try:
-            return from_json(cls, json.loads(Path(path).read_text(encoding="utf-8")))
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"{path}: is not a JSON file ({error})") from None
+            return from_json(cls, content)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 

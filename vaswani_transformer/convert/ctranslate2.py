@@ -1,6 +1,5 @@
 """Export to CTranslate2, and translation with the exported model as in section 6.1."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,13 +9,15 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from ..files import read_json
 from ..model.beam_search_vaswani import length_penalty
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.embeddings_vaswani import sinusoidal_positions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
+from ..typed_json import from_json
 from .batches import batches_of_one_length
-from .output import export_directory, require_replaceable
+from .output import export_directory
 from .weights import PLAIN, require_fields, require_translator
 
 
@@ -75,11 +76,10 @@ def export_ctranslate2(
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise ValueError(f"quantization: must be one of {', '.join(QUANTIZATIONS)}, is {quantization!r}")
     _require_expressible(model.config, model.generation_config)
-    require_replaceable(output, force)
-    spec = _specification(model, tokenizer)
-    spec.validate()
-    spec.optimize(quantization)
-    with export_directory(output) as directory:
+    with export_directory(output, force) as directory:
+        spec = _specification(model, tokenizer)
+        spec.validate()
+        spec.optimize(quantization)
         spec.save(str(directory))
         tokenizer.save_pretrained(directory)
         model.generation_config.save_pretrained(directory)
@@ -222,8 +222,8 @@ class CTranslate2Translator:
         self.settings = GenerationConfig.from_pretrained(directory)
         self.engine = ctranslate2.Translator(str(directory), **options)
         self.patience = 1.0 if self.settings.early_stopping is True else patience
-        engine_config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        self.max_positions = engine_config["max_positions"]
+        config = directory / "config.json"
+        self.max_positions = from_json(int, read_json(config).get("max_positions"), f"{config}: max_positions")
 
     def translate(self, sentences: Sequence[str], tokens_per_batch: int = 4096) -> list[str]:
         """Translations in the order of the sentences; blank sentences have empty translations.

@@ -12,7 +12,7 @@ from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import best_hypotheses
-from .output import export_directory, require_replaceable
+from .output import export_directory
 from .padding_last import padding_last
 from .weights import (
     Weights,
@@ -193,11 +193,10 @@ def export_marian(
     output = Path(output)
     _require_expressible(model.config)
     require_own_tokenizer(model.config, tokenizer)
-    require_replaceable(output, force)
-    model, tokenizer = padding_last(model, tokenizer)
-    marian = to_marian(model)
-    marian.generation_config = search_of_transformers(model.generation_config)
-    with export_directory(output) as directory:
+    with export_directory(output, force) as directory:
+        model, tokenizer = padding_last(model, tokenizer)
+        marian = to_marian(model)
+        marian.generation_config = search_of_transformers(model.generation_config)
         marian.save_pretrained(directory)
         save_stock_tokenizer(tokenizer, directory)
     return output

@@ -29,7 +29,7 @@ from .marian import (
     save_stock_tokenizer,
     search_of_transformers,
 )
-from .output import export_directory, require_replaceable
+from .output import export_directory
 
 
 try:
@@ -72,10 +72,9 @@ def export_onnx(
     output = Path(output)
     _require_expressible(model)
     require_own_tokenizer(model.config, tokenizer)
-    require_replaceable(output, force)
     is_learned = model.config.position_encoding == "learned"
     positions = model.config.max_position_embeddings if is_learned else POSITIONS
-    with export_directory(output) as directory:
+    with export_directory(output, force) as directory:
         (directory / ENCODER).parent.mkdir()
         _export_graphs(model, directory, positions)
         marian_config(model.config, positions).save_pretrained(directory)

@@ -11,11 +11,10 @@ continues with what is missing. Memory does not grow with the corpus. If the use
 cache of `datasets`, named by a digest of its inputs and settings.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from ..files import (
     Json,
     Manifest,
     atomic_directory,
-    atomic_write,
     file_errors_as_os_error,
     find_damage,
     identify_tokenizer,
@@ -41,6 +39,7 @@ from ..files import (
 )
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..saved_model import load_tokenizer
+from ..typed_json import Record
 from .cleaning import require_kept, require_tags
 from .corpora import (
     check_parallel_corpus,
@@ -86,9 +85,19 @@ class PreparedSplit:
     """
 
     inputs: list[Json]
-    pairs: int | None = None
+    pairs: int | None
     shards: int = 0
     cleaning: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _PreparationRecord(Record):
+    """`preparation.json`."""
+
+    format: int
+    settings: dict[str, Json]
+    versions: Json
+    splits: dict[str, PreparedSplit]
 
 
 def load_corpora(args: PreparationArguments, directory: str | Path | None = None) -> TrainingData:
@@ -194,8 +203,12 @@ class _Preparation:
             if any(path.name != "cache" and path.suffix != ".tmp" for path in self.directory.glob("*")):
                 raise FileExistsError(f"prepared: {self.directory} has other files in it; name another directory")
             return
-        record = read_json(self._file)
-        if isinstance(record, dict) and record.get("format") != _FORMAT:
+        try:
+            is_known = read_json(self._file).get("format") == _FORMAT
+            record = _PreparationRecord.load(self._file) if is_known else None
+        except ValueError as error:
+            raise ValueError(f"prepared: {error}; delete {self.directory} to prepare it anew") from None
+        if record is None:
             raise ValueError(
                 f"prepared: {self.directory} was prepared by another version of this package; delete it to prepare it "
                 f"anew, or name another directory"
@@ -204,13 +217,7 @@ class _Preparation:
             if any(self.directory.glob("*/shard-*")):
                 raise ValueError(f"prepared: {self.tokenizer} is gone; delete {self.directory} to prepare it anew")
             return  # nothing is encoded yet, so everything may still change
-        try:
-            self.settings, self.versions = {**_DEFAULTS, **record["settings"]}, record["versions"]
-            splits = {split: PreparedSplit(**entry) for split, entry in record["splits"].items()}
-            if not all(isinstance(split.shards, int) and isinstance(split.cleaning, dict) for split in splits.values()):
-                raise TypeError
-        except (KeyError, TypeError, AttributeError):
-            raise ValueError(f"prepared: {self._file} is damaged; delete {self.directory} to prepare it anew") from None
+        self.settings, self.versions, splits = {**_DEFAULTS, **record.settings}, record.versions, record.splits
         self.splits = {
             split: entry
             for split, entry in splits.items()
@@ -231,7 +238,7 @@ class _Preparation:
             require_same_manifest({**self.settings, **before}, now, what, advice)
         self.settings = settings
         for split, files in inputs.items():
-            self.splits.setdefault(split, PreparedSplit(files)).inputs = files
+            self.splits.setdefault(split, PreparedSplit(files, None)).inputs = files
 
     def complete(self) -> None:
         """Prepare what is missing, under the lock of the directory."""
@@ -313,9 +320,7 @@ class _Preparation:
         return [self.directory / split / f"shard-{number:05d}-of-{count:05d}" for number in range(count)]
 
     def _save(self) -> None:
-        splits = {split: asdict(entry) for split, entry in self.splits.items()}
-        record = {"format": _FORMAT, "settings": self.settings, "versions": self.versions, "splits": splits}
-        atomic_write(self._file, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        _PreparationRecord(_FORMAT, self.settings, self.versions, self.splits).save(self._file)
 
 
 def _versions() -> dict[str, Json]:

@@ -2,18 +2,18 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from ..files import atomic_directory
+from ..files import MANIFEST_NAME, MODEL_FILES, atomic_directory
 
 
 GRADIO = "6.31.0"  # as in constraints.txt
 _PACKAGE = Path(__file__).parents[1]
-_MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.spm", "vocab*", "merges.txt", "README.md")
+_SUFFIXES = (".py", ".jinja", ".css", ".js", ".typed")  # of the package's files
 
 _APP = '''"""The page of this Space: {recipe} with the options of the Space."""
 
@@ -56,16 +56,18 @@ def write_space(folder: str | Path, recipe: Path, model: str, options: Sequence[
 
     Raises:
         FileExistsError: The folder exists.
+        ValueError: The model has no weights, or they are a link.
     """
     is_directory = Path(model).is_dir()
     name = f"models/{Path(model).resolve().name}" if is_directory else model  # the page shows the last part
     arguments = ["--model", name, "--host", "0.0.0.0", "--port", "7860", *options]
     with atomic_directory(folder, option="push_to_space") as staged:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(_PACKAGE, staged / _PACKAGE.name, ignore=ignored)
-        shutil.copyfile(recipe, staged / recipe.name)
+        _copy(_PACKAGE, staged / _PACKAGE.name, [f"**/*{suffix}" for suffix in _SUFFIXES])
+        _copy(recipe.parent, staged, [recipe.name])
         if is_directory:
-            _copy_model(Path(model), staged / name)
+            _copy(Path(model), staged / name, [*MODEL_FILES, MANIFEST_NAME, "generation_config.json", "README.md"])
+            if not any((staged / name).glob("*.safetensors")):
+                raise ValueError(f"push_to_space: {model} has no weights that are files, not links; copy them there")
         texts = {
             "app.py": _APP.format(recipe=recipe.name, module=recipe.stem, arguments=json.dumps(arguments)),
             "requirements.txt": "".join(f"{line}\n" for line in _requirements()),
@@ -80,11 +82,13 @@ def write_space(folder: str | Path, recipe: Path, model: str, options: Sequence[
             (staged / file).write_text(text, encoding="utf-8")
 
 
-def _copy_model(directory: Path, copy: Path) -> None:
-    copy.mkdir(parents=True)
-    for path in {path for pattern in _MODEL_FILES for path in directory.glob(pattern)}:
-        if not path.name.startswith(("_", ".")) and path.is_file():
-            shutil.copyfile(path, copy / path.name)
+def _copy(source: Path, copy: Path, patterns: Iterable[str]) -> None:
+    """Copy the files that match, without links, which may lead to what nobody meant to publish."""
+    for path in {path for pattern in patterns for path in source.glob(pattern)}:
+        if path.is_file() and not path.is_symlink():
+            target = copy / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
 
 
 def _requirements() -> list[str]:

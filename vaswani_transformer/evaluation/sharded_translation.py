@@ -206,6 +206,10 @@ def _digest(lines: list[str]) -> str:
     return sha256(_encode(lines)).hexdigest()
 
 
+def _record_of_shard(content: bytes) -> bytes:
+    return json.dumps({"lines": content.count(b"\n"), "sha256": sha256(content).hexdigest()}).encode()
+
+
 class TranslatedShards:
     """The folder `<output>.shards`, which holds finished shards until the output is written.
 
@@ -229,7 +233,15 @@ class TranslatedShards:
     @property
     def begun(self) -> bool:
         """Whether there are shards of an unfinished translation."""
-        return bool(read_json(self._manifest)) and any(self.folder.glob("shard-*.txt"))
+        return bool(self._recorded) and any(self.folder.glob("shard-*.txt"))
+
+    @property
+    def _recorded(self) -> dict[str, Json]:
+        """The manifest; empty if there is none."""
+        try:
+            return read_json(self._manifest) if self._manifest.exists() else {}
+        except ValueError as error:
+            raise ValueError(f"output: {error}; delete {self.folder} to start from the beginning") from None
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -265,7 +277,7 @@ class TranslatedShards:
         self._claim()
         if self.begun:
             require_same_manifest(
-                read_json(self._manifest),
+                self._recorded,
                 manifest,
                 f"{self.folder} holds part of another translation, which differs in",
                 "repeat its command to continue it, or delete the folder to start from the beginning",
@@ -285,18 +297,17 @@ class TranslatedShards:
 
     def save(self, number: int, translations: list[bytes]) -> None:
         """Write a shard after its record, so that every shard has one."""
-        record = {"lines": len(translations), "sha256": sha256(b"".join(translations)).hexdigest()}
         # Need not be atomic: with half a record, the shard counts as damaged and is translated again.
-        self.path(number).with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
+        self.path(number).with_suffix(".json").write_bytes(_record_of_shard(b"".join(translations)))
         atomic_write(self.path(number), translations)
 
     def read(self, number: int) -> bytes | None:
         """The content of a shard; None if it is missing or was changed."""
-        if not self.path(number).exists():
-            return None
-        content = self.path(number).read_bytes()
-        found = {"lines": content.count(b"\n"), "sha256": sha256(content).hexdigest()}
-        return content if found == read_json(self.path(number).with_suffix(".json")) else None
+        with suppress(FileNotFoundError):
+            content = self.path(number).read_bytes()
+            if self.path(number).with_suffix(".json").read_bytes() == _record_of_shard(content):
+                return content
+        return None
 
     def missing(self, count: int) -> list[int]:
         """Numbers of the shards to translate; standard error lists damaged ones."""

@@ -80,12 +80,12 @@ def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
 
 def require_same_sweep(directory: Path, manifest: Mapping[str, Json]) -> None:
     """Raise a ValueError if a directory holds another sweep or other files."""
-    before = read_json(directory / "sweep.json")
-    if before is None:
+    if not (directory / "sweep.json").exists():
         if any(path.name not in ("data", "training.yaml") and path.suffix != ".tmp" for path in directory.iterdir()):
             raise ValueError(f"output_dir: {directory} has files that are not of a sweep; choose another")
         return
-    defaults = dict.fromkeys({**before, **manifest}, "the default")
+    before = read_json(directory / "sweep.json")
+    defaults: dict[str, Json] = dict.fromkeys({**before, **manifest}, "the default")
     require_same_manifest(
         {**defaults, **before},
         {**defaults, **manifest},

@@ -1,5 +1,6 @@
 """Upload of a finished run to the Hub."""
 
+import glob
 import shlex
 from pathlib import Path
 
@@ -7,9 +8,22 @@ from accelerate import PartialState
 from huggingface_hub import HfApi
 from transformers import TrainingArguments
 
+from ..files import MANIFEST_NAME, MODEL_FILES
 
-# Checkpoints, and files that reveal the user's machine: pickled arguments, logs, locks and unfinished files.
-NOT_PUSHED = ("checkpoint-*", "training_args.bin", "runs/*", "_*", ".*", "*.tmp", "*.lock", "*.log")
+
+# What a run publishes of its directory. Other files may reveal the user's machine, or hold tokens.
+PUSHED = (
+    *MODEL_FILES,
+    MANIFEST_NAME,
+    "generation_config.json",
+    "*_vaswani.py",
+    "README.md",
+    "all_results.json",
+    "bleu_by_source_length.png",
+    "learning_curve.png",
+    "parses.*.txt",
+    "translations.*.txt",
+)
 
 
 def prepare_repository(repo_id: str, private: bool | None = None) -> str:
@@ -46,9 +60,9 @@ def repository_of_training(args: TrainingArguments) -> str | None:
 
 
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
-    """Upload the output directory of a finished run, except for `NOT_PUSHED`.
+    """Upload what a finished run has written: its model with code and tokenizer, card, results, translations, plots.
 
-    What is pushed: the model with its code and tokenizer, the model card, `all_results.json`, translations and plots.
+    Files in directories below, links, and files of other names are not pushed.
 
     Args:
         repo_id: Full name of the repository.
@@ -63,7 +77,8 @@ def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
             repo_id=repo_id,
             folder_path=directory,
             commit_message="End of training",
-            ignore_patterns=list(NOT_PUSHED),
+            allow_patterns=list(PUSHED),
+            ignore_patterns=_not_pushed(directory),
             revision=revision,
         )
     except Exception as error:  # the run may have taken days: say where its model is
@@ -74,8 +89,13 @@ def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
 
 
 def _command_to_push(repo_id: str, directory: str, revision: str | None) -> list[str]:
-    exclude = [word for pattern in NOT_PUSHED for word in ("--exclude", pattern)]
-    return ["hf", "upload", repo_id, directory, ".", *(["--revision", revision] if revision else []), *exclude]
+    patterns = {"--include": PUSHED, "--exclude": _not_pushed(directory)}
+    options = [word for option, values in patterns.items() for value in values for word in (option, value)]
+    return ["hf", "upload", repo_id, directory, ".", *(["--revision", revision] if revision else []), *options]
+
+
+def _not_pushed(directory: str) -> list[str]:
+    return ["*/*", *(glob.escape(path.name) for path in Path(directory).iterdir() if path.is_symlink())]
 
 
 def _summary(error: Exception) -> str:

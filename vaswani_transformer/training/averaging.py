@@ -1,6 +1,5 @@
 """Section 6.1 of the paper: the model to use is the average of the last checkpoints."""
 
-import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +14,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
+from ..files import read_json
+from ..typed_json import from_json
 from .callbacks import have_passed
 from .checkpoints import checkpoint_damage, list_checkpoints
 from .interruption import interruption_steps
@@ -60,7 +61,7 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
 def _load_weights(directory: Path) -> dict[str, torch.Tensor]:
     files, index = [directory / SAFE_WEIGHTS_NAME], directory / SAFE_WEIGHTS_INDEX_NAME
     if index.is_file() and not files[0].is_file():
-        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        shards = from_json(dict[str, str], read_json(index).get("weight_map"), f"{index}: weight_map").values()
         files = [directory / shard for shard in sorted(set(shards))]
     weights = {}
     for file in files:

@@ -21,7 +21,7 @@ from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 
-from ..files import MANIFEST_NAME, Manifest, atomic_remove, file_errors_as_os_error, find_damage, publish
+from ..files import MANIFEST_NAME, MODEL_FILES, Manifest, atomic_remove, file_errors_as_os_error, find_damage, publish
 from .callbacks import TimeLimit
 from .processes import all_ranks_or_none, first_of_any_rank, on_main_process
 
@@ -110,9 +110,10 @@ def remove_surplus(output_dir: Path, limit: int, step: int, needed: Iterable[int
 
 
 def publish_files(staged: Path, directory: Path) -> None:
-    """Move files into a directory, each atomically, and the weights last."""
+    """Move files into a directory, each atomically, the weights last, and then the manifest."""
     files = [path for path in staged.rglob("*") if path.is_file()]
-    for path in sorted(files, key=lambda path: (path.suffix == ".safetensors", path)):
+    (directory / MANIFEST_NAME).unlink(missing_ok=True)
+    for path in sorted(files, key=lambda path: (path.name == MANIFEST_NAME, path.suffix == ".safetensors", path)):
         destination = directory / path.relative_to(staged)
         destination.parent.mkdir(parents=True, exist_ok=True)
         publish(path, destination)
@@ -171,7 +172,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         return Path(checkpoint)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model as `Seq2SeqTrainer.save_model` does, each file atomically, the weights last.
+        """Save the model as `Seq2SeqTrainer.save_model` does, each file atomically, the weights last, with a manifest.
 
         Raises:
             OSError: A file could not be written.
@@ -181,6 +182,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         if self._staging is None and self.args.should_save:
             with file_errors_as_os_error(f"{directory}: the model could not be written"):
                 super().save_model(str(staged), _internal_call=True)
+                Manifest.of(staged, MODEL_FILES).save(staged)
                 publish_files(staged, directory)
             shutil.rmtree(staged.parent, ignore_errors=True)
         else:

@@ -53,6 +53,7 @@ _OUTPUTS = (
     "config.json",
     "generation_config.json",
     "learning_curve.png",
+    "manifest.json",
     "model*.safetensors*",
     "special_tokens_map.json",
     "tokenizer.json",
