@@ -8,6 +8,10 @@ import signal
 import tempfile
 
 
+if len(os.fsencode(tempfile.gettempdir())) > 75:  # too long for sockets of worker processes, but not for `tmp_path`
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.gettempdir()
+    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+
 # Read when the libraries are imported, so they are set before any of them is.
 _CACHE = tempfile.mkdtemp(prefix="vaswani-tests-")
 os.environ.update(

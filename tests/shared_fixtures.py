@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,14 +29,6 @@ def _hasten() -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-@pytest.fixture
-def tmpdir_for_workers(monkeypatch) -> None:
-    """A temporary directory whose path is short enough for the sockets of data workers."""
-    if len(os.fsencode(tempfile.gettempdir())) > 75:
-        monkeypatch.setenv("TMPDIR", "/tmp")
-        monkeypatch.setattr(tempfile, "tempdir", "/tmp")
 
 
 @pytest.fixture(autouse=True)

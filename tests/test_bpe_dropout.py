@@ -197,7 +197,6 @@ def test_epochs_differ_and_stay_within_the_budget(
     assert min(tokens) > 1.1 * sum(pairs["target_length"])
 
 
-@pytest.mark.usefixtures("tmpdir_for_workers")
 def test_an_epoch_is_the_same_in_any_number_of_workers(
     model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path
 ) -> None:
@@ -228,7 +227,6 @@ def test_a_pair_that_would_exceed_its_bound_is_drawn_again(tokenizer: VaswaniTok
 # Training.
 
 
-@pytest.mark.usefixtures("tmpdir_for_workers")
 @pytest.mark.parametrize("settings", [{}, {"virtual_ranks": 2}, {"gradient_accumulation_steps": 2}])
 def test_resuming_ends_in_the_same_weights(
     model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path, settings: dict[str, int]

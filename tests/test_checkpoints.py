@@ -140,7 +140,7 @@ def test_a_damaged_checkpoint_is_skipped_by_name(copied: Path, file: str, damage
 def test_a_damaged_checkpoint_is_refused_when_it_is_named(copied: Path, train: Any, damage: str) -> None:
     checkpoint = copied / "checkpoint-4"
     DAMAGES[damage](checkpoint / "optimizer.pt")
-    with pytest.raises(ValueError, match=rf"^resume_from_checkpoint: {checkpoint} cannot .*: optimizer\.pt"):
+    with pytest.raises(ValueError, match=r"^resume_from_checkpoint: .*/checkpoint-4 cannot .*: optimizer\.pt"):
         train(copied, str(checkpoint))
 
 

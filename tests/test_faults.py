@@ -327,7 +327,6 @@ def test_a_corpus_that_is_gone(training: Training, tmp_path: Path) -> None:
     training.require_resumable()
 
 
-@pytest.mark.usefixtures("tmpdir_for_workers")
 @pytest.mark.parametrize(("processes", "workers"), [(1, 1), (2, 0)])
 def test_prepared_data_cut_short_while_training(
     training: Training, tmp_path: Path, processes: int, workers: int

@@ -191,7 +191,6 @@ class SendSignalToAll(TrainerCallback):
                     process.wait(1)
 
 
-@pytest.mark.usefixtures("tmpdir_for_workers")
 def test_a_loader_survives_a_signal_to_all_processes(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     with Interruption() as interruption:
         callbacks = [SendSignalToAll(1), interruption]
