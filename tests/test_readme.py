@@ -7,15 +7,18 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from accelerate.commands.launch import launch_command_parser
 from foreign_models import marian_tokenizer, untrained
 from helpers import REPOSITORY, run_python
 from hub_server import Repository
 from models import make_parser
 
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
@@ -259,3 +262,46 @@ def test_command_runs(command, workspace):
     result = run_python([*arguments, *overrides], environment=environment)
     assert result.returncode == 0, result.stderr[-3000:]
     assert (workspace / product).is_file()
+
+
+# Decimal numbers of README that are not measured: the hyper-parameters of 6.1, and what a test below computes.
+NOT_MEASURED = {"63.1", "3.11"}
+
+
+def numbers_in(value: object) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from numbers_in(item)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield float(value)
+
+
+def sections() -> list:
+    """Sections of README without code and pictures, as test parameters."""
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"^```.*?^```|`[^`\n]*`|<img[^>]*>", "", text, flags=re.M | re.S)
+    parts = re.split(r"^#+ ", text, flags=re.M)
+    return [pytest.param(part, id=part.partition("\n")[0]) for part in parts if re.search(r"\d\.\d", part)]
+
+
+@pytest.mark.parametrize("section", sections())
+def test_every_decimal_number_is_in_a_record_that_its_section_links(section):
+    links = {Path(link) for link in re.findall(r"\]\((model_cards/[^)]*|recipes/benchmarks/[^)]*)\.md\)", section)}
+    records = [json.loads((REPOSITORY / f"{link}.json").read_text(encoding="utf-8")) for link in links]
+    recorded = {abs(number) for record in records for number in numbers_in(record)}
+    prose = re.sub(r"\]\([^)]*\)", "]", section)
+    prose = re.sub(r"(?<=^\| )[3-6]\.[1-5](?= [A-Z])|(?<=section )[3-6]\.[1-5]", "", prose, flags=re.M)  # of the paper
+    for number in set(re.findall(r"\d+\.\d+", prose)) - NOT_MEASURED:
+        digits = len(number.partition(".")[2])
+        assert any(f"{value:.{digits}f}" == number for value in recorded), f"{number} has no record in {links}"
+
+
+def test_parameters_that_readme_states_are_those_of_the_model():
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    counts = []
+    for rows in (37_000, 40_960):
+        with torch.device("meta"):
+            model = VaswaniForConditionalGeneration(VaswaniConfig.from_variant("base", vocab_size=rows))
+        counts.append(model.num_parameters() / 1e6)
+    assert f"base with 37,000 has {counts[0]:.1f} million parameters" in readme
+    assert f"the {counts[1]:.0f} million of Table 3" in readme
