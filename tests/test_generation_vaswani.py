@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -328,3 +329,11 @@ def test_recorded_attentions_and_mixed_precision_leave_the_search_fast(talkative
     assert "forward" in vars(prepared)
     assert torch.equal(prepared.generate(batch), expected)
     assert torch.equal(accelerator.unwrap_model(prepared, keep_fp32_wrapper=False).generate(batch), expected)
+
+
+@pytest.mark.parametrize("shape", [(6,), (0, 6), (2, 0), (1, 2, 3)])
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_sources_of_another_shape_are_refused(model, shape, num_beams):
+    message = re.escape(f"input_ids: have the shape {list(shape)}; give [batch, source]")
+    with pytest.raises(ValueError, match=message):
+        model.generate(torch.full(shape, 5), num_beams=num_beams)

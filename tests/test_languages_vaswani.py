@@ -111,8 +111,9 @@ def test_nothing_is_translated_into_a_language_that_was_not_chosen(two_way):
     for text in ("Dogs!", ["<2de> A man.", "Dogs!"]):
         with pytest.raises(ValueError, match=unknown):
             translator(text, **SHORT)
-    with pytest.raises(ValueError, match=unknown):
-        translator.model.generate(**translator.tokenizer("Dogs!", return_tensors="pt"))
+    for text in ("Dogs!", "The <2en> dogs!", "Dogs! <2de>"):
+        with pytest.raises(ValueError, match=unknown):
+            translator.model.generate(**translator.tokenizer(text, return_tensors="pt"))
     with pytest.raises(ValueError, match="not from en into fr"):
         pipeline("translation_en_to_fr", model=str(two_way))
     with pytest.raises(ValueError, match="not into fr"):
@@ -125,6 +126,16 @@ def test_padding_on_the_left_hides_no_tag(two_way):
     tokenizer = AutoTokenizer.from_pretrained(two_way, padding_side="left")
     model = AutoModelForSeq2SeqLM.from_pretrained(two_way)
     model.generate(**tokenizer(["<2de> A", "<2en> A man sleeps."], return_tensors="pt", padding=True), **SHORT)
+
+
+def test_a_tag_within_text_is_text(two_way):
+    tokenizer = AutoTokenizer.from_pretrained(two_way)
+    tags = {"<2en>": 398, "<2de>": 399}
+    for text in ("<2de> The old <2en> man.", "<2de><2en> A <2de>", "<2de>\n<2de> A man."):
+        ids = tokenizer(text).input_ids
+        assert [number for number in ids if number in tags.values()] == [399]
+        assert ids[0] == 399
+        assert tokenizer.decode(ids[:-1]) == text
 
 
 def test_files_are_translated_into_the_language_named(two_way, tmp_path, monkeypatch, capsys):

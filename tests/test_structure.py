@@ -63,7 +63,7 @@ ALLOWED_IN_MODEL = {
     "parsing_pipeline_vaswani": {"batches_vaswani", "parse_sequence_vaswani", "pipeline_vaswani"},
     "configuration_vaswani": {"parse_sequence_vaswani", "parsing_pipeline_vaswani", "pipeline_vaswani"},
     "embeddings_vaswani": {"configuration_vaswani"},
-    "tokenization_vaswani": {"parse_sequence_vaswani"},
+    "tokenization_vaswani": {"batches_vaswani", "languages_vaswani", "parse_sequence_vaswani"},
     "step_decoder_vaswani": {"acceleration_vaswani"},
     "beam_search_vaswani": {"acceleration_vaswani", "length_limits_vaswani", "step_decoder_vaswani"},
     "generation_vaswani": {

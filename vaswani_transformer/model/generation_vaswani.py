@@ -74,14 +74,19 @@ class VaswaniGenerationMixin(GenerationMixin):
         Without `attention_mask`, padding is recognized by its id. With beams, `BeamSearch` searches.
 
         Raises:
-            ValueError: There is no source; `decoder_input_ids` is empty or exceeds a learned position table; a number
-                of beams, sequences or tokens is below 1; `length_penalty_type` is unknown; logits are NaN; or the model
-                has several directions, and a source no language tag.
+            ValueError: There is no source, or ids are not `[batch, source]`; `decoder_input_ids` is empty or exceeds
+                a learned position table; a number of beams, sequences or tokens is below 1; `length_penalty_type` is
+                unknown; logits are NaN; or the model has several directions, and a source begins with no language tag.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
-        if ids is not None and ids.dim() == 2 and kwargs.get("attention_mask") is None:
-            kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
         if ids is not None:
+            if ids.dim() != 2 or not ids.numel():
+                raise ValueError(
+                    f"input_ids: have the shape {list(ids.shape)}; give [batch, source], at least one "
+                    "of both; a single sentence is input_ids[None]"
+                )
+            if kwargs.get("attention_mask") is None:
+                kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
             require_tags(self.config, ids)
         scopes = [
             kwargs,

@@ -11,6 +11,11 @@ def language_tag(language: str) -> str:
     return f"<2{language}>"
 
 
+def is_language_tag(token: str) -> bool:
+    """Whether a special token is the tag of a language."""
+    return token.startswith("<2") and token.endswith(">")
+
+
 def is_same_language(one: str, other: str) -> bool:
     """Whether two codes name one language, or one names a variety of the other, as "en" and "en_US"."""
     subtags = (re.split("[-_]", code.lower()) for code in (one, other))
@@ -96,15 +101,14 @@ def with_tag(text: str, tag: str | None) -> str:
 
 
 def require_tags(config: PreTrainedConfig, input_ids: torch.Tensor) -> None:
-    """Raise a ValueError if the model has several directions, and a row of `[batch, source]` ids text but no tag."""
+    """Raise a ValueError if the model has several directions, and a row of `[batch, source]` ids begins with no tag."""
     if not (tags := getattr(config, "language_tags", None)):
         return
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    is_tag, is_end = (
-        torch.isin(input_ids, torch.tensor(ids, device=input_ids.device))  # [batch, source]
-        for ids in ([*tags.values()], [config.pad_token_id, *ends])
-    )
-    if not (is_tag.any(dim=-1) | is_end.all(dim=-1)).all():
+    is_text = input_ids.ne(config.pad_token_id)  # [batch, source]
+    first = input_ids.gather(1, is_text.long().argmax(dim=1, keepdim=True))  # [batch, 1], padding of a blank row
+    allowed = torch.tensor([*tags.values(), config.pad_token_id, *ends], device=input_ids.device)
+    if not torch.isin(first, allowed).all():
         raise ValueError(
             f"the model translates between {' and '.join(tags)}, and a source does not say into which; begin it with "
             f"{' or '.join(map(language_tag, tags))}, or name the target: tgt_lang of the pipeline, --target_language"

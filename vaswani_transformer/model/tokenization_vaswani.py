@@ -6,11 +6,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import BatchEncoding, PreTrainedTokenizerFast
 
+from .batches_vaswani import require_text
+from .languages_vaswani import is_language_tag
 from .parse_sequence_vaswani import MARK
 
 
@@ -24,6 +26,9 @@ _NORMALIZER = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")]
 _RUNS = (r"[\p{L}\p{M}]", r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")
 _LONGEST_RUN = 101  # with its space
 
+# The start of a text, in a notation that JavaScript knows, too.
+_START = r"(?<![\s\S])"
+
 # Prefix of word-pieces that continue a run. A run has a space only at its start, so that no text contains the prefix.
 _CONTINUATION = "# "
 
@@ -36,8 +41,9 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
 
     Encoding appends EOS to every sentence, source or target. Decoding restores the NFC-normalised text exactly: any
     Unicode text with "bpe", which falls back to bytes; with "wordpiece", text without unknown characters. "<pad>",
-    "</s>" and "<unk>" in a sentence are ordinary text. Special tokens added later, such as "<2de>", are encoded as one
-    token, also by transformers' plain fast tokenizer, and `decode(..., skip_special_tokens=True)` drops them.
+    "</s>" and "<unk>" in a sentence are ordinary text. Special tokens added later are encoded as one token, also by
+    transformers' plain fast tokenizer, and `decode(..., skip_special_tokens=True)` drops them. Language tags, such as
+    "<2de>", are special tokens at the start of a text, and ordinary text elsewhere.
     """
 
     model_input_names = ["input_ids", "attention_mask"]
@@ -64,8 +70,8 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
             labels: Entries directly behind the special ones that only targets are encoded into, given as
                 `text_target`: the labels of parses (6.3), separated by white space. A model whose `target_vocab_size`
                 is their number and 3 knows no other target. With "bpe" only.
-            special_tokens: The last entries, such as "<2de>". Each is one token wherever text names it, is never split,
-                and is dropped by `decode(..., skip_special_tokens=True)`.
+            special_tokens: The last entries. Each is one token wherever text names it, a language tag such as "<2de>"
+                only at the start of a text; and `decode(..., skip_special_tokens=True)` drops it.
 
         Raises:
             ValueError: The corpus is empty, or has too little text or too many characters for `vocab_size`; or `model`
@@ -114,6 +120,20 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         backend.post_processor = self.backend_tokenizer.post_processor
         return backend
 
+    def _encode_plus(self, text: str | list, *args: Any, **kwargs: Any) -> BatchEncoding:
+        """Called by transformers to encode one text or several.
+
+        Raises:
+            ValueError: A text has a lone surrogate.
+        """
+        try:
+            return super()._encode_plus(text, *args, **kwargs)
+        except TypeError:  # of the backend, which names neither text nor reason
+            for number, each in enumerate([text] if isinstance(text, str) else text):
+                if isinstance(each, str):
+                    require_text(each, f"text {number}")
+            raise
+
     def _switch_to_target_mode(self) -> None:
         """Called by transformers before it encodes `text_target`."""
         if self._label_backend is not None:
@@ -158,7 +178,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
 def _pre_tokenizer(model: models.Model, special: Sequence[str] = ()) -> pre_tokenizers.PreTokenizer:
     """Splits text into runs and `special` tokens."""
     if special:
-        name = _any_of(special)
+        name = _any_of(special, tag_start=_START)
         runs = [f"(?:{name})", *(f" ?(?:(?!{name}){kind}){{1,100}}" for kind in _RUNS)]
     else:
         runs = [f" ?{kind}{{1,100}}" for kind in _RUNS]
@@ -168,9 +188,10 @@ def _pre_tokenizer(model: models.Model, special: Sequence[str] = ()) -> pre_toke
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def _any_of(special: Sequence[str]) -> str:
-    """A pattern that matches the longest of the names."""
-    return "|".join(re.escape(name) for name in sorted(special, key=len, reverse=True))
+def _any_of(special: Sequence[str], tag_start: str = "") -> str:
+    """A pattern that matches the longest of the names, language tags only after the pattern `tag_start`."""
+    longest_first = sorted(special, key=len, reverse=True)
+    return "|".join((tag_start if is_language_tag(name) else "") + re.escape(name) for name in longest_first)
 
 
 def added_special_tokens(backend: Tokenizer) -> list[str]:
@@ -220,7 +241,7 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
     backend.model = Tokenizer.from_str(json.dumps(state)).model
     backend.pre_tokenizer = _pre_tokenizer(backend.model, special)
     # No space is prepended to a special token at the start of a sentence.
-    no_space = normalizers.Replace(Regex(rf"\A (?={_any_of(special)})"), "")
+    no_space = normalizers.Replace(Regex(rf"{_START} (?={_any_of(special)})"), "")
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" "), no_space])
 
 
