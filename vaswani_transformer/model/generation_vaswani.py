@@ -82,8 +82,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         if ids is not None:
             if ids.dim() != 2 or not ids.numel():
                 raise ValueError(
-                    f"input_ids: have the shape {list(ids.shape)}; give [batch, source], at least one "
-                    "of both; a single sentence is input_ids[None]"
+                    f"input_ids: have the shape {list(ids.shape)}; give [batch, source], neither of them 0; "
+                    "for a single sentence, input_ids[None]"
                 )
             if kwargs.get("attention_mask") is None:
                 kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
