@@ -118,6 +118,8 @@ def train_and_score(
         search = trainer.model.generation_config
         for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
             setattr(search, name, getattr(data_args, name))
+        if search.num_beams == 1:  # transformers saves no options of beams then
+            search.length_penalty = search.early_stopping = None
 
     provenance = describe_run(args.hub_model_id)
     show_plan(trainer, data)

@@ -212,6 +212,43 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(
     assert names(tmp_path) == ["checkpoint-4", "checkpoint-6"]
 
 
+class FirstStep(TrainerCallback):
+    """Notes what is in the output directory when the first step begins."""
+
+    found: list[str] | None = None
+
+    def on_step_begin(self, args: Any, *others: Any, **kwargs: Any) -> None:
+        self.found = self.found or sorted(path.name for path in Path(args.output_dir).iterdir())
+
+
+def test_a_save_that_fails_does_so_before_the_first_step(
+    tmp_path: Path, train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = FirstStep()
+    with monkeypatch.context() as patch:
+        Disk(patch, 0)
+        with pytest.raises(OSError, match=rf"^{tmp_path}/checkpoint-0: could not be written: .*No space left"):
+            train(tmp_path, callbacks=[seen])
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)  # enough for no optimizer after its first step
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match=rf"^{tmp_path}/checkpoint-0: could not be written: .*No space left"):
+        train(tmp_path, callbacks=[seen])
+    assert seen.found is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_checkpoint_before_the_first_step_leaves_no_trace(copied: Path, train: Any, tmp_path: Path) -> None:
+    seen = FirstStep()
+    train(tmp_path / "new", callbacks=[seen], max_steps=2)
+    assert seen.found == []
+    shutil.rmtree(copied / "checkpoint-6")
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    seen = FirstStep()
+    train(copied, True, callbacks=[seen])
+    assert seen.found == ["checkpoint-2", "checkpoint-4"]
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_older_checkpoints_stay_until_the_newer_one_is_in_its_place(
     tmp_path: Path, train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

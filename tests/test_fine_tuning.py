@@ -300,6 +300,15 @@ def test_models_that_cannot_be_trained_on_are_refused(corpus, lively_model, tmp_
     assert "its tokenizer has two vocabularies, and encodes with the source's only" in message
 
 
+def test_a_search_that_cannot_be_saved_is_refused_before_training(corpus, lively_model, tmp_path):
+    shutil.copytree(lively_model, tmp_path / "parent")
+    search = json.loads((lively_model / "generation_config.json").read_text(encoding="utf-8"))
+    (tmp_path / "parent" / "generation_config.json").write_text(json.dumps({**search, "num_beams": 1}), "utf-8")
+    message = refusal(corpus, tmp_path, model=tmp_path / "parent")
+    assert "GenerationConfig is invalid" in message
+    assert "`length_penalty`" in message
+
+
 def test_sentences_beyond_the_parents_positions_are_refused(corpus, tokenizer, tmp_path):
     sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     config = VaswaniConfig(vocab_size=len(tokenizer), position_encoding="learned", max_position_embeddings=5, **sizes)

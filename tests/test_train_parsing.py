@@ -7,7 +7,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, run_ranks
 from nltk import Tree
-from transformers import pipeline
+from transformers import GenerationConfig, pipeline
 
 from vaswani_transformer.experiments.parsing import GoldTrees
 from vaswani_transformer.experiments.records import ParsingRecord
@@ -91,6 +91,12 @@ def test_two_processes_parse_as_one(settings, tmp_path):
     assert second.test.perplexity.tokens == first.test.perplexity.tokens
     assert second.test.perplexity.nats_per_token == pytest.approx(first.test.perplexity.nats_per_token, rel=0.2)
     assert second.test.constrained.sentences == 4
+
+
+def test_a_greedy_parser_is_saved(settings, tmp_path):
+    call_recipe("train_parsing.py", *command({**settings, "num_beams": 1, "test": None}, tmp_path)[1:])
+    search = GenerationConfig.from_pretrained(tmp_path / "run")
+    assert (search.num_beams, search.length_penalty, search.max_new_tokens_over_source) == (1, None, 20)
 
 
 def test_words_and_labels_may_share_a_vocabulary(settings, tmp_path):

@@ -167,6 +167,8 @@ class TrainingRun:
 
     def train(self, trainer: VaswaniTrainer) -> RunTraining:
         """Train, and save the model with the averaged weights. Collective."""
+        with self.errors_in_one_line():
+            trainer.model.generation_config.validate(strict=True)  # as saving does
         if self.args.use_cpu:
             keep_freed_memory()
         trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))

@@ -8,17 +8,21 @@ arguments, and `trainer_state.json` with the step, the log and the states of cal
 size and SHA-256 of every other file, and a digest of itself.
 """
 
+import errno
+import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from accelerate import PartialState
 from transformers import Seq2SeqTrainer, TrainerState
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from transformers.utils import logging
 
 from ..files import MANIFEST_NAME, MODEL_FILES, Manifest, atomic_remove, file_errors_as_os_error, find_damage, publish
@@ -135,6 +139,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
 
     _staging: Path | None = None  # the staging directory while a checkpoint is being written
     _has_ended_already = False  # whether training has ended with the checkpoint to resume from
+    _has_rehearsed = False  # whether a checkpoint was written before the first step
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `Seq2SeqTrainer.train` does; if the checkpoint is of the last step, train no further.
@@ -147,6 +152,7 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         """
         checkpoint = self._verified(resume_from_checkpoint) if resume_from_checkpoint else None
         self._has_ended_already = checkpoint is not None and self._has_ended(checkpoint)
+        self._has_rehearsed = False
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
@@ -193,7 +199,41 @@ class CheckpointingTrainer(Seq2SeqTrainer):
     def _get_output_dir(self, trial: Any) -> str:
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
 
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        if not self._has_rehearsed and self.args.save_strategy != SaveStrategy.NO:
+            self._rehearse()
+        self._has_rehearsed = True
+        super()._run_epoch(*args, **kwargs)
+
+    def _rehearse(self) -> None:
+        """Write a whole checkpoint and delete it, so that a save that fails does so before the first step."""
+        state, self.state = self.state, deepcopy(self.state)  # saving changes it
+        try:
+            with self._staged_checkpoint(None) as (staged, _):
+                if self.args.should_save and not (self.args.save_only_model or self.optimizer.state):
+                    moments = 2 * sum(weights.nbytes for weights in self.model.parameters())  # Adam's, after a step
+                    if shutil.disk_usage(staged).free < moments:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            self.state = state
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        with self._staged_checkpoint(trial) as (staged, directory):
+            if self.args.should_save:
+                self._publish(staged, directory)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(directory))
+
+    @contextmanager
+    def _staged_checkpoint(self, trial: Any) -> Iterator[tuple[Path, Path]]:
+        """Write a checkpoint into the staging directory, which is deleted at the end. Collective.
+
+        Yields:
+            Its directory there, and its place.
+
+        Raises:
+            OSError: A file could not be written on some rank, also in the context.
+        """
         parent, name = Path(self._get_output_dir(trial)), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staged, directory = parent / STAGING_NAME / name, parent / name
         self._staging, failed = staged.parent, f"{directory}: could not be written"
@@ -204,16 +244,13 @@ class CheckpointingTrainer(Seq2SeqTrainer):
                     raise FileNotFoundError(f"{self.args.output_dir} has been deleted or renamed")
             # Every rank writes its own random state: a checkpoint is complete when all ranks have done so.
             with all_ranks_or_none(failed):
-                super()._save_checkpoint(model, trial)
+                super()._save_checkpoint(self.model, trial)
             with all_ranks_or_none(failed):
-                if self.args.should_save:
-                    self._publish(staged, directory)
+                yield staged, directory
         finally:
             self._staging = None
             if self.is_local_process_zero():
                 shutil.rmtree(staged.parent, ignore_errors=True)
-        if self.args.push_to_hub:
-            self._push_from_checkpoint(str(directory))
 
     def _publish(self, staged: Path, directory: Path) -> None:
         state = self.state
