@@ -22,12 +22,12 @@ from vaswani_transformer.training.run_arguments import DataArguments, ModelArgum
 
 
 def main() -> None:
-    data_args, model_args, _ = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
+    data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
     started = time.monotonic()
     try:
         if data_args.prepared is None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
-        open_parent(model_args, data_args)
+        open_parent(model_args, data_args, args)
         splits = prepare_corpus(data_args.prepared, data_args)
         load_prepared(data_args.prepared, splits)  # raises if files were damaged since
     except KeyboardInterrupt:

@@ -64,7 +64,7 @@ def train_and_score(
     data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
     with run.errors_in_one_line():
-        parent = open_parent(model_args, data_args)
+        parent = open_parent(model_args, data_args, args)
         require_byte_pairs(args.bpe_dropout, data_args)
         config = parent.config if parent else configure_model(model_args, *data_args.languages)
         origin = describe_parent(model_args.model, parent) if parent else None

@@ -1,14 +1,16 @@
 """Options of every recipe, with values that cannot work: one line that names the option, before any work."""
 
 import dataclasses
+import inspect
 import math
+import os
 import re
 import typing
 from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, recipe_module
+from helpers import REPOSITORY, recipe_module, run_python
 
 from vaswani_transformer.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, check_values
 
@@ -112,6 +114,30 @@ def options(parser: RecipeParser, *kinds: type) -> list[str]:
             found[name] = bool({hint, *arguments, *inner} & set(kinds)) and bool not in arguments
     fields = {field.name for kind in parser.dataclass_types for field in dataclasses.fields(kind) if field.init}
     return sorted(name for name, is_one in found.items() if is_one and name in fields)
+
+
+def test_help_has_the_examples_and_our_options_first():
+    recipe = REPOSITORY / "recipes" / "train_wmt.py"
+    environment = {**os.environ, "COLUMNS": "80"}
+    short, long = (run_python([recipe, option], environment=environment).stdout for option in ("--help", "--help_all"))
+    example = "python recipes/train_wmt.py --config recipes/configs/demo.yaml\n"
+    lines = short.splitlines()
+    assert len(lines) < 250 < len(long.splitlines())
+    assert all(text.index(example) < text.index("--source_language") for text in (short, long))
+    listed = [{line.split()[0] for line in text.splitlines() if line.startswith("  --")} for text in (short, long)]
+    assert {"--train", "--max_minutes", "--warmup_steps", "--help_all", "--config"} <= listed[0]
+    assert listed[1] - listed[0] >= {"--max_steps", "--gradient_checkpointing", "--push_to_hub"}
+    assert "(default: None)" not in short
+    assert long.index("--max_minutes") < long.index("--gradient_checkpointing")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_option_of_ours_is_in_the_help(parsers, recipe):
+    text = parsers[recipe].format_help()
+    for kind in parsers[recipe].dataclass_types:
+        own = [base for base in kind.__mro__ if not base.__module__.startswith("transformers")]
+        for name in (name for base in own for name in inspect.get_annotations(base)):
+            assert re.search(rf"^  --{name}\b", text, re.M), name
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

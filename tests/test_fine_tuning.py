@@ -202,6 +202,32 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(corpus, replay, lively
     assert line in text
 
 
+def test_what_is_left_out_is_chosen_so_that_the_model_learns(corpus, lively_model, tmp_path, capsys):
+    options = dict.fromkeys(("lr_scheduler_type", "learning_rate", "source_tokens", "target_tokens"))
+    run = tune(corpus, model=lively_model, output_dir=tmp_path / "run", **options)
+    record = RunRecord.load(run / "all_results.json")
+    rate = AutoModelForSeq2SeqLM.from_pretrained(run).config.d_model ** -0.5 * 100_000**-0.5
+    assert record.settings.constant_learning_rate == pytest.approx(rate, rel=0.05)
+    longest = [
+        max(map(len, AutoTokenizer.from_pretrained(run)(list(side)).input_ids)) for side in zip(*PAIRS, strict=True)
+    ]
+    budgets = record.settings.source_tokens, record.settings.target_tokens
+    assert budgets == tuple(16 * length for length in longest)  # a hundredth of these 20 pairs is less
+    assert record.training.steps == 3 * 2
+    assert record.test.perplexity.perplexity < 0.99 * record.test_parent.perplexity.perplexity
+    name = "model.decoder.layers.0.feed_forward.fc2.weight"
+    before, after = (load_file(path / "model.safetensors")[name] for path in (lively_model, run / "checkpoint-6"))
+    assert (after - before).abs().max() > 3 * rate
+
+    shutil.rmtree(run / "checkpoint-6")
+    changes = {"model": lively_model, "output_dir": run, "resume": True, **options}
+    tune(corpus, **changes)
+    assert RunRecord.load(run / "all_results.json").training.resumed_from == "checkpoint-5"
+    with pytest.raises(SystemExit) as stop:
+        tune(corpus, **{**changes, "source_tokens": 2000})
+    assert "source_tokens (None then, 2000 now)" in str(stop.value.code)
+
+
 def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, tmp_path):
     tokenizer = marian_tokenizer(tmp_path / "opus", separate_vocabs=True)
     pad, sizes = tokenizer.pad_token_id, (len(tokenizer.encoder), len(tokenizer.target_encoder))
@@ -322,6 +348,10 @@ def test_a_constant_rate_has_no_warmup(corpus, lively_model, tmp_path):
     message = refusal(corpus, tmp_path, model=lively_model, warmup_steps=9)
     assert "warmup_steps: has no effect here; the learning rate is constant" in message
     assert message.endswith("--warmup_steps 4000")
+    noam = {"lr_scheduler_type": None, "learning_rate": None, "learning_rate_factor": 0.5}
+    assert "warmup_steps: the learning rate would rise for 4,000 steps (5.3), but the training has 1" in refusal(
+        corpus, tmp_path, model=lively_model, **noam
+    )
     defaults = {"warmup_steps": 4000, "learning_rate_factor": 1}
     assert "nowhere" in refusal(corpus, tmp_path, model="nowhere", **defaults)  # the advice is accepted
     message = refusal(corpus, tmp_path, model=lively_model, lr_scheduler_type=None)

@@ -229,15 +229,20 @@ def test_other_sentences_or_another_vocabulary_are_not_trained_on(
         return TrainingData(tokenizer, Dataset.from_dict(columns), {}, {}, {})
 
     begin(tmp_path, describe(corpus))
-    check_data(tmp_path, data(5))
-    check_data(tmp_path, data(5))
+    args = SimpleNamespace(source_tokens=25000, target_tokens=25000)
+    check_data(tmp_path, data(5), args)
+    check_data(tmp_path, data(5), args)
     with pytest.raises(ValueError, match=r"differs in training pairs \(5 then, 6 now\), lengths of the training pairs"):
-        check_data(tmp_path, data(6))
+        check_data(tmp_path, data(6), args)
     other = VaswaniTokenizer.train(["some other text"] * 9, vocab_size=259, show_progress=False)
     with pytest.raises(ValueError, match="it differs in vocabulary "):
-        check_data(tmp_path, data(5, other))
+        check_data(tmp_path, data(5, other), args)
     tokenizer(["a", "b c d e"], padding=True)  # leaves its state in the tokenizer
-    check_data(tmp_path, data(5))
+    args.source_tokens = 99
+    with pytest.raises(ValueError, match=r"it differs in source_tokens \(25000 then, 99 now\)"):
+        check_data(tmp_path, data(5), args)
+    args.source_tokens = 25000
+    check_data(tmp_path, data(5), args)
 
 
 # The lock.

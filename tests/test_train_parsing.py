@@ -76,8 +76,8 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert "│ test" in result.stdout
 
     again = run_python([*command(settings, tmp_path), "--resume"])
-    assert again.returncode != 0
-    assert "steps already; raise max_steps above" in again.stderr
+    assert again.returncode == 0
+    assert "has ended, after 4 steps; to continue it, raise max_steps" in again.stderr
     other = run_python([*command({**settings, "gold_copies": 2}, tmp_path), "--resume"])
     assert "gold_copies (1 then, 2 now)" in other.stderr
 

@@ -188,6 +188,7 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     (directory / "tokenizer.json").write_bytes(vocabulary[:99])
     resumed = run(settings, tmp_path, "--resume", "--logging_steps", "2")
     assert resumed.returncode == 0, resumed.stderr
+    assert "missing" not in resumed.stderr  # tied weights, which are saved once
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
     assert results["training"]["steps"] == 4
     assert results["training"]["resumed_from"] == "checkpoint-2"
@@ -211,7 +212,12 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     assert again["training"]["seconds"] >= state["stateful_callbacks"]["TrainingTotals"]["attributes"]["seconds"] > 0
     assert again["training"]["cost"]["counted"] == results["training"]["cost"]["counted"]
 
-    assert f"max_steps: {directory} has 4 steps already" in error("--resume")
+    again = run(settings, tmp_path, "--resume")
+    assert (again.returncode, again.stdout) == (0, "")
+    assert again.stderr.splitlines()[-1] == (
+        f"train_wmt.py: output_dir: the training in {directory} has ended, after 4 steps; "
+        f"to continue it, raise max_steps, num_train_epochs or max_minutes"
+    )
 
 
 def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_path, error):
@@ -220,10 +226,9 @@ def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_pat
     directory = Path(settings["output_dir"])
     state, *_ = directory.glob("checkpoint-*/trainer_state.json")
     steps = json.loads(state.read_text(encoding="utf-8"))["max_steps"]
-    ends = (
-        f"num_train_epochs: {directory} has {steps} steps already, and 0.3 epochs have {steps}; raise num_train_epochs"
-    )
-    assert ends in error("--resume")
+    again = run(settings, tmp_path, "--resume")
+    assert again.returncode == 0
+    assert f"the training in {directory} has ended, after {steps} steps; to continue it, raise" in again.stderr
     with pytest.raises(pytest.fail.Exception, match="training began"):
         error("--resume", "--num_train_epochs", "0.6")
 
@@ -371,6 +376,7 @@ def test_value_that_cannot_work(error):
         ("ignore_data_skip", "true"),
         ("metric_for_best_model", "bleu"),
         ("debug", "underflow_overflow"),
+        ("do_train", "false"),
     ],
 )
 def test_options_without_effect(error, name, value):
@@ -384,6 +390,7 @@ def test_options_without_effect(error, name, value):
         (["--early_stopping_patience", "2", "--eval_strategy", "no"], "early_stopping_patience: has no effect here"),
         (["--early_stopping_patience", "2", "--metric_for_best_model", "bleu"], "bleu needs eval_bleu"),
         (["--early_stopping_patience", "2", "--metric_for_best_model", "chrf"], "must be bleu or loss, is 'chrf'"),
+        (["--save_strategy", "best", "--eval_strategy", "no"], "save_strategy: 'best' is decided by evaluations; set"),
         (["--predict_with_generate", "true"], "predict_with_generate: has no effect here; set eval_bleu instead"),
     ],
 )
@@ -412,6 +419,24 @@ def test_the_launchers_precision_is_that_of_the_run(error, monkeypatch, tmp_path
     assert "fp16: the CPU would train in float32" in error()
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp8")
     assert "mixed_precision: fp8 of accelerate launch is not supported" in error()
+
+
+def test_a_training_that_ends_within_its_warmup(error, settings):
+    del settings["warmup_steps"]
+    message = error()
+    assert "warmup_steps: the learning rate would rise for 4,000 steps (5.3), but the training has 4;" in message
+    assert "train longer (max_steps), or give --warmup_steps, such as 1" in message
+    settings |= {"max_steps": -1, "num_train_epochs": 0.3}
+    assert "warmup_steps: the learning rate would rise for 4,000 steps" in error()
+    for given in ("4000", "9"):
+        with pytest.raises(pytest.fail.Exception, match="training began"):
+            error("--warmup_steps", given)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test", "replay_test"])
+def test_the_phrasebook_has_two_languages(error, split):
+    message = error(source_language="fr", **{split: "phrasebook"})
+    assert f"{split}: the phrasebook is English-German (en, de), not fr-de; name another corpus" in message
 
 
 def test_vocabulary_larger_than_the_corpus_supports(error):

@@ -5,11 +5,14 @@ import dataclasses
 import difflib
 import json
 import math
+import re
 import reprlib
 import sys
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +25,11 @@ from .files import parse_json, read_json
 
 _LARGEST = 1e12
 _LONGEST_TEXT, _LONGEST_NAME = 4000, 255  # limits of file systems for a path and a name
+
+
+_OFTEN_USED = (
+    "max_steps, num_train_epochs, save_steps, eval_steps, logging_steps, seed, bf16, report_to and push_to_hub"
+)
 
 
 @dataclass(frozen=True)
@@ -144,6 +152,29 @@ def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
             raise ValueError(f"{field.name}: has no effect here; {unused[field.name]}")
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """One spelling of each option, and its default if there is one."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        kind = "N" if action.type in (int, float) else "TEXT"
+        value = "" if action.nargs == 0 else f" {self._format_args(action, kind)}"
+        return action.option_strings[0] + value
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        default = action.default
+        has_default = default not in (None, argparse.SUPPRESS) and default is not dataclasses.MISSING
+        return f"{action.help or ''}{' (default: %(default)s)' if has_default else ''}"
+
+
+class _Help(argparse.Action):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **kwargs)
+
+    def __call__(self, parser: Any, *_: object) -> None:
+        print(parser.format_help(everything=self.dest == "help_all"), end="")
+        parser.exit()
+
+
 class RecipeParser(HfArgumentParser):
     """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
@@ -154,7 +185,12 @@ class RecipeParser(HfArgumentParser):
     def __init__(self, dataclass_types: Sequence[type], **kwargs: Any) -> None:
         self._intervals: dict[str, Interval] = {}
         self._prose: set[str] = set()
-        super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
+        recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
+        formatter = partial(_HelpFormatter, max_help_position=32)
+        kwargs = {"description": recipe, "formatter_class": formatter, **kwargs}
+        super().__init__(dataclass_types, add_help=False, allow_abbrev=False, **kwargs)
+        self.add_argument("--help", "-h", action=_Help, help="Show this, and exit.")
+        self.add_argument("--help_all", action=_Help, help="Show also what transformers adds, and exit.")
         self.add_argument("--config", type=Path, help="YAML file, or a name in recipes/configs; options override it.")
         hints = {name: hint for kind in dataclass_types for name, hint in typing.get_type_hints(kind).items()}
         self._mappings, self._lists = (
@@ -176,6 +212,30 @@ class RecipeParser(HfArgumentParser):
         if interval is not None:
             self._intervals[action.dest] = interval
         return action
+
+    def format_help(self, everything: bool = False) -> str:
+        """The recipe's docstring, and the options: by dataclass those of this project, then those of transformers."""
+        formatter = self._get_formatter()
+        formatter.add_usage("%(prog)s [--config FILE.yaml] [--option value ...]", [], [])
+        formatter.add_text(self.description)
+        fields = {field.name for kind in self.dataclass_types for field in dataclasses.fields(kind)}
+        sections = {"Options": {action.dest for action in self._actions} - fields}
+        for kind in self.dataclass_types:
+            own = [base for base in kind.__mro__ if not base.__module__.startswith("transformers.")]
+            title = (kind.__doc__ or kind.__name__).splitlines()[0].rstrip(".")
+            sections[title] = {name for base in own for name in get_annotations(base)}
+        others = fields.difference(*sections.values())
+        if others and everything:
+            sections["Options of transformers' Trainer"] = others
+        for title, names in sections.items():
+            formatter.start_section(title)
+            formatter.add_arguments(action for name, action in self._named.items() if name in names)
+            formatter.end_section()
+        if others and not everything:
+            formatter.add_text(
+                f"--help_all shows {len(others)} options of transformers' Trainer, such as {_OFTEN_USED}."
+            )
+        return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
         line = one_line(message)
@@ -243,7 +303,7 @@ class RecipeParser(HfArgumentParser):
             self.error(str(error))
         given: dict[str, object] = {}
         for name, setting in settings.items():
-            if name not in self._named or name in ("config", "help"):
+            if name not in self._named or name in ("config", "help", "help_all"):
                 self.error(f"{path}: there is no setting {name!r}{self._nearest(name)}")
             if setting is not None:
                 try:

@@ -228,9 +228,16 @@ def _aligned_lines(*names: str) -> Iterator[Pair]:
         )
 
 
-def _phrasebook_rows(split: str, languages: Sequence[str]) -> list[Row]:
+def require_phrasebook_languages(languages: Sequence[str], option: str = "") -> None:
+    """Raise a ValueError, which begins with the option, unless the languages are English and German."""
     if set(languages) != {"en", "de"}:
-        raise ValueError(f"the phrasebook is English-German (en, de), not {'-'.join(languages)}")
+        raise ValueError(
+            f"{option}the phrasebook is English-German (en, de), not {'-'.join(languages)}; name another corpus"
+        )
+
+
+def _phrasebook_rows(split: str, languages: Sequence[str]) -> list[Row]:
+    require_phrasebook_languages(languages)
     return [{"translation": {"en": english, "de": german}} for english, german in phrasebook(split)]
 
 

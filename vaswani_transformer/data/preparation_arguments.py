@@ -5,12 +5,13 @@ from typing import Literal
 
 from ..arguments import COUNT, Interval, check_values, option, refuse_unused
 from ..model.languages_vaswani import language_tag
-from .corpora import require_columns
+from .corpora import require_columns, require_phrasebook_languages
 
 
 # Corpora of which pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
 MIXED = ("replay", "synthetic")
 TRAINED_ON = ("train", *MIXED)
+_HELD_OUT = ("validation", "test", "replay_test")
 _RATIO = Interval(above=0, maximum=1000)
 
 
@@ -70,6 +71,9 @@ class PreparationArguments:
         refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
         if self.columns is not None:
             require_columns(self.columns)
+        for name in (*TRAINED_ON, *_HELD_OUT):
+            if getattr(self, name) == ["phrasebook"]:
+                require_phrasebook_languages(self.languages, f"{name}: ")
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -89,7 +93,7 @@ class PreparationArguments:
         """
         if not self.train:
             raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
-        splits = (*TRAINED_ON, "validation", "test", "replay_test")
+        splits = (*TRAINED_ON, *_HELD_OUT)
         return {split: getattr(self, split) for split in splits if getattr(self, split)}
 
     @property

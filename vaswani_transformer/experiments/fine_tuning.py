@@ -4,13 +4,14 @@ from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 from transformers import FSMTTokenizer
 
 from ..arguments import refuse_unused
-from ..data import PreparationArguments
+from ..data import PreparationArguments, TrainingData
 from ..files import matching_files_digest
 from ..saved_model import SavedModel, open_model
-from ..training.run_arguments import ModelArguments
+from ..training.run_arguments import ModelArguments, RecipeTrainingArguments
 from .records import ParentModel, RunRecord
 
 
@@ -26,10 +27,13 @@ _UNUSED_OF_DATA = dict.fromkeys(
 )
 
 
-def open_parent(args: ModelArguments, data: PreparationArguments) -> SavedModel | None:
+def open_parent(
+    args: ModelArguments, data: PreparationArguments, training: RecipeTrainingArguments
+) -> SavedModel | None:
     """Check the saved model to start from; None if no model was named.
 
-    Its configuration gets the changes of `args` and the languages of `data`, and `data` its tokenizer.
+    Its configuration gets the changes of `args` and the languages of `data`, `data` its tokenizer, and `training` the
+    defaults of fine-tuning.
 
     Raises:
         ValueError: As from `open_model`; or an option contradicts the model, such as its languages; or its tokenizer
@@ -62,7 +66,22 @@ def open_parent(args: ModelArguments, data: PreparationArguments) -> SavedModel 
         if value is not None:
             setattr(config, name, value)
     data.tokenizer = args.model
+    training.tune(config.d_model)
     return parent
+
+
+def fit_batches(args: RecipeTrainingArguments, data: TrainingData) -> None:
+    """Set the size of batches, where it was left out: a hundredth of an epoch, and at least 16 of the longest sentence.
+
+    The paper's batches would be an epoch each, or more, of the small corpora that models are tuned on.
+    """
+    for side in ("source", "target"):
+        if getattr(args, f"{side}_tokens") is None:
+            lengths = np.asarray(data.train[f"{side}_length"][:])
+            first = min((corpus.first for corpus in data.mixed.values()), default=len(lengths))
+            pairs = first + sum(corpus.drawn for corpus in data.mixed.values())
+            fitted = max(round(lengths.mean() * pairs / 100), 16 * int(lengths.max()))
+            setattr(args, f"{side}_tokens", max(min(fitted, 25000), int(lengths.max())))
 
 
 def describe_parent(name: str, parent: SavedModel) -> ParentModel:

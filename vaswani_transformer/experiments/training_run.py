@@ -22,6 +22,7 @@ from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.parse_sequence_vaswani import is_parser
 from ..saved_model import SavedModel
 from ..training import (
+    AlreadyTrainedError,
     CheckpointAveraging,
     EarlyStopping,
     Interruption,
@@ -40,6 +41,7 @@ from ..training.run_arguments import ModelArguments, RecipeTrainingArguments
 from ..training.run_directory import Describe, check_data, open_run
 from ..typed_json import from_json
 from .costs import TrainingCost, sustained_rate, training_cost
+from .fine_tuning import fit_batches
 from .records import ParentModel, RunModel, RunTraining, TrainingResults
 
 
@@ -129,11 +131,14 @@ class TrainingRun:
             parent: Saved model of this configuration to start from, instead of random weights.
 
         Raises:
-            ValueError: The training was begun with other data, or has all requested steps already; a sentence is too
-                long for the model or the token budget; or a batch has fewer sentences than parts.
+            AlreadyTrainedError: It has all requested steps, and its results are complete.
+            ValueError: The training was begun with other data, is beyond `max_steps`, or ends within its warm-up and
+                `warmup_steps` was left out; a sentence is too long for the model or the token budget; or a batch has
+                fewer sentences than parts.
         """
         args = self.args
-        check_data(Path(args.output_dir), data)
+        fit_batches(args, data)
+        check_data(Path(args.output_dir), data, args)
         if parent is None:
             complete_config(config, data.tokenizer)
         require_positions(config, data)
@@ -163,6 +168,7 @@ class TrainingRun:
         self._keep_trackers_open(trainer)
         trainer.get_train_dataloader()
         self._require_more_steps(trainer)
+        _require_end_of_warmup(trainer)
         return trainer
 
     def train(self, trainer: VaswaniTrainer) -> RunTraining:
@@ -208,22 +214,34 @@ class TrainingRun:
                 self.until_the_end.callback(tracker.close)
 
     def _require_more_steps(self, trainer: VaswaniTrainer) -> None:
-        """Raise a ValueError if the checkpoint is beyond `max_steps`, or has all requested steps and is scored."""
+        """Compare the checkpoint with the length of the training.
+
+        Raises:
+            ValueError: It is beyond `max_steps`.
+            AlreadyTrainedError: It has all requested steps, and its results are complete.
+        """
         if self.checkpoint is None:
             return
-        args, steps = self.args, int(self.checkpoint.name.rpartition("-")[2])
-        total, where = args.max_steps, f"{args.output_dir} has {steps} steps already"
-        if 0 < total < steps:
-            raise ValueError(f"max_steps: {where}; give at least as many")
-        if total <= 0:
-            total = math.ceil(args.num_train_epochs * _steps_an_epoch(trainer))
-        scored = self.results.of_training(Path(args.output_dir)) if total <= steps else None
-        if scored is None or scored.training.steps < steps:
+        steps, directory = int(self.checkpoint.name.rpartition("-")[2]), self.args.output_dir
+        if 0 < self.args.max_steps < steps:
+            raise ValueError(f"max_steps: {directory} has {steps} steps already; give at least as many")
+        if not trainer.has_ended(self.checkpoint) and steps < _total_steps(trainer):
             return
-        if args.max_steps > 0:
-            raise ValueError(f"max_steps: {where}; raise max_steps above {steps}")
+        scored = self.results.of_training(Path(directory))
+        if scored is not None and scored.training.steps >= steps:
+            raise AlreadyTrainedError(
+                f"output_dir: the training in {directory} has ended, after {steps} steps; "
+                f"to continue it, raise max_steps, num_train_epochs or max_minutes"
+            )
+
+
+def _require_end_of_warmup(trainer: VaswaniTrainer) -> None:
+    """Raise a ValueError if the learning rate would not reach its highest value, and nobody asked for that."""
+    args, steps = trainer.args, _total_steps(trainer)
+    if "warmup_steps" in args.left_out and args.constant_learning_rate is None and steps < args.warmup_steps:
         raise ValueError(
-            f"num_train_epochs: {where}, and {args.num_train_epochs:g} epochs have {total}; raise num_train_epochs"
+            f"warmup_steps: the learning rate would rise for {args.warmup_steps:,} steps (5.3), but the training has "
+            f"{steps:,}; train longer (max_steps), or give --warmup_steps, such as {-(-steps // 10)}"
         )
 
 
@@ -259,6 +277,11 @@ def _require_trackers(names: list[str]) -> None:
 
 def _steps_an_epoch(trainer: VaswaniTrainer) -> int:
     return len(trainer.batch_sampler) // trainer.batch_sampler.num_parts
+
+
+def _total_steps(trainer: VaswaniTrainer) -> int:
+    args = trainer.args
+    return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * _steps_an_epoch(trainer))
 
 
 def _cost(trainer: VaswaniTrainer) -> TrainingCost:

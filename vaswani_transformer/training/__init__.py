@@ -9,7 +9,7 @@ from .averaging import CheckpointAveraging, average_checkpoints
 from .callbacks import EarlyStopping, OpenTracker, TimeLimit, TrainingProgress, TrainingTotals
 from .checkpoints import newest_complete_checkpoint
 from .divergence import DivergenceError, DivergenceGuard
-from .faults import faults_in_one_line, joined_processes
+from .faults import AlreadyTrainedError, faults_in_one_line, joined_processes
 from .interruption import Interrupted, Interruption
 from .loss import LabelSmoothedLoss
 from .memory import keep_freed_memory
@@ -22,6 +22,7 @@ from .watchdog import Watchdog
 
 
 __all__ = [
+    "AlreadyTrainedError",
     "CheckpointAveraging",
     "DivergenceError",
     "DivergenceGuard",

@@ -151,13 +151,14 @@ class CheckpointingTrainer(Seq2SeqTrainer):
             ValueError: The checkpoint is incomplete or damaged, or there is none.
         """
         checkpoint = self._verified(resume_from_checkpoint) if resume_from_checkpoint else None
-        self._has_ended_already = checkpoint is not None and self._has_ended(checkpoint)
+        self._has_ended_already = checkpoint is not None and self.has_ended(checkpoint)
         self._has_rehearsed = False
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
-    def _has_ended(self, checkpoint: Path) -> bool:
+    def has_ended(self, checkpoint: Path) -> bool:
+        """Whether a checkpoint is of the last step, or at the limit of time."""
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         limits = (callback for callback in self.callback_handler.callbacks if isinstance(callback, TimeLimit))
         return 0 < self.args.max_steps <= state.global_step or any(limit.is_over(state) for limit in limits)
@@ -166,6 +167,11 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         """As in the base class, but no epochs if training has ended: the loop would check only after a step."""
         epochs, *others = super().set_initial_training_values(*args, **kwargs)
         return (0 if self._has_ended_already else epochs, *others)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        missing = load_result.missing_keys
+        missing[:] = [name for name in missing if name not in self.model.all_tied_weights_keys]  # saved once
+        super()._issue_warnings_after_load(load_result)
 
     def _verified(self, checkpoint: str | Literal[True]) -> Path:
         if checkpoint is True:
@@ -207,7 +213,8 @@ class CheckpointingTrainer(Seq2SeqTrainer):
 
     def _rehearse(self) -> None:
         """Write a whole checkpoint and delete it, so that a save that fails does so before the first step."""
-        state, self.state = self.state, deepcopy(self.state)  # saving changes it
+        state: TrainerState = self.state  # type: ignore[has-type]  # an attribute of the base class
+        self.state = deepcopy(state)  # saving changes it
         try:
             with self._staged_checkpoint(None) as (staged, _):
                 if self.args.should_save and not (self.args.save_only_model or self.optimizer.state):

@@ -25,9 +25,17 @@ _CUT_SHORT = "a file of the data was cut short, cannot be read, or shared memory
 _FIRST_CAUSE = 2.0  # seconds that the rank at fault has to print the cause, before the ranks that lost it print
 
 
+class AlreadyTrainedError(RuntimeError):
+    """A training to resume has ended and is scored."""
+
+    status = 0  # so that a scheduler does not start it again
+
+
 @contextmanager
 def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
-    """End the program with one line for a fault that is not a bug; the exit status is 1, after a signal 128 + number.
+    """End the program with one line for a fault that is not a bug.
+
+    The exit status is 1, after a signal 128 + number, and 0 if there is nothing left to train.
 
     Raises:
         SystemExit: After the line.
@@ -51,7 +59,7 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
 def _message(error: BaseException, advice: str) -> str | None:
     """What a fault means for the user; None for a bug."""
     match error:
-        case Interrupted() | DivergenceError():
+        case Interrupted() | DivergenceError() | AlreadyTrainedError():
             return str(error)
         case ImportError():  # an option chose an optimizer or kernels
             return f"{error}; install it, or leave out the option that needs it"

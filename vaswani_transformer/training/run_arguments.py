@@ -1,14 +1,16 @@
 """Arguments of a training from corpora to a scored model: `recipes/train_wmt.py`, and sweeps of it."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 
 from ..arguments import COUNT, POSITIVE, SHARE, Interval, option, refuse_unused
 from ..data import PreparationArguments
 from .processes import join_process_group
+from .schedule import noam_learning_rate
 from .trainer import VaswaniTrainingArguments
 
 
@@ -33,9 +35,19 @@ UNUSED = {
     "debug": "training ends at the first loss, gradient or weight that is not finite, and names the step",
     "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
     "generation_max_length": "the model's generation_config limits translations",
+    "do_train": "this recipe trains; leave it out",
 }
-_UNUSED_BY_NOAM = {"learning_rate": _BY_SCHEDULE, "lr_scheduler_type": _BY_SCHEDULE}
-_UNUSED_BY_CONSTANT = ("warmup_steps", "learning_rate_factor")
+_OF_CONSTANT, _OF_NOAM = ("learning_rate", "lr_scheduler_type"), ("warmup_steps", "learning_rate_factor")
+
+# Defaults of options for which fine-tuning has its own: see `fine_tuning.py`.
+_DEFAULTS: dict[str, Any] = {
+    "source_tokens": 25000,
+    "target_tokens": 25000,
+    "warmup_steps": 4000,
+    "learning_rate_factor": 1.0,
+    "lr_scheduler_type": "linear",
+    "learning_rate": 5e-5,
+}
 
 
 @dataclass
@@ -92,14 +104,31 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         "processes, gradient_accumulation_steps, average_last, validation and test, and how it is logged, evaluated, "
         "saved and pushed.",
     )
+    # Of these six, None becomes the default, or that of fine-tuning.
+    source_tokens: int = option(
+        None,
+        "Source tokens of a global batch, over all processes and accumulation steps; by default 25000, and with "
+        "--model a hundredth of an epoch, at most 25000.",
+        COUNT,
+    )
+    target_tokens: int = option(None, "The same of target tokens.", COUNT)
     warmup_steps: float = option(
-        4000, "Steps until the learning rate is highest (5.3).", Interval(minimum=1, maximum=2**31 - 1, whole=True)
+        None,
+        "Steps until the learning rate is highest (5.3), by default 4000.",
+        Interval(minimum=1, maximum=2**31 - 1, whole=True),
     )
-    learning_rate_factor: float = option(1.0, "Multiplies the learning rate of 5.3.", POSITIVE)
+    learning_rate_factor: float = option(None, "Multiplies the learning rate of 5.3.", POSITIVE)
     lr_scheduler_type: str = option(
-        "linear", "'constant' for learning_rate in every step; by default the schedule of 5.3."
+        None,
+        "'constant' for learning_rate in every step; by default the schedule of 5.3, and with --model constant, unless "
+        "warmup_steps or learning_rate_factor is given.",
     )
-    learning_rate: float = option(5e-5, "Learning rate, if it is constant.", POSITIVE)
+    learning_rate: float = option(
+        None,
+        "Learning rate, if it is constant: by default 5e-5, and with --model the rate of 5.3 at step 100,000.",
+        POSITIVE,
+    )
+    do_train: bool = option(True, "Only for scripts that name it; this recipe trains.")
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT)
     save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE)
     max_minutes: float | None = option(None, "Minutes after which training ends.", POSITIVE)
@@ -125,14 +154,18 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if token is not None:
             # The Hub's client reads it from there; it must not get into training_args.bin.
             os.environ["HF_TOKEN"], self.hub_token = token, None
-        unused_by_constant = {
-            field.name: "the learning rate is constant; leave it out, or override --config with the default, "
-            f"--{field.name} {field.default:g}"
-            for field in fields(self)
-            if field.name in _UNUSED_BY_CONSTANT
-        }
-        by_schedule = _UNUSED_BY_NOAM if self.constant_learning_rate is None else unused_by_constant
-        refuse_unused(self, UNUSED | by_schedule)
+        self.left_out = {name for name in _DEFAULTS if getattr(self, name) is None}
+        for name in self.left_out:
+            setattr(self, name, _DEFAULTS[name])
+        by_schedule = dict.fromkeys(_OF_CONSTANT, _BY_SCHEDULE)
+        if self.constant_learning_rate is not None:
+            by_schedule = {
+                name: "the learning rate is constant; leave it out, or override --config with the default, "
+                f"--{name} {_DEFAULTS[name]:g}"
+                for name in _OF_NOAM
+            }
+        changed = {name for name, default in _DEFAULTS.items() if getattr(self, name) != default}
+        refuse_unused(self, UNUSED | {name: advice for name, advice in by_schedule.items() if name in changed})
         self._take_precision_of_launcher()
         if not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
@@ -146,6 +179,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         super().__post_init__()
         if self.eval_strategy == "no":
             refuse_unused(self, dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy"))
+            if self.save_strategy == "best":
+                raise ValueError("save_strategy: 'best' is decided by evaluations; set eval_strategy")
 
     def _check_metric(self) -> None:
         """Set the default of `metric_for_best_model`, which refers to a checkpoint in the trainer, or check it."""
@@ -160,6 +195,18 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             raise ValueError(f"metric_for_best_model: must be bleu or loss, is {metric!r}")
         elif metric.endswith("bleu") and self.eval_bleu is None:
             raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
+
+    def tune(self, d_model: int) -> None:
+        """Set what was left out to the defaults for fine-tuning a model of this width; `fit_batches` sets the rest.
+
+        The rate is the one with which the paper's base training ends: no warm-up, which a short training never leaves.
+        """
+        if self.left_out.issuperset((*_OF_NOAM, "lr_scheduler_type")):
+            self.lr_scheduler_type = "constant"
+        if self.constant_learning_rate is not None and "learning_rate" in self.left_out:
+            self.learning_rate = float(f"{noam_learning_rate(100_000, d_model):.2g}")
+        for name in self.left_out.intersection(("source_tokens", "target_tokens")):
+            setattr(self, name, None)  # until the corpus is known
 
     @property
     def constant_learning_rate(self) -> float | None:

@@ -176,8 +176,8 @@ def _plain(value: object) -> Json:
     return value if isinstance(value, (bool, int, float, type(None))) else str(getattr(value, "value", value))
 
 
-def describe_data(data: TrainingData) -> dict[str, Json]:
-    """Digests of the vocabulary, and of the lengths of the encoded training pairs."""
+def describe_data(data: TrainingData, args: VaswaniTrainingArguments) -> dict[str, Json]:
+    """Digests of the vocabulary, and of the lengths of the encoded training pairs; the size of their batches."""
     lengths = sha256()
     for column in ("source_length", "target_length"):
         lengths.update(np.asarray(data.train.with_format("numpy")[column][:], dtype=np.int64).tobytes())
@@ -185,6 +185,8 @@ def describe_data(data: TrainingData) -> dict[str, Json]:
         "vocabulary": _vocabulary_digest(data.tokenizer),
         "training pairs": len(data.train),
         "lengths of the training pairs": lengths.hexdigest()[:16],
+        "source_tokens": args.source_tokens,
+        "target_tokens": args.target_tokens,
     }
 
 
@@ -273,15 +275,15 @@ def _record(directory: Path, describe: Describe, resume: bool) -> None:
         _require_equal(directory, before.settings, settings)
 
 
-def check_data(directory: Path, data: TrainingData) -> None:
-    """Record the digests of vocabulary and encoded pairs, or compare them with the record. Collective.
+def check_data(directory: Path, data: TrainingData, args: VaswaniTrainingArguments) -> None:
+    """Record vocabulary, encoded pairs and the size of batches, or compare them with the record. Collective.
 
     Raises:
-        ValueError: The training was begun with another vocabulary or other sentence pairs.
+        ValueError: The training was begun with another vocabulary, other sentence pairs or other batches.
     """
 
     def check() -> None:
-        record, now = TrainingRecord.of(directory), describe_data(data)
+        record, now = TrainingRecord.of(directory), describe_data(data, args)
         _require_equal(directory, record.data, now)
         replace(record, data=now).save(directory / RECORD_NAME)
 
