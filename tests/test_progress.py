@@ -1,7 +1,17 @@
 """The progress bar that says what a training is worth looking at for."""
 
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from datasets import Dataset
@@ -9,25 +19,26 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     ProgressCallback,
-    TrainerCallback,
     TrainerControl,
     TrainerState,
 )
 
 from vaswani_transformer import VaswaniTrainer
 from vaswani_transformer.training import TrainingProgress, VaswaniTrainingArguments
+from vaswani_transformer.training.callbacks import ProgressBar
 
 
-class Spy(TrainerCallback):
-    """Keeps the bar, which is closed and forgotten when training ends, and what it shows after each log."""
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], TextIO]:
+    """Makes standard error a terminal of so many columns; returns what it shows."""
 
-    def __init__(self, progress: TrainingProgress) -> None:
-        self.progress = progress
-        self.postfixes: list[dict[str, str]] = []
+    def make(columns: int) -> TextIO:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        monkeypatch.setattr(sys, "stderr", os.fdopen(theirs, "w"))
+        return os.fdopen(ours, encoding="utf-8", newline="")
 
-    def on_log(self, *args: Any, **kwargs: Any) -> None:
-        self.bar = self.progress.training_bar
-        self.postfixes.append(dict(entry.split("=") for entry in self.bar.postfix.split(", ")))
+    return make
 
 
 @pytest.fixture
@@ -48,34 +59,69 @@ def args(tmp_path: Path) -> VaswaniTrainingArguments:
     )
 
 
-def test_bar_carries_what_is_logged(
-    args: VaswaniTrainingArguments, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, capfd: Any
-) -> None:
+def train(args: VaswaniTrainingArguments, model: Any, tokenizer: Any, minutes: float | None = None) -> VaswaniTrainer:
     rows = Dataset.from_list([{"input_ids": [5, 6, 1][-n:], "labels": [7, 8, 9, 1][-n:]} for n in (2, 3, 3, 4)])
     trainer = VaswaniTrainer(model, args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer)
     trainer.remove_callback(ProgressCallback)
-    progress = TrainingProgress()
-    spy = Spy(progress)
-    trainer.add_callback(progress)
-    trainer.add_callback(spy)
+    trainer.add_callback(TrainingProgress(minutes))
     trainer.train()
+    return trainer
 
-    first, second, *_ = (entry for entry in trainer.state.log_history if "loss" in entry)
-    evaluation = next(entry for entry in trainer.state.log_history if "eval_loss" in entry)
-    expected = {
-        "loss": f"{first['loss']:.3f}",
-        "lr": "1.25e-03",
-        "tok/s": f"{first['target_tokens_per_second']:.0f}",
-        "padding": f"{100 * trainer.batch_sampler.padding_share:.1f}%",
-    }
-    assert spy.postfixes[0] == expected
-    expected |= {"loss": f"{second['loss']:.3f}", "tok/s": f"{second['target_tokens_per_second']:.0f}"}
-    assert spy.postfixes[1] == expected
-    assert spy.postfixes[2] == {**expected, "eval_loss": f"{evaluation['eval_loss']:.3f}"}
-    assert list(spy.postfixes[2]) == ["loss", "eval_loss", "lr", "tok/s", "padding"]
-    assert (spy.bar.n, spy.bar.total) == (3, 3)
-    assert progress.training_bar is None, "closed"
-    assert "'loss':" not in capfd.readouterr().out, "the trainer's own lines are gone"
+
+def fields(entry: dict[str, float]) -> list[str]:
+    forms = {"loss": "loss={:.3f}", "eval_loss": "eval_loss={:.3f}", "learning_rate": "lr={:.2e}"}
+    forms |= {"target_tokens_per_second": "tok/s={:.0f}", "padding_share": "padding={:.1%}"}
+    return [form.format(entry[name]) for name, form in forms.items() if name in entry]
+
+
+def test_in_a_pipe_each_log_is_a_line(
+    args: VaswaniTrainingArguments, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, capsys: Any
+) -> None:
+    trainer = train(args, model, tokenizer)
+    shown = capsys.readouterr()
+    assert shown.out == "", "the trainer's own lines are gone"
+    assert "\r" not in shown.err
+    lines = [line.split("  ") for line in shown.err.splitlines() if "/3  " in line]
+    logged = [(entry["step"], fields(entry)) for entry in trainer.state.log_history if fields(entry)]
+    assert [(int(line[0].split("/")[0]), line[3:-1]) for line in lines] == logged
+    assert [line[1] for line in lines] == ["33%", "67%", "67%", "100%", "100%"]
+
+
+@pytest.mark.parametrize("columns", [10, 30, 50, 200])
+def test_no_number_of_the_bar_is_cut(
+    columns: int,
+    args: VaswaniTrainingArguments,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    terminal: Callable[[int], TextIO],
+) -> None:
+    screen = terminal(columns)
+    logged = train(args, model, tokenizer).state.log_history
+    sys.stderr.close()
+    shown = []
+    with suppress(OSError):  # as the end of a terminal is read on Linux
+        while read := os.read(screen.fileno(), 1 << 16):
+            shown.append(read)
+    lines = [line.strip() for line in b"".join(shown).decode("utf-8").replace("\x1b[A", "").split("\r")]
+    ours = [line for line in lines if re.match(r"\d/3\b", line)]
+    assert max(map(len, ours)) < columns
+    known = {field for entry in logged for field in fields(entry)}
+    for line in ours:
+        _, *rest = line.split("  ")
+        for field in rest:
+            assert field in known or re.fullmatch(r"\d+%|\d\d:\d\d<(\d\d:\d\d|\?)|\d+\.\d\d/s", field), line
+    assert ("padding=" in ours[-1]) == (columns == 200)
+    assert ours[-1].startswith("3/3")
+
+
+def test_the_time_left_ends_with_the_limit(args: VaswaniTrainingArguments, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    bar = ProgressBar(total=200_000, initial=100, limit=900.0)
+    now += 300
+    assert bar.line(400) == "400/200000  33%  05:00<10:00  1.00/s"
+    assert bar.line(199_900) == "199900/200000  100%  05:00<00:00  666.00/s"
+    assert ProgressBar(total=10, limit=None).line(0) == "0/10  0%  00:00<?  0.00/s"
 
 
 def test_a_second_training_shows_nothing_of_the_first(args: VaswaniTrainingArguments) -> None:
@@ -85,7 +131,7 @@ def test_a_second_training_shows_nothing_of_the_first(args: VaswaniTrainingArgum
     progress.on_train_end(args, state, control)
     progress.on_train_begin(args, state, control)
     progress.on_log(args, state, control, logs={"loss": 3.0})
-    assert progress.training_bar.postfix == "loss=3.000"
+    assert progress.training_bar.values == ["loss=3.000"]
     progress.on_train_end(args, state, control)
 
 

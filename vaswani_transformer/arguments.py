@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from transformers import HfArgumentParser
 
 from .config_file import Setting, read_config
-from .console import one_line, printable
+from .console import hide_library_bars, one_line, printable
 from .files import parse_json, read_json
 
 
@@ -251,6 +251,7 @@ class RecipeParser(HfArgumentParser):
         the wrong type or outside its interval.
         """
         argv = list(sys.argv[1:] if argv is None else argv)
+        hide_library_bars()
         ahead = argparse.ArgumentParser(prog=self.prog, add_help=False, allow_abbrev=False)
         ahead.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
         ahead.add_argument("--config", type=Path)

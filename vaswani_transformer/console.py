@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.text import Text
+from transformers.utils import logging
 
 
 _HOSTILE = re.compile(r"[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
@@ -26,6 +27,13 @@ def printable(text: str) -> str:
 def one_line(message: object) -> str:
     """The message of an error as one printable line."""
     return printable(" ".join(str(message).split()))
+
+
+def hide_library_bars() -> None:
+    """Turn off the progress bars of transformers and datasets: they count files, and break into ours."""
+    logging.disable_progress_bar()
+    if "datasets" in sys.modules:  # which takes a second to import
+        sys.modules["datasets"].disable_progress_bars()
 
 
 @contextmanager

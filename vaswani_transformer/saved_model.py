@@ -369,15 +369,12 @@ def _mistakes(generation: GenerationConfig, config: PreTrainedConfig) -> Iterato
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence transformers' loading report; the caller raises one line instead."""
-    verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
-        if has_bar:
-            logging.enable_progress_bar()
 
 
 def _tokenizer(

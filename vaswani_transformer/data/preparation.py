@@ -330,7 +330,11 @@ def _versions() -> dict[str, Json]:
 def _train_tokenizer(corpus: Dataset, args: PreparationArguments) -> PreTrainedTokenizerBase:
     sample = corpus.select(spread(len(corpus), args.tokenizer_sample))
     return VaswaniTokenizer.train(
-        sentences(sample, args.languages), args.vocab_size, args.tokenizer_model, special_tokens=args.tags
+        sentences(sample, args.languages),
+        args.vocab_size,
+        args.tokenizer_model,
+        show_progress=False,
+        special_tokens=args.tags,
     )
 
 

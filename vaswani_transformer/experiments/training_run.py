@@ -164,7 +164,7 @@ class TrainingRun:
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
-            trainer.add_callback(TrainingProgress())
+            trainer.add_callback(TrainingProgress(args.max_minutes))
         self._keep_trackers_open(trainer)
         trainer.get_train_dataloader()
         self._require_more_steps(trainer)

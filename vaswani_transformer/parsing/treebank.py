@@ -122,7 +122,7 @@ def _write(directory: Path, options: TreebankOptions) -> None:
         labels = ParseLabels.from_counts(counts)
         with open(_corpus(staging, "train"), encoding="utf-8") as corpus:
             words = (json.loads(line)["translation"][options.language] for line in corpus)
-            tokenizer = VaswaniTokenizer.train(words, options.vocab_size, labels=labels.names)
+            tokenizer = VaswaniTokenizer.train(words, options.vocab_size, show_progress=False, labels=labels.names)
         tokenizer.save_pretrained(staging / "tokenizer")
         Manifest.of(staging, **origin).save(staging)
 

@@ -1,5 +1,7 @@
 """Callbacks for the progress bar, the totals of a training, its early end, and its trackers."""
 
+import math
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -7,6 +9,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast
+from tqdm import tqdm
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.utils import logging
@@ -25,25 +28,79 @@ _SHOWN = {
 }
 
 
-class TrainingProgress(ProgressCallback):
-    """A progress bar with loss, learning rate, target tokens per second and padding share.
+class ProgressBar(tqdm):
+    """A line of fields that ends before the terminal does: the last ones are left out, and no number is cut.
 
-    Replaces the trainer's own: `trainer.remove_callback(ProgressCallback)`, then `trainer.add_callback(...)`.
+    Args:
+        limit: Seconds after which the work ends, however much is done; None for no limit.
     """
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        super().on_train_begin(args, state, control, **kwargs)
+    def __init__(self, *args: Any, limit: float | None = None, **kwargs: Any) -> None:
+        self.limit, self.began, self.initial = limit, time.monotonic(), kwargs.get("initial", 0)
+        self.values: list[str] = []
+        super().__init__(*args, dynamic_ncols=True, disable=None, **kwargs)
+
+    def __str__(self) -> str:
+        return self.line(self.n, self.format_dict["ncols"])
+
+    def line(self, done: int, width: int | None = None) -> str:
+        """What is done, the time passed and left, and the values, in at most `width` columns."""
+        seconds = time.monotonic() - self.began
+        rate = (done - self.initial) / seconds if seconds > 0 else 0.0
+        share, left = done / max(self.total, 1), (self.total - done) / rate if rate else math.inf
+        if self.limit is not None:
+            share, left = max(share, min(1.0, seconds / self.limit)), min(left, max(0.0, self.limit - seconds))
+        times = [self.format_interval(each) if each < math.inf else "?" for each in (seconds, left)]
+        fields = [f"{done}/{self.total}", f"{share:.0%}", "<".join(times), *self.values, f"{rate:.2f}/s"]
+        while width is not None and fields and len("  ".join(fields)) >= width:
+            fields.pop()
+        return "  ".join(fields)
+
+
+class TrainingProgress(ProgressCallback):
+    """A progress bar with loss, learning rate, target tokens per second and padding share; in a pipe, lines of them.
+
+    Replaces the trainer's own: `trainer.remove_callback(ProgressCallback)`, then `trainer.add_callback(...)`.
+
+    Args:
+        max_minutes: Minutes after which training ends, as of `TimeLimit`.
+    """
+
+    def __init__(self, max_minutes: float | None = None) -> None:
+        super().__init__()
+        self.prediction_bar: ProgressBar | None = None
+        self.max_minutes = max_minutes
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        limit = None
+        if self.max_minutes is not None:
+            limit = 60 * self.max_minutes - TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
+        if state.is_world_process_zero:
+            self.training_bar = ProgressBar(total=state.max_steps, initial=state.global_step, limit=limit)
+        self.current_step = state.global_step
         self._latest: dict[str, float] = {}
 
-    def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
+    def on_prediction_step(self, *_: Any, eval_dataloader: Any = None, **__: Any) -> None:
+        if self.training_bar is not None and eval_dataloader is not None:
+            self.prediction_bar = self.prediction_bar or ProgressBar(total=len(eval_dataloader), leave=False)
+            self.prediction_bar.update(1)
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, *_: Any, logs: dict[str, Any] | None = None, **__: Any
+    ) -> None:
         if self.training_bar is None:  # evaluation without training, or not the main process
             return
-        self._latest.update(logs or {})
-        self.training_bar.set_postfix(
-            {short: form.format(self._latest[name]) for name, (short, form) in _SHOWN.items() if name in self._latest}
-        )
+        is_line, logs = self.training_bar.disable, logs or {}
+        self._latest = logs if is_line else {**self._latest, **logs}
+        self.training_bar.values = [
+            f"{short}={form.format(self._latest[name])}"
+            for name, (short, form) in _SHOWN.items()
+            if name in self._latest
+        ]
+        if not is_line:
+            self.training_bar.refresh()
+        elif self.training_bar.values:
+            print(self.training_bar.line(state.global_step), file=sys.stderr, flush=True)
 
 
 class TrainingTotals(TrainerCallback, ExportableState):
