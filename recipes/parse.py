@@ -6,8 +6,9 @@
 
 A line of `--input` is a sentence, divided into words as in the Penn Treebank, or with `--is_split_into_words` at white
 space; an empty line gives an empty line. Instead, `--gold` names a treebank, whose sentences are parsed: the scores are
-printed, and written as JSON beside the output. Parsed text can serve train_parsing.py as silver trees. With
-`accelerate launch`, several processes share the sentences.
+printed, and written as JSON beside the output; with `--train train.mrg.gz`, also those of the trees that are not in
+training. Parsed text can serve train_parsing.py as silver trees. With `accelerate launch`, several processes share the
+sentences.
 """
 
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from vaswani_transformer.decoding import DecodingArguments, SearchArguments
 from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
 from vaswani_transformer.parsing.drawing import draw_tree
-from vaswani_transformer.parsing.scoring import ParserRecord, ParserScores, parse_corpus, score_parser
-from vaswani_transformer.parsing.trees import normalize_tree, read_trees, tree_in_one_line, words_of_tree
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserRecord, ParserScores, parse_corpus, score_parser
+from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line, words_of_tree
 from vaswani_transformer.training import joined_processes
 
 
@@ -35,6 +36,7 @@ class ParsingArguments(DecodingArguments, SearchArguments):
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     input: str | None = option(None, "UTF-8 text (plain, .gz, .xz), a sentence a line.")
     gold: str | None = option(None, "Instead of input: trees in brackets, whose words are parsed and scored.")
+    train: list[str] | None = option(None, "With gold: treebanks of the training, to score without their trees, too.")
     output: str | None = option(None, "File of trees to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")
     is_split_into_words: bool = option(False, "Divide sentences at white space only.")
@@ -47,6 +49,8 @@ class ParsingArguments(DecodingArguments, SearchArguments):
                 raise ValueError(f"{name}: give it")
         if (self.input is None) == (self.gold is None):
             raise ValueError("input, gold: give exactly one")
+        if self.gold is None and self.train is not None:
+            raise ValueError("train: without gold trees there are no scores; leave it out")
         if self.gold is not None and self.record == Path(self.output):
             raise ValueError(f"output: {self.output} would hold the scores; give the trees another suffix, as .mrg")
         for path in [Path(self.output), *([] if self.gold is None else [self.record])]:
@@ -66,14 +70,16 @@ def main() -> None:
 
 def run(args: ParsingArguments) -> None:
     if args.gold is None:
-        gold = None
+        gold, seen = None, None
         divide = str.split if args.is_split_into_words else split_words
         sentences = [divide(line) for line in read_lines(Path(args.input))]
     else:
-        gold = [tree for each in read_trees(args.gold) if (tree := normalize_tree(each)) is not None]
+        gold = [*normalized_trees(args.gold)]
         if not gold:
             raise ValueError(f"gold: {args.gold} has no trees; give a treebank in brackets")
         sentences = [words_of_tree(tree) for tree in gold]
+        if args.train is not None:
+            seen = {tree_in_one_line(tree) for file in args.train for tree in normalized_trees(file)}
     saved = args.open(args.model, parses=True)
     if args.draw is not None:
         make_directory("draw", args.draw)
@@ -91,7 +97,7 @@ def run(args: ParsingArguments) -> None:
         lines = [next(trees) if words else "" for words in sentences]
         atomic_write(args.output, "".join(line + "\n" for line in lines))
         if gold is not None:
-            scores = score_parser([tree_in_one_line(tree) for tree in gold], parses)
+            scores = score_parser([tree_in_one_line(tree) for tree in gold], parses, seen)
             ParserRecord(scores).save(args.record)
         if args.draw is not None:
             draw(lines, Path(args.draw))
@@ -106,15 +112,20 @@ def draw(trees: list[str], directory: Path) -> None:
 
 
 def show(scores: ParserScores) -> None:
-    table = Table("counted", "recall", "precision", "F1", "complete", "tags", "errors", "repaired", title="Scores")
+    columns = ("counted", "sentences", "left out", "recall", "precision", "F1", "complete", "tags")
+    table = Table(*columns, title=f"Scores, in percent; {scores.repaired} parses repaired", caption=F1_DEFINITIONS)
     counted = {
         "all": scores.all_sentences,
         "up to 40 words": scores.up_to_40_words,
+        "unseen": scores.unseen,
         "EVALB": scores.evalb,
+        "EVALB, unseen": scores.unseen_evalb,
     }
     for name, found in counted.items():
-        numbers = (found.recall, found.precision, found.f1, found.complete_match, found.tagging_accuracy)
-        table.add_row(name, *(f"{number:.2f}" for number in numbers), str(found.errors), str(scores.repaired))
+        if found is not None:
+            numbers = (found.recall, found.precision, found.f1, found.complete_match, found.tagging_accuracy)
+            counts = (str(found.sentences), str(found.errors + found.skipped))
+            table.add_row(name, *counts, *(f"{number:.2f}" for number in numbers))
     PlainConsole().print(table)
 
 

@@ -35,6 +35,7 @@ from vaswani_transformer.experiments.training_run import (
 from vaswani_transformer.hub import describe_run, published, push_run, repository_of_training
 from vaswani_transformer.hub.model_card import write_parsing_card
 from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.parsing.treebank import TreebankOptions, default_directory, prepare_treebank
 from vaswani_transformer.training.checkpoints import list_checkpoints
 from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
@@ -114,7 +115,8 @@ def train_and_score(
         if not data_args.shared_vocabulary:
             config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
         trainer = run.make_trainer(config, data)
-        gold = {split: GoldTrees.load(corpora.sources[split][0], data_args.source_language) for split in data.text}
+        load = partial(GoldTrees.load, language=data_args.source_language, train=corpora.sources["train"])
+        gold = {split: load(corpora.sources[split][0]) for split in data.text}
         search = trainer.model.generation_config
         for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
             setattr(search, name, getattr(data_args, name))
@@ -186,16 +188,15 @@ def write_results(
 
 
 def show_results(record: ParsingRecord) -> None:
-    console = PlainConsole()
-    columns = ("set", "parser", "recall", "precision", "F1", "complete", "tags", "repaired")
-    table = Table(*columns, title="Scores, in percent, of all sentences")
+    columns = ("set, parser", "F1", "EVALB's", "left out", "F1 of unseen", "complete", "repaired")
+    table = Table(*columns, title="Scores, in percent", caption=F1_DEFINITIONS)
     for split, scores in record.scores.items():
         for name in ("free", "constrained", "right_branching"):
             parser = getattr(scores, name)
-            found = parser.all_sentences
-            numbers = (found.recall, found.precision, found.f1, found.complete_match, found.tagging_accuracy)
-            table.add_row(split, name, *(f"{number:.2f}" for number in numbers), str(parser.repaired))
-    console.print(table)
+            whole, left_out = parser.all_sentences, parser.evalb.errors + parser.evalb.skipped
+            row = [f"{whole.f1:.2f}", f"{parser.evalb.f1:.2f}", str(left_out), f"{parser.unseen.f1:.2f}"]
+            table.add_row(f"{split}, {name}", *row, f"{whole.complete_match:.2f}", str(parser.repaired))
+    PlainConsole().print(table)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,8 @@ def test_sentences_that_are_too_long_or_have_no_tree_get_the_right_branching_one
     record, report = run((GOLD + OTHER) * 3, GOLD + OTHER + UNSEEN, *ONE, "--longest", 5)
     assert (record.test.too_long, record.test.no_parse) == (1, 1)
     assert "for 1 sentences of more than 5 words, and for 1 without a tree" in report
+    assert (record.test.scores.unseen.sentences, record.test.scores.unseen.f1 < 100) == (1, True)
+    assert record.right_branching.unseen_evalb.sentences == 1
     record, _ = run((GOLD + OTHER) * 3, GOLD + UNSEEN, *ONE, "--longest", 3)
     assert record.test.too_long == 2
     assert record.test.scores == record.right_branching

@@ -1,5 +1,6 @@
 """F1 of parses: the report of EVALB's own sample, every column of it; and small cases counted by hand."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -86,6 +87,60 @@ def test_a_mistaken_tag_of_punctuation_is_an_error_unless_gold_tags_delete():
     assert (score.status, score.matched, score.words, score.correct_tags) == ("valid", 1, 2, 2)
     # With another number of words nothing says which to delete.
     assert score_parse(gold, "(S (N a) (V b) (V c))", deletes_by_gold=True).status == "error"
+
+
+# What EVALB's new.prm adds to COLLINS.prm; nk.prm differs from it in MAX_ERROR alone.
+NEW = """
+MAX_ERROR 10000
+DELETE_LABEL TOP
+DELETE_LABEL ''
+DELETE_LABEL :
+QUOTE_LABEL ''
+QUOTE_LABEL POS
+QUOTE_LABEL :
+QUOTE_TERM '
+"""
+
+
+@pytest.mark.parametrize(
+    ("gold", "parse"),
+    [
+        ("(S (NP (N a) (POS ')) (VP (V b)))", "(S (NP (N a)) ('' ') (VP (V b)))"),
+        ("(S (NP (N a)) ('' ') (VP (V b)))", "(S (NP (N a) (POS ')) (VP (V b)))"),
+        ("(S (N a) ('' ') (N c) (NP (: /) (N b)))", "(S (N a) (NP (POS ') (N c) (POS /) (N b)))"),
+        ('(S (-NONE- *) (NP (POS ") (N a)))', "(S (NP ('' \")) (N a))"),
+    ],
+)
+def test_a_quotation_mark_that_one_tree_deletes_counts_in_both(gold, parse, tmp_path):
+    (tmp_path / "new.prm").write_text(NEW + "DELETE_LABEL -NONE-\n", encoding="utf-8")
+    rules = EvalbRules.load(tmp_path / "new.prm")
+    assert score_parse(gold, parse, dataclasses.replace(rules, quote_labels=frozenset())).status == "error"
+    # As if no tag of a mark were deleted.
+    plain = dataclasses.replace(rules, deleted=frozenset({"TOP", "-NONE-"}))
+    assert score_parse(gold, parse, rules) == score_parse(gold, parse, plain)
+    assert score_parse(gold, parse, rules).status == "valid"
+
+
+def test_marks_that_both_trees_delete_stay_deleted_and_other_words_too(tmp_path):
+    (tmp_path / "new.prm").write_text(NEW, encoding="utf-8")
+    rules = EvalbRules.load(tmp_path / "new.prm")
+    score = score_parse("(S (N a) ('' '))", "(S (N a) (: '))", rules)
+    assert (score.status, score.words, score.matched) == ("valid", 1, 1)
+    assert score_parse("(S (N a) (: -))", "(S (N a) (POS -))", rules).status == "error"
+    assert score_parse("(S (N a) ('' '))", "(S (N a) (JJ '))", rules).status == "error"
+
+
+def test_a_mark_beside_another_is_found_twice_as_by_the_program(tmp_path):
+    (tmp_path / "new.prm").write_text(NEW, encoding="utf-8")
+    rules = EvalbRules.load(tmp_path / "new.prm")
+    assert score_parse("(S (N a) (: ') (POS /))", "(S (N a) (POS ') (POS /))", rules).status == "error"
+
+
+def test_a_bracket_with_a_space_alone_is_an_empty_word():
+    assert score_parse("(TOP (S (N a)))", "(TOP (S ))").status == "error"
+    assert score_parse("(TOP (S (N a) (N b)))", "(TOP (S ))").status == "error"
+    assert score_parse("(TOP (S (N a)))", "(TOP (S))").status == "skip"
+    assert score_parse("(TOP (S (N a)))", "( (S (N a)) )").status == "valid"
 
 
 def test_equal_labels_count_as_one():

@@ -64,10 +64,27 @@ def test_trees_are_scored_against_gold_ones_on_any_number_of_processes(model, tm
     ]
 
 
+def test_trees_that_stand_in_training_are_left_out_of_further_scores(model, tmp_path, capsys):
+    first, second = GOLD.splitlines()
+    for name, text in (("gold", GOLD), ("second", second), ("train", f"{first.replace('NP', 'NP-SBJ')}\n")):
+        (tmp_path / f"{name}.mrg").write_text(text, encoding="utf-8")
+    found = {}
+    for gold in ("gold", "second"):
+        options = ("--gold", tmp_path / f"{gold}.mrg", "--train", tmp_path / "train.mrg", "--constrained")
+        call_recipe("parse.py", "--model", model, *options, "--output", tmp_path / f"{gold}.parsed")
+        found[gold] = ParserRecord.load(tmp_path / f"{gold}.json").scores
+    assert found["gold"].all_sentences.sentences == 2
+    assert found["gold"].unseen == found["second"].all_sentences
+    assert found["gold"].unseen_evalb == found["second"].evalb
+    text = " ".join(capsys.readouterr().out.split())
+    assert "sentences whose numbers of words then differ are left out" in text
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ([], "model: give it"),
+        (["--model", "x", "--output", "new.mrg", "--input", "a", "--train", "b"], "train: without gold trees"),
         (["--model", "x"], "output: give it"),
         (["--model", "x", "--output", "new.mrg"], "input, gold: give exactly one"),
         (["--model", "x", "--output", "new.mrg", "--input", "a", "--gold", "b"], "input, gold: give exactly one"),

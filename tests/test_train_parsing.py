@@ -64,6 +64,8 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert set(record.scores) == {"validation", "test", "test_last_checkpoint"}
     for scores in record.scores.values():
         assert scores.free.sentences == 4
+        assert scores.constrained.unseen == scores.constrained.all_sentences
+        assert scores.constrained.unseen_evalb == scores.constrained.evalb
         assert scores.constrained.repairs == 0
         assert scores.constrained.all_sentences.errors == 0
         assert scores.right_branching.all_sentences.recall == pytest.approx(100 / 3)  # S, of S, NP and VP
@@ -74,6 +76,7 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert Tree.fromstring(found["tree"]) == trees[0]
     assert parser.model.generation_config.num_beams == 2
     assert "│ test" in result.stdout
+    assert "EVALB's F1 is the program's" in " ".join(result.stdout.split())
 
     again = run_python([*command(settings, tmp_path), "--resume"])
     assert again.returncode == 0
@@ -113,6 +116,8 @@ def test_gold_trees_have_their_tags(keeps_tags, settings, tmp_path):
     gold = GoldTrees.load(corpora["validation"][0], "en")
     assert gold.sentences[0] == ["The", "cat", "sleeps", "."]
     assert gold.trees[0] == "(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))"
+    assert not GoldTrees.load(corpora["validation"][0], "en", corpora["train"]).seen
+    assert GoldTrees.load(corpora["validation"][0], "en", corpora["validation"]).seen == set(gold.trees)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from vaswani_transformer.files import atomic_write, make_directory
 from vaswani_transformer.hub import describe_run, published
 from vaswani_transformer.model.parse_sequence_vaswani import Parse
 from vaswani_transformer.parsing.pcfg import GrammarOptions, TreebankGrammar
-from vaswani_transformer.parsing.scoring import ParserScores, right_branching, score_parser
-from vaswani_transformer.parsing.trees import normalize_tree, read_trees, tree_in_one_line, words_of_tree
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserScores, right_branching, score_parser
+from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line, words_of_tree
 from vaswani_transformer.typed_json import Record
 
 
@@ -90,7 +90,7 @@ def read_treebanks(files: Sequence[str]) -> list[Tree]:
         ValueError: There are none, or one is malformed.
         OSError: There is no such file.
     """
-    trees = [tree for file in files for tree in map(normalize_tree, read_trees(file)) if tree is not None]
+    trees = [tree for file in files for tree in normalized_trees(file)]
     if not trees:
         raise ValueError(f"{', '.join(files)}: there are no trees; give a treebank in brackets")
     return trees
@@ -115,7 +115,7 @@ def measure(train: Sequence[Tree], test: Sequence[Tree], options: GrammarOptions
         seconds=seconds,
         too_long=too_long,
         no_parse=found.count(None) - too_long,
-        scores=score_parser([*map(tree_in_one_line, test)], parses),
+        scores=score_parser([*map(tree_in_one_line, test)], parses, {*map(tree_in_one_line, train)}),
     )
 
 
@@ -140,18 +140,22 @@ def compare(args: Arguments, train: Sequence[Tree], test: Sequence[Tree]) -> Pcf
         settings={name: published(value) for name, value in vars(args).items()},
         tuning=tuning,
         test=measure(train, test, options[0], args.longest),
-        right_branching=score_parser([*map(tree_in_one_line, test)], trivial),
+        right_branching=score_parser([*map(tree_in_one_line, test)], trivial, {*map(tree_in_one_line, train)}),
     )
 
 
 def score_table(record: PcfgRecord) -> list[list[str]]:
-    columns = ["recall", "precision", "F1", "complete", "tags", "F1 as EVALB", "F1, up to 40 words"]
+    columns = ["recall", "precision", "F1", "complete", "tags", "F1, up to 40 words", "EVALB's F1", "left out"]
+    columns += ["unseen", "F1 of unseen", "EVALB's F1 of unseen"]
     lines = [["parser", *columns]]
     for name, scores in (("PCFG", record.test.scores), ("right-branching", record.right_branching)):
         whole = scores.all_sentences
         numbers = [whole.recall, whole.precision, whole.f1, whole.complete_match, whole.tagging_accuracy]
-        numbers += [scores.evalb.f1, scores.up_to_40_words.f1]
-        lines.append([name, *(f"{number:.2f}" for number in numbers)])
+        numbers += [scores.up_to_40_words.f1, scores.evalb.f1]
+        row = [f"{number:.2f}" for number in numbers] + [str(scores.evalb.errors + scores.evalb.skipped)]
+        if scores.unseen and scores.unseen_evalb:
+            row += [str(scores.unseen.sentences), f"{scores.unseen.f1:.2f}", f"{scores.unseen_evalb.f1:.2f}"]
+        lines.append([name, *row])
     return lines
 
 
@@ -174,6 +178,7 @@ def as_markdown(record: PcfgRecord) -> str:
         f"{test.binary_rules:,} binary rules. The right-branching tree stands for {test.too_long} sentences of more "
         f"than {record.settings['longest']} words, and for {test.no_parse} without a tree in the grammar.",
         markdown_table(score_table(record)),
+        F1_DEFINITIONS,
     ]
     if record.tuning:
         sentences = record.tuning[0].scores.sentences

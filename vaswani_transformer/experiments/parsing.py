@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,15 +21,21 @@ from .records import CheckpointF1, ParsingSplit
 
 @dataclass(frozen=True)
 class GoldTrees:
-    """The sentences of a treebank, as words, and their trees in brackets."""
+    """The sentences of a treebank, as words; their trees in brackets; which trees stand in the training data, too."""
 
     sentences: list[list[str]]
     trees: list[str]
+    seen: Set[str] = frozenset()
 
     @classmethod
-    def load(cls, file: str | Path, language: str) -> "GoldTrees":
-        """The trees of a file that `prepare_treebank` wrote, always with their tags: EVALB deletes words by them."""
-        rows = [json.loads(line) for line in read_lines(Path(file))]
+    def load(cls, file: str | Path, language: str, train: Iterable[str | Path] = ()) -> "GoldTrees":
+        """The trees of a file that `prepare_treebank` wrote, always with their tags: EVALB deletes words by them.
+
+        In `train`, other files that it wrote, equal trees are sought.
+        """
+        lines = [*read_lines(Path(file))]
+        seen = {*lines}.intersection(line for each in train for line in read_lines(Path(each)))
+        rows = [json.loads(line) for line in lines]
         pairs = [row["translation"] for row in rows]
         sentences, sequences = ([pair[side].split() for pair in pairs] for side in (language, PARSE))
         labels = ParseLabels.from_counts(Counter(chain.from_iterable(sequences)))  # training trees may lack some
@@ -37,7 +43,7 @@ class GoldTrees:
             row.get("tree") or parse_of_sequence(sequence, words, labels).tree
             for row, sequence, words in zip(rows, sequences, sentences, strict=True)
         ]
-        return cls(sentences, trees)
+        return cls(sentences, trees, {tree for line, tree in zip(lines, trees, strict=True) if line in seen})
 
     def sample(self, size: int) -> "GoldTrees":
         """So many sentences, evenly spaced; all, if there are fewer."""
@@ -62,9 +68,9 @@ def score_split(directory: Path, data: TrainingData, split: str, gold: GoldTrees
     constrained = parse_corpus(model, tokenizer, gold.sentences, constrained=True)
     scores = ParsingSplit(
         perplexity=perplexity(model, tokenizer, data.encoded[split]),
-        free=score_parser(gold.trees, free),
-        constrained=score_parser(gold.trees, constrained),
-        right_branching=score_parser(gold.trees, [right_branching(words) for words in gold.sentences]),
+        free=score_parser(gold.trees, free, gold.seen),
+        constrained=score_parser(gold.trees, constrained, gold.seen),
+        right_branching=score_parser(gold.trees, [right_branching(words) for words in gold.sentences], gold.seen),
     )
     return scores, constrained
 

@@ -41,8 +41,9 @@ Args:
 Returns:
     The fields of `ParsingScore`, of all sentences, and "up_to_40_words" the same of the shorter ones."""
 
-# A word with its tag, an opening bracket with its label, or a closing bracket.
-_PIECE = re.compile(r"\s*(?:\(([^\s()]*)\s+([^\s()]+)\s*\)|\(([^\s()]*)|(\)))")
+# A word with its tag, an opening bracket with its label, or a closing bracket. "(S )" is an empty word, as in EVALB.
+_PIECE = re.compile(r"\s*(?:\(([^\s()]*)\s+([^\s()]*)\s*\)|\(([^\s()]*)|(\)))")
+_QUOTES = ("'", '"', "/")  # words that parsers take for a quotation mark, or for something else
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class EvalbRules:
     Attributes:
         deleted: Labels that do not count: a word with such a tag goes, of a phrase only the bracket.
         not_measured: Tags of words that do not count for the length of a sentence.
+        quote_labels: Tags that a quotation mark may have, such as POS. If only one of two trees deletes such a mark,
+            the mark is kept in both.
         equal_labels: Pairs of labels that are the same.
         equal_words: Pairs of words that are the same.
         is_labeled: Whether labels of brackets must agree.
@@ -60,6 +63,7 @@ class EvalbRules:
 
     deleted: frozenset[str] = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
     not_measured: frozenset[str] = frozenset({"-NONE-"})
+    quote_labels: frozenset[str] = frozenset()
     equal_labels: frozenset[frozenset[str]] = frozenset({frozenset({"ADVP", "PRT"})})
     equal_words: frozenset[frozenset[str]] = frozenset()
     is_labeled: bool = True
@@ -91,6 +95,7 @@ class EvalbRules:
         return cls(
             deleted=labels("DELETE_LABEL"),
             not_measured=labels("DELETE_LABEL_FOR_LENGTH"),
+            quote_labels=labels("QUOTE_LABEL"),
             equal_labels=pairs("EQ_LABEL"),
             equal_words=pairs("EQ_WORD"),
             is_labeled=values.get("LABELED", [["1"]])[-1][0] != "0",
@@ -98,7 +103,8 @@ class EvalbRules:
         )
 
 
-# Parameters and the number of their values. DEBUG and MAX_ERROR, which stops the program early, are ignored.
+# Parameters and the number of their values. Three are ignored: DEBUG; MAX_ERROR, which stops the program early; and
+# QUOTE_TERM, which the program does not know, either.
 _PARAMETERS = {
     "DEBUG": 1,
     "MAX_ERROR": 1,
@@ -106,6 +112,8 @@ _PARAMETERS = {
     "LABELED": 1,
     "DELETE_LABEL": 1,
     "DELETE_LABEL_FOR_LENGTH": 1,
+    "QUOTE_LABEL": 1,
+    "QUOTE_TERM": 1,
     "EQ_LABEL": 2,
     "EQ_WORD": 2,
 }
@@ -213,12 +221,12 @@ class _Brackets:
     tags: list[str]
     phrases: list[tuple[str, int, int]]
 
-    def without(self, is_deleted: Sequence[bool]) -> "_Brackets":
-        """The tree without some of its words."""
-        before = [0, *accumulate(not deleted for deleted in is_deleted)]  # kept words before each word, and in all
-        kept = [place for place, deleted in enumerate(is_deleted) if not deleted]
+    def kept(self, counts: Sequence[int]) -> "_Brackets":
+        """The tree with each of its words so often, mostly once or not at all."""
+        before = [0, *accumulate(counts)]  # kept words before each word, and in all
+        places = [place for place, count in enumerate(counts) for _ in range(count)]
         phrases = [(label, before[first], before[end]) for label, first, end in self.phrases]
-        return _Brackets([self.words[place] for place in kept], [self.tags[place] for place in kept], phrases)
+        return _Brackets([self.words[place] for place in places], [self.tags[place] for place in places], phrases)
 
     def counted(self, rules: EvalbRules) -> list[tuple[str, int, int]]:
         """Phrases with words, without function tags and deleted labels."""
@@ -253,17 +261,19 @@ def score_parse(
     except ValueError:
         return SentenceScore(0, "error")
     length = sum(tag not in rules.not_measured for tag in theirs.tags)
-    deleted = [tag in rules.deleted for tag in theirs.tags]
-    theirs = theirs.without(deleted)
-    error = SentenceScore(length, "error", words=len(theirs.words))
+    kept = [int(tag not in rules.deleted) for tag in theirs.tags]
+    error = SentenceScore(length, "error", words=sum(kept))
     try:
         ours = _read_brackets(parse)
     except ValueError:
         return error
-    by_gold = deletes_by_gold and len(ours.words) == len(deleted)
-    ours = ours.without(deleted if by_gold else [tag in rules.deleted for tag in ours.tags])
-    if not ours.words:
+    by_gold = deletes_by_gold and len(ours.words) == len(kept)
+    kept_of_ours = kept if by_gold else [int(tag not in rules.deleted) for tag in ours.tags]
+    if not any(kept_of_ours):
         return replace(error, status="skip")
+    if sum(kept) != sum(kept_of_ours):
+        _keep_quotes(theirs, kept, ours, kept_of_ours, rules)
+    theirs, ours = theirs.kept(kept), ours.kept(kept_of_ours)
     if len(theirs.words) != len(ours.words):
         return error
     words, tags = (zip(*pair, strict=True) for pair in ((theirs.words, ours.words), (theirs.tags, ours.tags)))
@@ -280,6 +290,35 @@ def score_parse(
         words=len(theirs.words),
         correct_tags=sum(_is_same(*pair, rules.equal_labels) for pair in tags),
     )
+
+
+def _keep_quotes(
+    gold: _Brackets, kept: list[int], parse: _Brackets, kept_of_parse: list[int], rules: EvalbRules
+) -> None:
+    """Keep each quotation mark that one tree deletes, and the other has under another tag after as many kept words.
+
+    EVALB may find a mark twice, after a neighbour that it kept, and then counts it twice.
+    """
+    theirs, ours = _quotes(gold, kept, rules), _quotes(parse, kept_of_parse, rules)
+    for mine, (before, place) in enumerate(ours):
+        for other, (before_other, place_of_other) in enumerate(theirs):
+            tag, tag_of_other = parse.tags[place], gold.tags[place_of_other]
+            if before != before_other or (tag in rules.deleted) == (tag_of_other in rules.deleted):
+                continue
+            if tag in rules.deleted:
+                kept_of_parse[place] += 1
+            else:
+                kept[place_of_other] += 1
+            for quote in ours[mine:] if tag in rules.deleted else theirs[other:]:
+                quote[0] += 1
+
+
+def _quotes(tree: _Brackets, kept: Sequence[int], rules: EvalbRules) -> list[list[int]]:
+    """Number of kept words before each possible quotation mark, and its place among all words."""
+    tagged = enumerate(zip(tree.words, tree.tags, strict=True))
+    return [
+        [sum(kept[:place]), place] for place, (word, tag) in tagged if word in _QUOTES and tag in rules.quote_labels
+    ]
 
 
 def _read_brackets(text: str) -> _Brackets:

@@ -1,6 +1,6 @@
 """Scores of a parsing model (6.3, Table 4): F1 of its parses, and of the trivial baseline."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,14 @@ from ..evaluation.translation import search_on_all_processes
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_pipeline_vaswani import parse_in_batches
 from ..typed_json import Record
-from .evalb import ParsingScore, parsing_scores, score_parses
+from .evalb import ParsingScore, SentenceScore, parsing_scores, score_parses
+
+
+# What the two F1 of every report are.
+F1_DEFINITIONS = """\
+F1 counts all sentences: the gold tags say which words, punctuation, are deleted. EVALB's F1 is the program's: each \
+tree's own tags say it, and sentences whose numbers of words then differ are left out. Both follow COLLINS.prm. \
+"Unseen" are the gold trees that do not stand, with their words, in the training data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +31,8 @@ class ParserScores:
         evalb: As EVALB scores them: a sentence with a mistaken tag of punctuation is an error, and not counted.
         all_sentences: The same with the words that gold tags delete, so that every sentence counts.
         up_to_40_words: As `all_sentences`, of the sentences with at most 40 words.
+        unseen: As `all_sentences`, of the gold trees that the training data lack; None if it was not measured.
+        unseen_evalb: As `evalb`, of the same.
     """
 
     sentences: int
@@ -32,6 +41,8 @@ class ParserScores:
     evalb: ParsingScore
     all_sentences: ParsingScore
     up_to_40_words: ParsingScore
+    unseen: ParsingScore | None = None
+    unseen_evalb: ParsingScore | None = None
 
 
 @dataclass(frozen=True)
@@ -41,17 +52,32 @@ class ParserRecord(Record):
     scores: ParserScores
 
 
-def score_parser(gold: Sequence[str], parses: Sequence[Parse]) -> ParserScores:
-    """Compare parses with gold trees in brackets."""
+def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[str] | None = None) -> ParserScores:
+    """Compare parses with gold trees in brackets.
+
+    Args:
+        gold: The gold trees.
+        parses: A parse for each.
+        seen: Trees of the training data, written as the gold trees; None if they are unknown.
+    """
     trees = [parse.tree for parse in parses]
-    whole, short = parsing_scores(score_parses(gold, trees, deletes_by_gold=True))
+    by_gold, by_own = (score_parses(gold, trees, deletes_by_gold=by_gold) for by_gold in (True, False))
+    whole, short = parsing_scores(by_gold)
+
+    def of_unseen(scores: list[SentenceScore]) -> ParsingScore | None:
+        if seen is None:
+            return None
+        return ParsingScore.of_sentences([each for tree, each in zip(gold, scores, strict=True) if tree not in seen])
+
     return ParserScores(
         sentences=len(gold),
         repairs=sum(parse.repairs for parse in parses),
         repaired=sum(parse.repairs > 0 for parse in parses),
-        evalb=parsing_scores(score_parses(gold, trees))[0],
+        evalb=ParsingScore.of_sentences(by_own),
         all_sentences=whole,
         up_to_40_words=short,
+        unseen=of_unseen(by_gold),
+        unseen_evalb=of_unseen(by_own),
     )
 
 

@@ -30,7 +30,7 @@ from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .demo_treebank import demo_treebank
 from .recombination import Recombiner
-from .trees import normalize_tree, read_trees, sequence_of_tree, tree_in_one_line, words_of_tree
+from .trees import normalize_tree, normalized_trees, sequence_of_tree, tree_in_one_line, words_of_tree
 
 
 DEMO = "demo"  # the embedded treebank, instead of a file
@@ -147,7 +147,7 @@ def _write_corpus(
 
 
 def _normalized_trees(file: str, split: str) -> Iterator[Tree]:
-    return filter(None, map(normalize_tree, demo_treebank(split) if file == DEMO else read_trees(file)))
+    return filter(None, map(normalize_tree, demo_treebank(split))) if file == DEMO else normalized_trees(file)
 
 
 def _row(tree: Tree, options: TreebankOptions) -> str:

@@ -37,6 +37,11 @@ def read_trees(path: str | Path) -> Iterator[Tree]:
         raise ValueError(f"{path}, line {first}: {depth} brackets of the tree are not closed; mend the tree")
 
 
+def normalized_trees(path: str | Path) -> Iterator[Tree]:
+    """The trees of a file as `normalize_tree` leaves them, without those that have no words; errors as `read_trees`."""
+    return filter(None, map(normalize_tree, read_trees(path)))
+
+
 def parse_tree(text: str, name: str = "tree") -> Tree:
     """One tree in brackets; `name` is what messages call it.
 
