@@ -69,8 +69,8 @@ def main() -> None:
 
 
 def run(args: ParsingArguments) -> None:
+    gold, seen = None, None
     if args.gold is None:
-        gold, seen = None, None
         divide = str.split if args.is_split_into_words else split_words
         sentences = [divide(line) for line in read_lines(Path(args.input))]
     else:

@@ -52,7 +52,7 @@ class ParsingArguments(DataArguments):
     gold_copies: int = option(1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT)
     recombined_copies: int = option(
         0,
-        "New trees for each gold tree, made of phrases and words of the treebank; 6 suit a small one.",
+        "New trees for each gold tree that allows them, of phrases and words of the treebank; 6 suit a small one.",
         Interval(minimum=0, maximum=1000),
     )
     validation: list[str] | None = option(None, "As train.")

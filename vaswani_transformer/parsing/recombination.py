@@ -7,8 +7,11 @@ keep their gold tags and labels.
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 
 from nltk import Tree
+
+from .trees import sequence_of_tree, words_of_tree
 
 
 _PHRASES, _WORDS = 0.15, 0.05  # share of phrases and of words that are exchanged
@@ -36,25 +39,31 @@ class Recombiner:
                         self._words[child.label()].append(child[0])
 
     def copies(self, count: int) -> Iterator[Tree]:
-        """Yield `count` recombined copies of each tree."""
+        """Yield `count` recombined copies of each tree, all of them new; fewer of a tree that allows no other."""
+        known = {_digest(tree) for tree in self._trees}
         for _ in range(count):
             for tree in self._trees:
-                yield self._recombined(tree, _PHRASES)
+                for tries in range(1, _TRIES + 1):  # with more and more changes: a short tree often stays as it is
+                    copy = self._recombined(tree, tries * _PHRASES, tries * _WORDS)
+                    if (digest := _digest(copy)) not in known:
+                        known.add(digest)
+                        yield copy
+                        break
 
-    def _recombined(self, node: Tree, share: float) -> Tree:
+    def _recombined(self, node: Tree, share: float, share_of_words: float) -> Tree:
         children = []
         for child in node:
             if not _is_phrase(child):
-                children.append(Tree(child.label(), [self._word(child)]))
+                children.append(Tree(child.label(), [self._word(child, share_of_words)]))
             elif self._random.random() < share:
                 # Fewer changes within, so that most phrases remain as people wrote them.
-                children.append(self._recombined(self._other(child, node.label()), share / 2))
+                children.append(self._recombined(self._other(child, node.label()), share / 2, share_of_words))
             else:
-                children.append(self._recombined(child, share))
+                children.append(self._recombined(child, share, share_of_words))
         return Tree(node.label(), children)
 
-    def _word(self, tagged: Tree) -> str:
-        is_exchanged = tagged.label()[0].isalpha() and self._random.random() < _WORDS  # no punctuation
+    def _word(self, tagged: Tree, share: float) -> str:
+        is_exchanged = tagged.label()[0].isalpha() and self._random.random() < share  # no punctuation
         return self._random.choice(self._words[tagged.label()]) if is_exchanged else tagged[0]
 
     def _other(self, phrase: Tree, parent: str) -> Tree:
@@ -65,6 +74,11 @@ class Recombiner:
             if abs(len(found.leaves()) - length) <= max(3, length // 2):
                 return found
         return phrase
+
+
+def _digest(tree: Tree) -> bytes:
+    """Digest of words and labels, smaller than the tree."""
+    return blake2b("\n".join((*words_of_tree(tree), *sequence_of_tree(tree))).encode(), digest_size=16).digest()
 
 
 def _is_phrase(node: Tree) -> bool:

@@ -44,7 +44,7 @@ class TreebankOptions:
         train: Files of gold trees to train on; "demo" is the embedded treebank.
         silver: Files of a parser's own trees to train on, too.
         gold_copies: How often the gold trees count in an epoch, so that they are not lost among many silver ones.
-        recombined_copies: Further trees to train on, for each gold tree, with phrases and words of other gold trees.
+        recombined_copies: New trees to train on, for each gold tree that allows them, with phrases and words of others.
         validation: Files of gold trees.
         test: Files of gold trees.
         language: Code of the language of the words.
