@@ -1,6 +1,7 @@
 """The average of the last checkpoints (6.1), against numpy, in the Trainer of transformers."""
 
 import copy
+import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import call_recipe
 from safetensors.torch import load_file, save_file
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -29,6 +31,7 @@ from vaswani_transformer import (
     VaswaniForConditionalGeneration,
     average_checkpoints,
 )
+from vaswani_transformer.saved_model import open_model
 
 
 ROWS = [{"input_ids": [5 + n, 6, 1], "labels": [7, 8 + n, 9, 1]} for n in range(4)]
@@ -425,3 +428,55 @@ def test_weights_that_are_not_finite_are_not_averaged(tmp_path: Path) -> None:
         save_file({"weight": torch.tensor([0.0, value])}, tmp_path / name / "model.safetensors")
     with pytest.raises(ValueError, match=r"/diverged: weight is not finite"):
         average_checkpoints([tmp_path / "good", tmp_path / "diverged"])
+
+
+@pytest.fixture
+def run_with_checkpoints(saved_model, tmp_path):
+    """A run with three checkpoints, whose weights are once, twice and five times those of a model."""
+    for step, factor in ((8, 1.0), (9, 2.0), (10, 5.0)):
+        directory = tmp_path / "run" / f"checkpoint-{step}"
+        shutil.copytree(saved_model, directory)
+        (directory / "manifest.json").unlink(missing_ok=True)
+        weights = {name: tensor * factor for name, tensor in load_file(directory / "model.safetensors").items()}
+        save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+        config = json.loads((directory / "config.json").read_text("utf-8"))
+        (directory / "config.json").write_text(json.dumps({**config, "use_cache": False}), "utf-8")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(("options", "factor"), [(("--last", 2), 3.5), (("--last", 1), 5.0), ((8, 9), 1.5)])
+def test_a_command_averages_checkpoints_into_a_model(options, factor, run_with_checkpoints, saved_model, tmp_path):
+    where = ("--run", run_with_checkpoints, *options)
+    if options[0] == 8:
+        where = ("--checkpoints", *(run_with_checkpoints / f"checkpoint-{step}" for step in options))
+    call_recipe("average.py", *where, "--output", tmp_path / "average")
+    found, before = (load_file(each / "model.safetensors") for each in (tmp_path / "average", saved_model))
+    assert found.keys() == before.keys()
+    for name, tensor in before.items():
+        torch.testing.assert_close(found[name], tensor * factor)
+    saved = open_model(tmp_path / "average")
+    assert saved.config.use_cache
+    assert saved.tokenizer("The man").input_ids == open_model(saved_model).tokenizer("The man").input_ids
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--run", "run", "--last", "2"], "output: give the directory"),
+        (["--run", "run", "--output", "new"], "run, last, checkpoints: give run and last"),
+        (["--checkpoints", "run/checkpoint-8", "--last", "2", "--output", "new"], "run, last, checkpoints: "),
+        (["--run", "run", "--last", "4", "--output", "new"], "last: run has only 3 checkpoints"),
+        (["--run", "run", "--last", "2", "--output", "run"], "output: run exists already"),
+        (["--checkpoints", "run/checkpoint-7", "--output", "new"], "checkpoints: run/checkpoint-7: "),
+        (["--checkpoints", "run/checkpoint-8", "other", "--output", "new"], "other: differs from run/checkpoint-8"),
+    ],
+)
+def test_mistakes_of_averaging_are_one_line(options, message, run_with_checkpoints, monkeypatch, capfd):
+    monkeypatch.chdir(run_with_checkpoints.parent)
+    shutil.copytree("run/checkpoint-9", "other")
+    weights = load_file("other/model.safetensors")
+    save_file(dict([*weights.items()][1:]), "other/model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SystemExit) as raised:
+        call_recipe("average.py", *options)
+    assert message in f"{raised.value.code}{capfd.readouterr().err}"
+    assert not Path("new").exists()

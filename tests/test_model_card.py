@@ -13,10 +13,11 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from runs import run_results
 
 from vaswani_transformer.experiments import RunRecord
-from vaswani_transformer.experiments.paper import PAPER_SETTINGS
+from vaswani_transformer.experiments.paper import PAPER_PARSING_SETTINGS, PAPER_SETTINGS
 from vaswani_transformer.experiments.records import ParsingRecord
 from vaswani_transformer.hub import write_model_card
 from vaswani_transformer.hub.model_card import write_parsing_card
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.typed_json import from_json
 
 
@@ -272,6 +273,35 @@ def test_published_cards_are_made_of_the_results_beside_them(path: Path, tmp_pat
     else:
         write_model_card(tmp_path / "card.md", RunRecord.load(results), picture)
     assert (tmp_path / "card.md").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+
+
+def test_a_parser_has_one_row_of_its_own(tmp_path):
+    record = ParsingRecord.load(REPOSITORY / "model_cards" / "craft-parsing.json")
+    other = record.others[0]
+    for copied, row in (
+        (dataclasses.replace(other, scores=record.others[1].scores), other.name),
+        (dataclasses.replace(other, name="another"), "another"),
+        (dataclasses.replace(other, name="another", scores=record.validation.constrained), "another"),
+    ):
+        with pytest.raises(ValueError, match=f"'validation, {row}' have the same name or scores"):
+            write_parsing_card(tmp_path / "card.md", dataclasses.replace(record, others=[*record.others, copied]))
+        assert not (tmp_path / "card.md").exists()
+
+
+def test_the_card_of_a_parser_compares_with_section_6_3_and_gives_both_scores_with_their_definitions(tmp_path):
+    record = ParsingRecord.load(REPOSITORY / "model_cards" / "craft-parsing.json")
+    write_parsing_card(tmp_path / "card.md", record)
+    text = (tmp_path / "card.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w+) \| (\S+) \| (.+) \|$", text, re.M)
+    assert {name: paper for name, _, paper in rows if name in PAPER_PARSING_SETTINGS} == PAPER_PARSING_SETTINGS
+    assert "| num_beams | 4 | 21 |" in text
+    assert F1_DEFINITIONS in text
+    assert (
+        "| this model, constrained | train.mrg.gz, and silver trees of runs/recombined.mrg.gz | 68.2 | 83.2 (586 left"
+        in text
+    )
+    trivial = record.validation.right_branching
+    assert f"| {trivial.unseen.sentences} | {trivial.unseen.f1:.2f} | {trivial.unseen_evalb.f1:.2f} |" in text
 
 
 def test_the_card_of_a_parser_names_all_trees_that_it_learned_from(tmp_path):

@@ -102,6 +102,7 @@ CHANGES = {
         },
         "out/model.safetensors",
     ),
+    "average.py": ({"run": "runs/checkpoints", "last": "1"}, "{output}/model.safetensors"),
     "parse.py": ({"model": "runs/demo_parsing", "output": "trees.parsed.mrg"}, "trees.parsed.mrg"),
     "pcfg.py": ({"train": "trees.mrg", "test": "trees.mrg", "output": "out"}, "out/pcfg.md"),
     "translate.py": ({"input": "news.en"}, "{output}"),
@@ -144,6 +145,8 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "runs").mkdir()
     for name in ("demo", "reverse", "student", "tatoeba_de_en", "two_way"):
         (tmp_path / "runs" / name).symlink_to(saved_model)
+    (tmp_path / "runs" / "checkpoints").mkdir()
+    (tmp_path / "runs" / "checkpoints" / "checkpoint-1").symlink_to(saved_model)
     make_parser(tmp_path / "runs" / "demo_parsing")
     (tmp_path / "trees.mrg").write_text("((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n" * 9, encoding="utf-8")
     for half in ("first_half.mrg", "second_half.mrg", "second_half.silver.mrg"):

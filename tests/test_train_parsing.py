@@ -9,6 +9,7 @@ from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, ru
 from nltk import Tree
 from transformers import GenerationConfig, pipeline
 
+from vaswani_transformer.experiments.paper import PAPER_PARSING_SETTINGS
 from vaswani_transformer.experiments.parsing import GoldTrees
 from vaswani_transformer.experiments.records import ParsingRecord
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
@@ -150,6 +151,13 @@ def test_every_configuration_is_understood_and_describes_a_model(path):
         assert (config.encoder_layers, config.decoder_layers, config.d_model) == (4, 4, 1024)
         assert data.vocab_size == (32_000 if "semi" in path.stem else 16_000)
         assert (data.num_beams, data.length_penalty, data.max_new_tokens_over_source) == (21, 0.3, 300)
+        # The authors' code, transformer_parsing_base and transformer_parsing_big, as the card's table states it.
+        values = {**vars(config), **vars(args), "d_k": config.d_k, "d_v": config.d_v}
+        for name, stated in PAPER_PARSING_SETTINGS.items():
+            if stated.startswith("code: "):
+                alone, _, semi = stated.removeprefix("code: ").removesuffix(")").partition(" (semi-supervised: ")
+                expected = semi if semi and "semi" in path.stem else alone
+                assert values[name] == float(expected.replace(",", "")), name
     else:
         assert data.train
     assert args.max_steps > 0

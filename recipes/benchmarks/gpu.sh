@@ -53,7 +53,7 @@ multi30k() {
     keep multi30k_gpu
 }
 
-# The paper's second task on CRAFT, aim: F1 >= 80 on its dev trees. 25 minutes.
+# The paper's second task on CRAFT, aim: F1 >= 80 of all its dev trees. 25 minutes.
 parsing() {
     python3 recipes/train_parsing.py --config recipes/configs/craft_parsing.yaml \
         --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir runs/craft_gpu --bf16 true \

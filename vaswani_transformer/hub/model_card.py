@@ -7,8 +7,9 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
-from ..experiments.paper import PAPER_PARSERS, PAPER_SETTINGS
+from ..experiments.paper import PAPER_PARSERS, PAPER_PARSING_SETTINGS, PAPER_SETTINGS
 from ..experiments.records import ParsingRecord, RunData, RunRecord, SplitScores
+from ..parsing.scoring import F1_DEFINITIONS
 
 
 _FOLDER = Path(__file__).parent
@@ -58,6 +59,9 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
         path: The file to write, README.md in the model's directory.
         record: What the run measured.
         picture: Name of the learning curve beside the card.
+
+    Raises:
+        ValueError: Two parsers have one name, or the same scores: a row was copied.
     """
     language = record.data.source_language
     rows = [
@@ -67,6 +71,11 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
     ]
     others = record.others or []
     tested, trees = record.test or record.validation, "test" if record.test else "validation"
+    for name, scores in ((f"{trees}, {other.name}", other.scores) for other in others):
+        for earlier, its_scores in rows:
+            if name == earlier or scores == its_scores:
+                raise ValueError(f"others: the rows {earlier!r} and {name!r} have the same name or scores; keep one")
+        rows.append((name, scores))
     ours = [("this model, constrained", _trained_on(record.data), tested.constrained)] if tested else []
     ours += [(other.name, other.trained_on, other.scores) for other in others]
     card = ModelCard.from_template(
@@ -81,8 +90,10 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
         template_path=str(_FOLDER / "parsing_card.md.jinja"),
         title=(record.run.repository or f"vaswani-{language}-parser").split("/")[-1],
         language=language,
-        scores=[*rows, *((f"{trees}, {other.name}", other.scores) for other in others)],
-        table4=[*PAPER_PARSERS, *((name, corpus, scores.all_sentences.f1) for name, corpus, scores in ours)],
+        scores=rows,
+        definitions=F1_DEFINITIONS,
+        paper_parsers=PAPER_PARSERS,
+        ours=ours,
         trees=trees,
         others=others,
         repository=record.run.repository,
@@ -103,6 +114,7 @@ def _training_section(record: RunRecord | ParsingRecord, picture: str | None) ->
         model=record.model,
         training=record.training,
         settings=_settings(record),
+        paper="the paper" if isinstance(record, RunRecord) else "section 6.3 of the paper; code: its authors'",
         bpe_dropout=record.settings.bpe_dropout,
         picture=picture,
         scientific=_scientific,
@@ -170,10 +182,12 @@ def _trained_on(data: RunData) -> str:
 
 def _settings(record: RunRecord | ParsingRecord) -> list[tuple[str, str, str]]:
     """Each hyper-parameter that the paper states: name, value in the run, value in the paper."""
-    values = {**vars(record.model), **vars(record.settings), "steps": record.training.steps}
+    paper = PAPER_SETTINGS if isinstance(record, RunRecord) else PAPER_PARSING_SETTINGS
+    values = {**record.data.others, **record.model.others, **vars(record.model), **vars(record.settings)}
+    values["steps"] = record.training.steps
     if (rate := record.settings.constant_learning_rate) is not None:
         values |= dict.fromkeys(("warmup_steps", "learning_rate_factor"), f"none: constant rate {rate:g}")
-    return [(name, _grouped(values[name]), paper) for name, paper in PAPER_SETTINGS.items()]
+    return [(name, _grouped(values[name]), stated) for name, stated in paper.items()]
 
 
 def _language(code: str) -> str:
@@ -187,10 +201,10 @@ def _in_cell(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|$~#&])", r"\\\1", " ".join(text.split()))
 
 
-def _grouped(number: float | str) -> str:
-    if isinstance(number, str):
-        return number
-    return f"{number:,}" if isinstance(number, int) else f"{number:,g}"
+def _grouped(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,g}" if isinstance(value, float) else str(value)
 
 
 def _scientific(number: float) -> str:

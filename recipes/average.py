@@ -1,0 +1,72 @@
+"""Average checkpoints of a training (6.1) into a model, as a training averages its last ones when it ends.
+
+    python recipes/average.py --run runs/craft_parsing --last 20 --output runs/craft_average_20
+    python recipes/average.py --checkpoints runs/demo/checkpoint-900 runs/demo/checkpoint-1200 --output runs/average
+
+The configuration, the generation_config and the tokenizer are those of the last checkpoint.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vaswani_transformer import average_checkpoints
+from vaswani_transformer.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.console import exit_on_error
+from vaswani_transformer.files import MODEL_FILES, Manifest, atomic_directory
+from vaswani_transformer.saved_model import open_model
+from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
+
+
+@dataclass
+class AverageArguments:
+    """Options of average.py."""
+
+    run: str | None = option(None, "Output directory of a training, whose last checkpoints are averaged.")
+    last: int | None = option(None, "With run: how many.", COUNT)
+    checkpoints: list[str] | None = option(None, "Instead of run: the checkpoints.")
+    output: str | None = option(None, "Directory to create.")
+
+    def __post_init__(self) -> None:
+        if self.output is None:
+            raise ValueError("output: give the directory to create")
+        if (self.run is None) == (self.checkpoints is None) or (self.run is None) != (self.last is None):
+            raise ValueError("run, last, checkpoints: give run and last, or checkpoints")
+
+    def directories(self) -> list[Path]:
+        """The checkpoints to average, complete as far as their manifests say.
+
+        Raises:
+            ValueError: One is missing or damaged, or the run has too few.
+        """
+        if self.run is None or self.last is None:
+            found = [Path(each) for each in self.checkpoints or []]
+        else:
+            found = [*list_checkpoints(self.run).values()]
+            if len(found) < self.last:
+                raise ValueError(f"last: {self.run} has only {len(found)} checkpoints; give at most as many")
+            found = found[-self.last :]
+        for directory in found:
+            if (damage := checkpoint_damage(directory, "model*", stock=True)) is not None:
+                raise ValueError(f"checkpoints: {directory}: {damage}; leave it out")
+        return found
+
+
+def main() -> None:
+    (args,) = RecipeParser((AverageArguments,)).parse()
+    with exit_on_error("average.py"), atomic_directory(args.output) as directory:
+        checkpoints = args.directories()
+        weights = average_checkpoints(checkpoints)
+        saved = open_model(checkpoints[-1], option="checkpoints")
+        model = saved.load(torch.float32)
+        model.load_state_dict(weights, strict=False)  # tied tensors are saved once
+        model.config.use_cache = True  # which a training disables
+        model.save_pretrained(directory)
+        saved.tokenizer.save_pretrained(directory)
+        Manifest.of(directory, MODEL_FILES).save(directory)
+    print(f"{args.output}: the average of {', '.join(each.name for each in checkpoints)}")
+
+
+if __name__ == "__main__":
+    main()
