@@ -182,8 +182,8 @@ def write_results(
     for split, trees in parses.items():
         text = "".join(parse.tree + "\n" for parse in trees)
         (directory / f"parses.{split}.txt").write_text(text, encoding="utf-8")
-    plot_learning_curve(log_history, directory / "learning_curve.png")
-    write_parsing_card(directory / "README.md", record)
+    picture = plot_learning_curve(log_history, directory / "learning_curve.png")
+    write_parsing_card(directory / "README.md", record, picture)
     record.save(directory / "all_results.json")  # last, since it marks the run as finished
 
 
