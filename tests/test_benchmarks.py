@@ -106,7 +106,7 @@ def test_the_output_of_decode_is_made_before_the_work(text, saved_model, tmp_pat
 
 @pytest.mark.parametrize(
     ("name", "record"),
-    [("decode", "DecodeRecord"), ("edge", "EdgeRecord"), ("table1", "Table1Record")],
+    [("decode", "DecodeRecord"), ("edge", "EdgeRecord"), ("elastic", "ElasticRecord"), ("table1", "Table1Record")],
 )
 def test_a_published_chapter_is_made_of_the_record_beside_it(name, record):
     module, folder = recipe_module(f"benchmarks/{name}.py"), REPOSITORY / "recipes" / "benchmarks"
