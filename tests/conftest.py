@@ -20,6 +20,7 @@ os.environ.update(
     HF_DATASETS_CACHE=f"{_CACHE}/datasets",
     HF_EVALUATE_OFFLINE="1",
     TOKENIZERS_PARALLELISM="false",
+    MPLCONFIGDIR=f"{_CACHE}/matplotlib",  # the home directory may be read-only
     GRADIO_ANALYTICS_ENABLED="False",
     HF_HUB_DISABLE_TELEMETRY="True",  # as gradio sets it
     HYPOTHESIS_STORAGE_DIRECTORY=f"{_CACHE}/hypothesis",
