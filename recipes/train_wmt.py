@@ -184,7 +184,8 @@ def show_results(record: RunRecord) -> None:
     table = Table("split, model", "sentences", "sacreBLEU", "chrF", "perplexity", title="Scores")
     for name, scores in record.titled_scores.items():
         ppl = f"{scores.perplexity.perplexity:.3f}" if scores.perplexity else ""
-        table.add_row(name, str(scores.sentences), f"{scores.bleu.score:.2f}", f"{scores.chrf.score:.2f}", ppl)
+        chrf = f"{scores.chrf.score:.2f}" if scores.chrf else ""
+        table.add_row(name, str(scores.sentences), f"{scores.bleu.score:.2f}", chrf, ppl)
     if table.row_count:
         console.print(table)
     if record.test:

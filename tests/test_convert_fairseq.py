@@ -5,6 +5,7 @@ import copy
 import json
 import os
 import re
+import shlex
 import sys
 import types
 from collections import Counter, OrderedDict
@@ -311,7 +312,7 @@ def test_languages_that_are_not_told_are_asked_for(model, tmp_path):
 
 class System(Code):
     def __reduce__(self):
-        return os.system, (f"touch {self.path}",)
+        return os.system, (f"touch {shlex.quote(str(self.path))}",)
 
 
 class Evaluation(Code):

@@ -12,7 +12,8 @@ import yaml
 
 
 # A wheel has the recipes inside the package, a checkout beside it.
-RECIPES = next(path for parent in Path(__file__).parents[:2] if (path := parent / "recipes").is_dir())
+_INSIDE, _BESIDE = (folder / "recipes" for folder in Path(__file__).parents[:2])
+RECIPES = _INSIDE if _INSIDE.is_dir() else _BESIDE
 
 _LARGEST = 1 << 20  # bytes; a configuration has a few thousand
 _DEEPEST = 20
