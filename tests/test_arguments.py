@@ -27,6 +27,7 @@ RECIPES = {
     "demo_app.py": ["--model=m"],
     "score.py": ["--model=m", "--source=s", "--reference=r"],
     "export.py": ["--model=m", "--output=o"],
+    "average.py": ["--run=r", "--last=1", "--output=o"],
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
     "benchmarks/pcfg.py": ["--train=t", "--test=t"],
     "benchmarks/decode.py": ["--text=t", "--model=m"],
