@@ -36,8 +36,8 @@ test-clients: runs/demo/model.safetensors  ## the package in PEFT, torchao, MLfl
 runs/demo/model.safetensors:
 	$(MAKE) demo
 
-test-browser: .venv/node_modules  ## an exported model, translating in Chromium by transformers.js
-	TRANSFORMERS_JS=$(CURDIR)/$< $(BIN)/python -m pytest tests/test_onnx.py -k browser
+test-browser: .venv/node_modules  ## an exported model in transformers.js: translating in Chromium, its tokens in node
+	TRANSFORMERS_JS=$(CURDIR)/$< $(BIN)/python -m pytest tests/test_onnx.py tests/test_stock_tokenizer.py -k "browser or node"
 
 trials: .venv/installed  ## kill trainings and resume them: the final weights must not differ in a bit
 	$(BIN)/python tests/kill_trials.py --processes 1 2 --kills 50

@@ -15,8 +15,8 @@ To ONNX graphs that onnxruntime, optimum and, in a browser, transformers.js run;
 The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config, a list of its
 files, `export.json`, so that `--force` replaces nothing else, and, with `--text`, `parity.json`. MarianMT is exact for
 models trained with `--layer_norm_eps 1e-5`; ONNX always is. Both search by the rules of transformers; the report counts
-differences that these rules cause as "rule". CTranslate2 needs `pip install -e ".[export]"`, ONNX
-`pip install -e ".[onnx]"`.
+differences that these rules cause as "rule". It also counts the lines with the same token ids by `tokenizers` and the
+exported `tokenizer.json` alone. CTranslate2 needs `pip install -e ".[export]"`, ONNX `pip install -e ".[onnx]"`.
 """
 
 from collections.abc import Callable
@@ -97,7 +97,8 @@ def main() -> None:
         output = export(model, tokenizer, args.output, force=args.force)
         report = None
         if sentences is not None:
-            report = parity_report(model, tokenizer, translator(output), sentences, references)
+            file = next(output.glob("tokenizer.json"), None)
+            report = parity_report(model, tokenizer, translator(output), sentences, references, file)
             report.save(output / PARITY)
     show(args, output, report)
 
@@ -162,6 +163,8 @@ def show(args: ExportArguments, output: Path, report: ParityReport | None) -> No
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     table.add_row("size on disk", f"{size / 1e6:.1f} MB")
     if report is not None:
+        if report.same_tokens is not None:
+            table.add_row("same tokens by tokenizer.json", f"{report.same_tokens} of {report.lines}")
         table.add_row("same hypotheses", f"{report.identical} of {report.lines} ({report.identical_share:.2%})")
         for kind, count in report.kinds.items():
             table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))

@@ -146,8 +146,26 @@ def test_what_sources_share_is_shared(taught, request):
     embeddings = [stack.embed_tokens.weight for stack in (converted.model.encoder, converted.model.decoder)]
     assert (converted.lm_head.weight is embeddings[1]) == tied
     assert (embeddings[0] is embeddings[1]) == all_tied
-    bias = source.final_logits_bias.numel() if hasattr(source, "final_logits_bias") else 0
-    assert converted.num_parameters() == sum(weight.numel() for weight in trained_weights(source)) + bias
+    assert converted.num_parameters() == sum(weight.numel() for weight in trained_weights(source))
+
+
+def test_training_leaves_marians_bias_of_the_logits_alone_unless_it_becomes_a_parameter(tmp_path):
+    source = untrained("marian")
+    before = source.final_logits_bias.squeeze(0).clone()  # [vocabulary]
+    from_marian(source).save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    asked = copy.deepcopy(loaded)
+    asked.lm_head.bias = torch.nn.Parameter(asked.lm_head.bias)
+    for model in (source, loaded, asked):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(input_ids=batch(model), labels=batch(model)).loss.backward()
+            optimizer.step()
+    assert torch.equal(source.final_logits_bias.squeeze(0), before)
+    assert torch.equal(loaded.lm_head.bias, before)
+    assert not torch.equal(asked.lm_head.bias, before)
+    asked.save_pretrained(tmp_path)
+    assert torch.equal(AutoModelForSeq2SeqLM.from_pretrained(tmp_path).lm_head.bias, asked.lm_head.bias)
 
 
 def test_a_bias_of_zeros_is_none_and_the_source_is_left_alone():

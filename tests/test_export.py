@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import recipe_module
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -136,9 +136,9 @@ def test_texts_come_back_in_order_and_blank_ones_empty(exported, trained, tokeni
     assert translator.translate([]) == []
 
 
-def test_the_tokenizer_of_the_directory_is_the_models(exported, tokenizer):
+def test_the_tokenizer_of_the_directory_encodes_as_the_models(exported, tokenizer):
     loaded = AutoTokenizer.from_pretrained(exported)
-    assert isinstance(loaded, VaswaniTokenizer)
+    assert type(loaded) is PreTrainedTokenizerFast
     assert loaded(SOURCES)["input_ids"] == tokenizer(SOURCES)["input_ids"]
 
 
@@ -287,6 +287,16 @@ def test_parity_of_the_same_weights_is_complete(trained, tokenizer, exported):
     assert report.bleu["ours"]["score"] == pytest.approx(100.0)
 
 
+def test_parity_counts_the_sentences_that_the_file_of_the_tokenizer_encodes_otherwise(trained, tokenizer, tmp_path):
+    directory = engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
+    translator, file = engine.CTranslate2Translator(directory), directory / "tokenizer.json"
+    sentences = [*SOURCES[:2], "a </s> b", " "]
+    assert parity.parity_report(trained, tokenizer, translator, sentences, None, file).same_tokens == 3
+    tokenizer.backend_tokenizer.save(str(file))  # its list of special tokens is in force there
+    assert parity.parity_report(trained, tokenizer, translator, sentences, None, file).same_tokens == 2
+    assert parity.parity_report(trained, tokenizer, translator, sentences).same_tokens is None
+
+
 def test_parity_of_other_weights_shows_every_difference(trained, tokenizer, exported):
     tampered = copy.deepcopy(trained)
     with torch.no_grad():
@@ -366,7 +376,7 @@ def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, ca
     arguments = ("--model", str(tmp_path / "model"), "--to", "ctranslate2", "--output", str(tmp_path / "out"))
     recipe(*arguments, *text)
     report = json.loads((tmp_path / "out" / "parity.json").read_text(encoding="utf-8"))
-    assert report["identical"] == report["lines"] == 16
+    assert report["identical"] == report["lines"] == report["same_tokens"] == 16
     shown = capsys.readouterr().out
     for words in ("16 of 16 (100.00%)", f"{report['bleu']['exported']['score']:.2f}", "float32", "MB"):
         assert words in shown

@@ -47,6 +47,7 @@ def test_candidates_are_the_likeliest_by_model_1(tokenizer, monkeypatch):
     some_full = False
     for source, targets in found.items():
         assert targets[0] == source
+        assert len(set(targets)) == len(targets)
         shares = {word: share for word, share in likely.get(source, {}).items() if word not in common}
         taken = [shares[word] for word in targets[1:]]
         left = [share for word, share in shares.items() if word not in targets]

@@ -18,6 +18,7 @@ from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..typed_json import from_json
 from .batches import batches_of_one_length
 from .output import export_directory
+from .stock_tokenizer import UNUSED, save_stock_tokenizer
 from .weights import PLAIN, require_fields, require_translator
 
 
@@ -81,7 +82,7 @@ def export_ctranslate2(
         spec.validate()
         spec.optimize(quantization)
         spec.save(str(directory))
-        tokenizer.save_pretrained(directory)
+        save_stock_tokenizer(tokenizer, directory, spec.config.max_positions)
         model.generation_config.save_pretrained(directory)
         if shortlist is not None:
             lines = [f"{source}\t{' '.join(targets)}\n" for source, targets in shortlist.items()]
@@ -143,7 +144,7 @@ def _vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
         raise ValueError(
             f"vocab_size: the model has {size} entries, but the tokenizer {len(tokenizer)}; give the model's own"
         )
-    unused = [f"<unused {token}>" for token in range(len(tokenizer), size)]
+    unused = [UNUSED.format(token) for token in range(len(tokenizer), size)]
     return tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))) + unused
 
 

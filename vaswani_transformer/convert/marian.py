@@ -1,6 +1,5 @@
 """Conversion from and to MarianMT (OPUS-MT) models of transformers, and export to directories of them."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +9,10 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import best_hypotheses
 from .output import export_directory
 from .padding_last import padding_last
+from .stock_tokenizer import save_stock_tokenizer
 from .weights import (
     Weights,
     layers_renamed,
@@ -198,7 +197,7 @@ def export_marian(
         marian = to_marian(model)
         marian.generation_config = search_of_transformers(model.generation_config)
         marian.save_pretrained(directory)
-        save_stock_tokenizer(tokenizer, directory)
+        save_stock_tokenizer(tokenizer, directory, POSITIONS)
     return output
 
 
@@ -232,21 +231,6 @@ def rule_of_transformers(search: GenerationConfig) -> dict[str, object]:
     """Settings with which `generate` of our model searches as transformers does with `search`."""
     settings = {name: value for name, value in search.to_diff_dict().items() if name not in _NOT_OF_SEARCH}
     return {**settings, "length_penalty_type": "transformers"}
-
-
-def save_stock_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, positions: int = POSITIONS) -> None:
-    """Save a tokenizer; ours under the name of transformers' class that its versions 4 and 5 both know."""
-    tokenizer.save_pretrained(directory)
-    if not isinstance(tokenizer, VaswaniTokenizer):
-        return
-    path = directory / "tokenizer_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    settings |= {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_input_names": VaswaniTokenizer.model_input_names,  # version 4 would add token_type_ids
-        "model_max_length": positions,
-    }
-    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def require_short(sources: Sequence[Sequence[int]], config: MarianConfig) -> None:

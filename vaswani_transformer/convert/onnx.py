@@ -26,10 +26,10 @@ from .marian import (
     require_own_tokenizer,
     require_short,
     rule_of_transformers,
-    save_stock_tokenizer,
     search_of_transformers,
 )
 from .output import export_directory
+from .stock_tokenizer import save_stock_tokenizer
 
 
 try:

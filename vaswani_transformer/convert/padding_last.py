@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
+from .stock_tokenizer import UNUSED
 
 
 # Weights with one row per entry of the vocabulary, by the ends of their names.
@@ -83,8 +84,8 @@ def _renumbered_tokenizer(tokenizer: PreTrainedTokenizerBase, order: list[int]) 
     ids = {old: new for new, old in enumerate(order)}
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     entries = {number: entry for entry, number in tokenizer.get_vocab().items()}
-    # All are entries of the model, because `tokenizers` numbers others anew. Text has no run with a space inside.
-    state["model"]["vocab"] = {entries.get(old, f"<unused {old}>"): new for new, old in enumerate(order)}
+    # All are entries of the model, because `tokenizers` numbers others anew.
+    state["model"]["vocab"] = {entries.get(old, UNUSED.format(old)): new for new, old in enumerate(order)}
     for token in state["added_tokens"]:
         token["id"] = ids[token["id"]]
     for special in state["post_processor"]["special_tokens"].values():

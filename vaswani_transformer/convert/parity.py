@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from ..evaluation import Bleu
@@ -74,6 +76,8 @@ class ParityReport(Record):
         kinds: Number of differences of each kind.
         differences: All differences, by line.
         bleu: sacreBLEU of "ours" and "exported", if there are references.
+        same_tokens: Number of sentences with the same ids by `tokenizers` and the exported `tokenizer.json` alone; None
+            if there is no such file.
     """
 
     lines: int
@@ -83,6 +87,7 @@ class ParityReport(Record):
     kinds: dict[str, int]
     differences: list[Difference]
     bleu: dict[str, dict[str, object]] | None = None
+    same_tokens: int | None = None
 
 
 def parity_report(
@@ -91,8 +96,9 @@ def parity_report(
     engine: Engine,
     sentences: Sequence[str],
     references: Sequence[str] | None = None,
+    tokenizer_file: Path | None = None,
 ) -> ParityReport:
-    """Translate with our model and with the exported one, and compare the hypotheses.
+    """Translate with our model and with the exported one, and compare the hypotheses, and the tokens of the sentences.
 
     Args:
         model: Our model, in float32.
@@ -100,6 +106,7 @@ def parity_report(
         engine: The exported model.
         sentences: Source sentences; surrounding white space is removed, and blank ones are left out.
         references: Their translations, for BLEU.
+        tokenizer_file: The exported `tokenizer.json`, if there is one.
 
     Raises:
         ValueError: All sentences are blank, or the numbers of sentences and references differ.
@@ -110,7 +117,8 @@ def parity_report(
     if not lines:
         raise ValueError("text: there is nothing in it to translate")
     model.eval()
-    sources = tokenizer([sentences[line].strip() for line in lines])["input_ids"]
+    texts = [sentences[line].strip() for line in lines]
+    sources = tokenizer(texts)["input_ids"]
     exported = engine.hypotheses(sources)
     ours = search(model, sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
@@ -136,7 +144,14 @@ def parity_report(
             )
             for name, hypotheses in (("ours", ours), ("exported", exported))
         },
+        same_tokens=None if tokenizer_file is None else _same_tokens(tokenizer_file, texts, sources),
     )
+
+
+def _same_tokens(tokenizer_file: Path, texts: Sequence[str], sources: Sequence[Sequence[int]]) -> int:
+    """How many texts a file of `tokenizers` encodes into these ids, without the rest of the directory."""
+    encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(list(texts))
+    return sum(encoding.ids == ids for encoding, ids in zip(encodings, sources, strict=True))
 
 
 def _same_by_rule(

@@ -39,7 +39,8 @@ def learn_shortlist(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[st
     links, keys, frequencies = _links(tokenizer, islice(pairs, _SENTENCES), size)
     probabilities = _model_1(links, keys // size, size)
     common = np.argsort(-frequencies, kind="stable")[:_COMMON]
-    likely = np.flatnonzero((probabilities >= _LEAST) & ~np.isin(keys % size, common))
+    is_other = ~np.isin(keys % size, common) & (keys // size != keys % size)
+    likely = np.flatnonzero((probabilities >= _LEAST) & is_other)
     likely = likely[np.lexsort((-probabilities[likely], keys[likely] // size))]  # by source, the likeliest first
     candidates: list[list[int]] = [[token] for token in range(size)]
     for source, target in zip(*(part.tolist() for part in np.divmod(keys[likely], size)), strict=True):

@@ -103,7 +103,8 @@ class VaswaniConfig(PreTrainedConfig):
         target_vocab_size: Size of a separate target vocabulary; `None` means that it is shared. If given, only the
             target's embedding and the softmax share a matrix.
         position_offset: Position of the first token, 0 in the paper; fairseq counts from `pad_token_id` + 1.
-        logits_bias: Whether the softmax has a bias.
+        logits_bias: Whether the softmax has a bias. It is a buffer, as in MarianMT: training does not change it, unless
+            `model.lm_head.bias` is replaced by an `nn.Parameter`.
         zero_padding_embedding: Whether padding, also the decoder's start token, has a zero embedding.
 
     Raises:

@@ -470,7 +470,10 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config)
         self.model = VaswaniModel(config)
-        self.lm_head = nn.Linear(config.d_model, config.output_vocab_size, bias=config.logits_bias)
+        self.lm_head = nn.Linear(config.d_model, config.output_vocab_size, bias=False)
+        if config.logits_bias:  # constant, as in MarianMT
+            del self.lm_head.bias
+            self.lm_head.register_buffer("bias", torch.zeros(config.output_vocab_size))
         self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
         if self._shares_embeddings:
             names = ("lm_head", "model.encoder.embed_tokens", "model.decoder.embed_tokens")

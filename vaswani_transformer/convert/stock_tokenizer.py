@@ -1,0 +1,53 @@
+"""The files of a tokenizer for clients other than this package."""
+
+import json
+import re
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders
+from transformers import PreTrainedTokenizerBase
+
+from ..model.tokenization_vaswani import VaswaniTokenizer
+
+
+# The entry for a row of the model that no token uses. Text has no run with a space inside.
+UNUSED = "<unused {}>"
+
+
+def save_stock_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, positions: int) -> None:
+    """Save a tokenizer; ours as a class that versions 4 and 5 of transformers know, with a `tokenizer.json` that is
+    right by itself, because `tokenizers` and transformers.js read no `split_special_tokens`.
+
+    They would find the names of special tokens in text, if these were in the list of added tokens. As plain entries of
+    the model they are found only where the pre-tokenizer leaves them whole. Decoding then drops them by a rule of its
+    own, whatever `skip_special_tokens` is, together with rows of the model that no token uses.
+
+    Args:
+        tokenizer: The tokenizer; it is not changed.
+        directory: Where to save it.
+        positions: Maximum length of a sequence.
+    """
+    tokenizer.save_pretrained(directory)
+    if not isinstance(tokenizer, VaswaniTokenizer):
+        return
+    path = directory / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings |= {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": VaswaniTokenizer.model_input_names,  # version 4 would add token_type_ids
+        "model_max_length": positions,
+        "clean_up_tokenization_spaces": False,  # transformers.js would remove spaces before punctuation
+    }
+    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    if not tokenizer.split_special_tokens:
+        return
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    entries = state["model"]["vocab"]
+    silent = [token["content"] for token in state["added_tokens"] if token["special"] and token["content"] in entries]
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in silent]
+    state["padding"] = state["truncation"] = None  # of the last call
+    backend = Tokenizer.from_str(json.dumps(state))
+    names = "|".join([*map(re.escape, silent), UNUSED.format(r"\d+")])
+    rest = [] if backend.decoder is None else [backend.decoder]
+    backend.decoder = decoders.Sequence([decoders.Replace(Regex(f"^(?:{names})$"), ""), *rest])
+    backend.save(str(directory / "tokenizer.json"))
