@@ -6,10 +6,12 @@ From file to file, on all GPUs of a machine, and as a filter:
     accelerate launch recipes/translate.py --model runs/demo --input news.en.gz --output news.de
     head news.en | python recipes/translate.py --model runs/demo
 
-Lines end at line feeds, and empty lines stay empty. With an output file, the same command continues after an
-interruption, on any number of processes. Finished shards of `--lines_per_shard` lines are kept in `<output>.shards/`,
-and the output is locked, until the output file is written. An existing output file is replaced only with
-`--overwrite`. Standard output gets each shard when it is finished; it needs a single process, and cannot be continued.
+Lines end at line feeds, and empty lines stay empty. Each line is translated as one sentence, and if it holds several,
+parts may be missing; `--split_sentences` translates lines sentence by sentence, still one line for each line, and
+needs the extra "text". With an output file, the same command continues after an interruption, on any number of
+processes. Finished shards of `--lines_per_shard` lines are kept in `<output>.shards/`, and the output is locked, until
+the output file is written. An existing output file is replaced only with `--overwrite`. Standard output gets each shard
+when it is finished; it needs a single process, and cannot be continued.
 
 An output named `.jsonl` has the pairs, in the columns that training reads: a synthetic corpus for distillation or,
 from a model of the reverse direction, for back-translation. `--num_return_sequences 4` writes four lines for each line,
@@ -49,6 +51,7 @@ from vaswani_transformer.evaluation.sharded_translation import (
     translate_lines,
 )
 from vaswani_transformer.files import Json
+from vaswani_transformer.model.sentences_vaswani import require_splitter
 from vaswani_transformer.training import joined_processes
 from vaswani_transformer.training.processes import on_main_process
 from vaswani_transformer.training.randomness import derived_seed
@@ -62,6 +65,7 @@ class TranslationArguments(GenerationArguments):
     input: str = option("-", "UTF-8 text (plain, .gz, .xz), or - for standard input.")
     output: str = option("-", "File to write, or - for standard output.")
     overwrite: bool = option(False, "Replace an output file that exists.")
+    split_sentences: bool = option(False, "Translate lines sentence by sentence; by default each is one sentence.")
     lines_per_shard: int = option(2000, "Lines translated, and written, at a time.", COUNT)
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
 
@@ -69,6 +73,11 @@ class TranslationArguments(GenerationArguments):
         if self.model is None:
             raise ValueError("model: give the directory of a saved model, or its name on the Hub")
         super().__post_init__()
+        if self.split_sentences and self.num_return_sequences > 1 and not self.do_sample:
+            raise ValueError(
+                "num_return_sequences: the best translations of a line are not made of the best of its sentences, "
+                "rank by rank; leave out --split_sentences, or draw them with --do_sample"
+            )
 
 
 def main() -> None:
@@ -77,6 +86,8 @@ def main() -> None:
         joined_processes("translate.py", args.timeout_minutes, "repeat the command to continue"),
         ExitStack() as until_the_end,
     ):
+        if args.split_sentences:
+            require_splitter()
         if args.output == "-":
             translate_to_standard_output(args)
         else:
@@ -92,7 +103,8 @@ def translate_to_standard_output(args: TranslationArguments) -> None:
         else:
             shards = source.shards()
         total = source and source.lines
-        with LongLines(model.config) as long, tqdm(total=total, desc="Translating", unit="lines") as bar:
+        long = LongLines(model.config, args.split_sentences)
+        with long, tqdm(total=total, desc="Translating", unit="lines") as bar:
             for number, lines in enumerate(shards):
                 sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar, long))
                 sys.stdout.buffer.flush()
@@ -108,7 +120,8 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
         total = sum(map(source.size, share))
         description = f"Translating, process 1 of {state.num_processes}" if state.num_processes > 1 else "Translating"
         hidden = not state.is_main_process
-        with LongLines(model.config) as long, tqdm(total=total, desc=description, unit="lines", disable=hidden) as bar:
+        long = LongLines(model.config, args.split_sentences)
+        with long, tqdm(total=total, desc=description, unit="lines", disable=hidden) as bar:
             for number, lines in enumerate(source.shards()):
                 if number in share:
                     shards.save(number, translate_shard(args, model, tokenizer, number, lines, bar, long, columns))
@@ -129,8 +142,10 @@ def translate_shard(
 ) -> list[bytes]:
     """Translate a shard; what is sampled depends on its number, not on the process or on other shards."""
     torch.manual_seed(derived_seed(args.seed, number))
-    options = {"target_language": args.target_language, "observe_lengths": long.count, **args.generate_kwargs}
-    return translate_lines(model, tokenizer, lines, args.tokens_per_batch, bar, columns, **options)
+    options = {"target_language": args.target_language, "split_sentences": args.split_sentences, **args.generate_kwargs}
+    return translate_lines(
+        model, tokenizer, lines, args.tokens_per_batch, bar, columns, observe_long=long.count, **options
+    )
 
 
 def plan_stream(args: TranslationArguments) -> SourceText | None:
@@ -169,7 +184,8 @@ def plan_file(
     else:
         source = SourceText.read_ahead(path, args.input, args.lines_per_shard)
     text = f"{source.lines} lines, sha256 {source.digest}"
-    settings: dict[str, Json] = {"lines_per_shard": args.lines_per_shard, "target_language": args.target_language}
+    names = ("lines_per_shard", "target_language", "split_sentences")
+    settings: dict[str, Json] = {name: getattr(args, name) for name in names}
     shards.begin({"model": model, "input": text, **settings, **args.search_settings})
     count = len(source.digests)
     missing = shards.missing(count)

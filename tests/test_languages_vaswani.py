@@ -12,7 +12,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.demo import DemoTranslator, RefusedError
 from vaswani_transformer.experiments.scoring import languages_to_score
 from vaswani_transformer.model.batches_vaswani import translate_in_batches
-from vaswani_transformer.model.languages_vaswani import direction, split_tag, tagged, target_tag
+from vaswani_transformer.model.languages_vaswani import direction, language_name, split_tag, tagged, target_tag
 from vaswani_transformer.visualization.explorer import explorer_page
 
 
@@ -44,6 +44,10 @@ def test_languages_choose_the_tag(config, source, target, tag):
 def test_other_languages_are_refused(source, target, asked):
     with pytest.raises(ValueError, match=f"between en and de_AT, not {asked}"):
         target_tag(TWO_WAY, source, target)
+
+
+def test_languages_have_their_english_names():
+    assert [*map(language_name, ("de", "pt_BR", "zh-Hans", "xx"))] == ["German", "Portuguese", "Chinese", "xx"]
 
 
 def test_tag_of_a_text():
@@ -225,7 +229,11 @@ def test_a_page_translates_in_the_direction_named(two_way, tmp_path):
     (tmp_path / "text").write_text("Dogs!\n\n<2de> Dogs!\n", encoding="utf-8")
     *_, file = translator.translate_file(tmp_path / "text")
     assert (end.text, file.text) == (expected, f"{expected}\n\n{expected}\n")
-    assert "<svg" in translator.align("Dogs!", end.hypotheses[0].tokens)._repr_svg_()
+    (sentence,) = end.sentences
+    assert sentence.source == "Dogs!"
+    assert "<svg" in translator.align(sentence.source, sentence.hypotheses[0].tokens)._repr_svg_()
+    *_, both = translator.translate("<2de> Dogs! A cat.")
+    assert both.text == f"{expected} {by_hand(two_way, '<2de> A cat.')}"
     with pytest.raises(RefusedError, match="begins with <2en>, but <2de> is asked for"):
         next(translator.translate("<2en> Dogs!"))
 

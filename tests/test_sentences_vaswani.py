@@ -8,6 +8,7 @@ from torch.utils.data import Dataset
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 
 from vaswani_transformer.model import sentences_vaswani
+from vaswani_transformer.model.batches_vaswani import translate_in_batches
 from vaswani_transformer.model.sentences_vaswani import Paragraph, longer_than_trained, split_sentences
 
 
@@ -94,6 +95,20 @@ def test_each_sentence_of_a_text_is_translated_and_white_space_kept(translator):
         assert list(streamed) == [[each] for each in expected]
 
 
+@pytest.mark.parametrize("tokens_per_batch", [1, 4096])
+def test_texts_in_batches_are_complete_when_all_their_sentences_are(translator, tokens_per_batch):
+    model, tokenizer, texts = translator.model, translator.tokenizer, [*PARAGRAPHS, "", "Dogs!", " \n"]
+    expected = [[each["translation_text"]] for each in translator(texts, split_sentences=True, **SHORT)]
+    options = {"tokens_per_batch": tokens_per_batch, "split_sentences": True, **SHORT}
+    batches = list(translate_in_batches(model, tokenizer, texts, **options))
+    assert len(batches) == (1 if tokens_per_batch == 4096 else sum(map(len, PARAGRAPHS.values())) + 1) + 1
+    found = {
+        index: translations for indices, each in batches for index, translations in zip(indices, each, strict=True)
+    }
+    assert sum(len(indices) for indices, _ in batches) == len(texts)
+    assert [found[index] for index in range(len(texts))] == expected
+
+
 def test_hypotheses_of_a_text_are_those_of_its_sentences_by_rank(translator):
     options = {"num_return_sequences": 2, **SHORT}
     first, second = (translator(sentence, **options) for sentence in ("Dogs!", "A man sleeps."))
@@ -150,6 +165,6 @@ def test_without_a_record_of_the_training_there_is_no_warning(translator, caplog
     assert not caplog.records
 
 
-def test_a_learned_position_table_is_a_limit_too(tokenizer):
+def test_a_learned_position_table_is_a_limit_too():
     config = PreTrainedConfig(position_encoding="learned", max_position_embeddings=9)
-    assert longer_than_trained(config, tokenizer, ["dog " * 20, "a"]) == {0: len(tokenizer("dog " * 20).input_ids)}
+    assert longer_than_trained(config, {3: 10, 4: 9}) == {3: 10}

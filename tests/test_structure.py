@@ -44,9 +44,9 @@ ALLOWED = {
         "training",
         "typed_json",
     },
-    "visualization": {"model"},
+    "visualization": {"files", "model"},
     "demo": {"arguments", "data", "files", "model", "visualization"},
-    "hub": {"experiments", "files", "parsing"},
+    "hub": {"experiments", "files", "model", "parsing"},
     "convert": {"evaluation", "files", "model", "typed_json"},
 }
 
@@ -55,8 +55,8 @@ ALLOWED_IN_MODEL = {
     "restricted_vaswani": set(),
     "acceleration_vaswani": set(),
     "languages_vaswani": set(),
-    "batches_vaswani": {"languages_vaswani"},
     "sentences_vaswani": {"languages_vaswani"},
+    "batches_vaswani": {"languages_vaswani", "sentences_vaswani"},
     "pipeline_vaswani": {"batches_vaswani", "languages_vaswani", "sentences_vaswani"},
     "length_limits_vaswani": set(),
     "parse_sequence_vaswani": {"length_limits_vaswani"},

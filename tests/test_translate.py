@@ -28,6 +28,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, 
 from vaswani_transformer.data import load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation import sharded_translation
+from vaswani_transformer.model import sentences_vaswani
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"
@@ -469,6 +470,8 @@ def test_folder_of_another_is_left_alone(error, source, output):
         (["--max_new_tokens", 7], "max_new_tokens (6 then, 7 now)"),
         (["--lines_per_shard", 5], "lines_per_shard (4 then, 5 now)"),
         (["--dtype", "bfloat16"], "dtype (auto then, bfloat16 now)"),
+        (["--split_sentences"], "split_sentences (False then, True now)"),
+        (["--do_sample"], "do_sample (False then, True now)"),
     ],
 )
 def test_other_settings_do_not_go_on(interrupted, translated, error, source, output, options, difference):
@@ -703,6 +706,38 @@ def test_hypotheses_are_those_of_generate_and_pairs_are_a_corpus(
         assert [tuple(row["translation"][language] for language in languages) for row in corpus] == pairs
 
 
+def test_each_sentence_of_a_line_is_translated(interrupted, run, output, oracle, bilingual, tmp_path):
+    sentences = [line.strip() for line in LINES[4:10]]
+    lines = ["  ".join(sentences[first : first + 3]) for first in range(4)]
+    lines = [*lines, "", f" {sentences[0]} ", *lines, *lines]
+    translations = {sentence: oracle([sentence]).decode().strip("\n") for sentence in sentences}
+    expected = [line.strip() for line in lines]
+    for sentence, translation in translations.items():
+        expected = [line.replace(sentence, translation) for line in expected]
+    source = tmp_path / "paragraphs.txt"
+    source.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    options = ["--input", source, "--output", output, "--split_sentences"]
+    assert not interrupted(25, *options[:2], *options[4:])
+    assert any(output.with_name("out.txt.shards").glob("shard-*.txt"))
+    run(*options)
+    assert output.read_text(encoding="utf-8") == "".join(line + "\n" for line in expected)
+    run(*options[:2], "--output", tmp_path / "pairs.jsonl", "--model", bilingual, "--split_sentences")
+    pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert pairs == [{"en": line.strip(), "de": text} for line, text in zip(lines, expected, strict=True)]
+    options += ["--overwrite", "--num_return_sequences", 2]
+    run(*options[:4], "--overwrite", "--num_beams", 1, "--split_sentences")
+    greedy = output.read_text(encoding="utf-8").split("\n")[:-1]
+    run(*options, "--do_sample", "--top_k", 1)
+    assert output.read_text(encoding="utf-8").split("\n")[:-1] == [text for text in greedy for _ in range(2)]
+
+
+def test_without_the_splitter_no_sentence_is_split(error, source, output, monkeypatch):
+    monkeypatch.setattr(sentences_vaswani, "sentencex", None)
+    assert "split_sentences: sentencex is not installed; run `pip install" in error(
+        "--input", source, "--output", output, "--split_sentences"
+    )
+
+
 def test_samples_depend_on_the_seed_and_the_line_alone(interrupted, run, error, source, output):
     def sampled(*options: object) -> list[str]:
         run("--input", source, "--output", output, "--do_sample", "--overwrite", *options)
@@ -751,6 +786,7 @@ def test_samples_come_from_the_k_most_probable_tokens_or_from_all(run, source, o
         (["--do_sample", "--num_beams", 2], "num_beams: has an effect only without --do_sample"),
         (["--top_k", 5], "top_k: has an effect only with --do_sample"),
         (["--do_sample", "--temperature", 0], "temperature: must be above 0"),
+        (["--split_sentences", "--num_return_sequences", 2], "num_return_sequences: the best translations of a line"),
     ],
 )
 def test_options_of_sampling_that_are_refused(error, options, message):
@@ -786,3 +822,9 @@ def test_lines_longer_than_any_trained_on_are_counted_without_tokenizing_twice(
     run("--input", source, "--output", output, "--model", tmp_path / "model")
     assert f"\n{long} lines have more tokens than the longest sentence trained on, 12; " in capsys.readouterr().err
     assert sorted(tokenized) == sorted(lines)
+    source.write_text(f"{'Dogs! ' * 9}\n{'Dogs! ' * 9}{'dog ' * 20}\n", encoding="utf-8")
+    run("--input", source, "--output", output, "--model", tmp_path / "model", "--overwrite", "--split_sentences")
+    assert (
+        "\n1 lines have sentences with more tokens than the longest sentence trained on, 12; "
+        in capsys.readouterr().err
+    )

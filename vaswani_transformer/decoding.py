@@ -119,7 +119,7 @@ class GenerationArguments(DecodingArguments, SearchArguments):
     @property
     def search_settings(self) -> dict[str, Any]:
         """All options here that change translations. Batches do so only with sampling, which draws for all rows."""
-        names = ["num_beams", "length_penalty", "max_new_tokens", "dtype", "num_return_sequences"]
+        names = ["num_beams", "length_penalty", "max_new_tokens", "dtype", "num_return_sequences", "do_sample"]
         if self.do_sample:
             names += ["top_k", "temperature", "seed", "tokens_per_batch"]
         return {name: getattr(self, name) for name in names}

@@ -6,7 +6,6 @@ OUTPUT.shards/input               a copy of standard input
 """
 
 import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -65,23 +64,31 @@ def translate_lines(
 
 
 class LongLines:
-    """Counts lines that are longer than any source trained on; as a context, reports them on standard error."""
+    """Counts lines that are longer than any source trained on; as a context, reports them on standard error.
 
-    def __init__(self, config: PreTrainedConfig) -> None:
-        self.lines, self.longest = 0, longest_known(config) or math.inf
+    Args:
+        config: The model's configuration.
+        split_sentences: Whether lines are translated sentence by sentence.
+    """
 
-    def count(self, lengths: list[int]) -> None:
-        """Count lines, given the number of tokens of each."""
-        self.lines += sum(length > self.longest for length in lengths)
+    def __init__(self, config: PreTrainedConfig, split_sentences: bool) -> None:
+        self.lines, self.longest, self.split_sentences = 0, longest_known(config), split_sentences
+
+    def count(self, long: Mapping[int, int]) -> None:
+        """Count lines that are, or have a sentence, too long."""
+        self.lines += len(long)
 
     def __enter__(self) -> "LongLines":
         return self
 
     def __exit__(self, error: type[BaseException] | None, *details: object) -> None:
         if self.lines and error is None:
+            what, advice = "have", "--split_sentences translates sentence by sentence"
+            if self.split_sentences:
+                what, advice = "have sentences with", "divide these sentences"
             print(
-                f"{self.lines} lines have more tokens than the longest sentence trained on, {self.longest}; parts of "
-                f"them may be untranslated; divide them into sentences",
+                f"{self.lines} lines {what} more tokens than the longest sentence trained on, {self.longest}; parts of "
+                f"them may be untranslated; {advice}",
                 file=sys.stderr,
             )
 

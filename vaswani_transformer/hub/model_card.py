@@ -5,10 +5,10 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
-from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 from ..experiments.paper import PAPER_PARSERS, PAPER_PARSING_SETTINGS, PAPER_SETTINGS
 from ..experiments.records import ParsingRecord, RunData, RunRecord, SplitScores
+from ..model.languages_vaswani import language_name
 from ..parsing.scoring import F1_DEFINITIONS
 
 
@@ -192,8 +192,8 @@ def _settings(record: RunRecord | ParsingRecord) -> list[tuple[str, str, str]]:
 
 def _language(code: str) -> str:
     """English name and code of a language, such as "German (`de`)"; the code alone if its name is unknown."""
-    name = LANGUAGES.get(code.replace("_", "-").split("-")[0].lower())
-    return f"{name.title()} (`{code}`)" if name else f"`{code}`"
+    name = language_name(code)
+    return f"`{code}`" if name == code else f"{name} (`{code}`)"
 
 
 def _in_cell(text: str) -> str:

@@ -11,6 +11,7 @@ from transformers import BatchEncoding, FSMTTokenizer, PreTrainedModel, PreTrain
 from transformers.generation.logits_process import LogitsProcessor
 
 from .languages_vaswani import split_tag, target_tag, with_tag
+from .sentences_vaswani import Paragraphs, longer_than_trained
 
 
 # Tokens that a batch may generate, in all its beams, for each source token of `tokens_per_batch`. With the paper's
@@ -26,25 +27,27 @@ def translate_in_batches(
     batch_size: int | None = None,
     truncation: bool = False,
     target_language: str | None = None,
-    observe_lengths: Callable[[list[int]], None] | None = None,
+    split_sentences: bool = False,
+    observe_long: Callable[[dict[int, int]], None] | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], list[list[str]]]]:
-    """Translate sentences in batches of similar length, the longest first.
+    """Translate texts in batches of similar length, the longest first.
 
     So memory runs out in the first batch or never. Blank sentences are not decoded; their empty translations come last.
 
     Args:
         model: The model, on the device to use.
         tokenizer: Its tokenizer.
-        sentences: Source sentences, used as they are.
+        sentences: Source sentences, used as they are, or with `split_sentences` texts of several.
         tokens_per_batch: Source tokens of a batch, padding included. All beams of a batch together may generate at most
             16 times as many, which limits batches of short sentences. A sentence above either limit forms its own
             batch.
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         target_language: Of a model of several directions; by default each sentence begins with the tag of its target.
-        observe_lengths: Called before the first batch with the number of tokens, including any cut off, of each
-            sentence that is not blank.
+        split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is.
+        observe_long: Called before the first batch with those `sentences`, by index, that have more tokens than any
+            trained on, and the number of tokens, including any cut off; with `split_sentences`, of such a sentence.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1.
 
     Yields:
@@ -52,28 +55,30 @@ def translate_in_batches(
         yielded once.
 
     Raises:
+        ImportError: The sentence splitter is not installed.
         TypeError: A sentence is not a string.
         ValueError: `tokens_per_batch` or `batch_size` is below 1; a sentence has a lone surrogate; or the model does
             not translate into the language, or does not know into which.
     """
+    sentences = [require_text(sentence, f"text {index}") for index, sentence in enumerate(sentences)]
     if tag := target_tag(model.config, None, target_language):
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
-    batches = generate_in_batches(
-        model,
-        tokenizer,
-        sentences,
-        tokens_per_batch,
-        batch_size,
-        truncation,
-        observe_lengths=observe_lengths,
-        **generate_kwargs,
-    )
-    for indices, output_ids in batches:
-        texts = tokenizer.batch_decode(output_ids.flatten(0, 1), skip_special_tokens=True)
-        returned = output_ids.shape[1]
-        yield indices, [texts[i : i + returned] for i in range(0, len(texts), returned)]
-    if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
-        yield blank, [[""] * count(model, generate_kwargs, "num_return_sequences") for _ in blank]
+    paragraphs = Paragraphs(model.config, sentences, split_sentences)
+
+    def observe(long: dict[int, int]) -> None:
+        if observe_long is not None:
+            observe_long({paragraphs.texts[index]: length for index, length in long.items()})
+
+    def translated() -> Iterator[tuple[list[int], list[list[str]]]]:
+        own = (paragraphs.sentences, tokens_per_batch, batch_size, truncation)
+        for indices, output_ids in generate_in_batches(model, tokenizer, *own, observe_long=observe, **generate_kwargs):
+            texts = tokenizer.batch_decode(output_ids.flatten(0, 1), skip_special_tokens=True)
+            returned = output_ids.shape[1]
+            yield indices, [texts[i : i + returned] for i in range(0, len(texts), returned)]
+        if blank := [index for index, sentence in enumerate(paragraphs.sentences) if not sentence.strip()]:
+            yield blank, [[""] * count(model, generate_kwargs, "num_return_sequences") for _ in blank]
+
+    yield from paragraphs.join(translated())
 
 
 def generate_in_batches(
@@ -84,7 +89,7 @@ def generate_in_batches(
     batch_size: int | None = None,
     truncation: bool = False,
     processors: Callable[[list[int], list[int]], list[LogitsProcessor]] | None = None,
-    observe_lengths: Callable[[list[int]], None] | None = None,
+    observe_long: Callable[[dict[int, int]], None] | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], torch.Tensor]]:
     """Indices and token ids `[batch, returned, target]` of all but blank sentences; see `translate_in_batches`.
@@ -97,10 +102,11 @@ def generate_in_batches(
     texts = [sentences[index] for index in filled]
     encoded = encode(model, tokenizer, texts, truncation) if filled else BatchEncoding()
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
-    if observe_lengths is not None and filled:
+    if observe_long is not None:
         # Tokenizers without encodings, in Python, cut off nothing by default.
         cut = [_tokens_cut_off(each) for each in encoded.encodings or ()] or [0] * len(filled)
-        observe_lengths([length + rest for length, rest in zip(lengths, cut, strict=True)])
+        whole = {index: sum(parts) for index, *parts in zip(filled, lengths, cut, strict=True)}
+        observe_long(longer_than_trained(model.config, whole))
     costs = {length: _cost(model, length, generate_kwargs) for length in set(lengths)}
     given = generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.

@@ -4,6 +4,7 @@ import re
 
 import torch
 from transformers import PreTrainedConfig
+from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 
 def language_tag(language: str) -> str:
@@ -14,6 +15,11 @@ def language_tag(language: str) -> str:
 def is_language_tag(token: str) -> bool:
     """Whether a special token is the tag of a language."""
     return token.startswith("<2") and token.endswith(">")
+
+
+def language_name(code: str) -> str:
+    """The English name of a language; its code, if the name is unknown."""
+    return LANGUAGES.get(re.split("[-_]", code.lower())[0], "").title() or code
 
 
 def is_same_language(one: str, other: str) -> bool:

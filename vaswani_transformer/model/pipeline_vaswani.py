@@ -1,7 +1,8 @@
 """`pipeline("translation")`, which transformers 5 removed: text in, translated text out."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import GeneratorType
 from typing import Any
@@ -14,7 +15,7 @@ from transformers.utils import logging
 
 from .batches_vaswani import count, encode, generate_in_batches, require_text
 from .languages_vaswani import split_tag, target_tag, with_tag
-from .sentences_vaswani import Paragraph, longer_than_trained, longest_known, require_splitter
+from .sentences_vaswani import Paragraphs, long_sentence, longer_than_trained, require_splitter
 
 
 logger = logging.get_logger(__name__)
@@ -87,9 +88,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             return results[0] if is_single else _flat(results)
         if is_stream or is_single:
             return super().__call__(inputs, **kwargs)
-        texts = self._texts_of(inputs, kwargs)
-        self._warn_of_length(texts, range(len(texts)))
-        return _flat(self._translate_sequence(texts, **kwargs))
+        return _flat(self._translate_sequence(self._texts_of(inputs, kwargs), self._warn_of_length, **kwargs))
 
     def _stream_of_sentences(
         self, inputs: Any, batch_size: int | None = None, **kwargs: Any
@@ -103,21 +102,22 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         """Translate each text sentence by sentence."""
         if kwargs.get("return_tensors", self._postprocess_params.get("return_tensors")):
             raise ValueError("return_tensors: the tokens of several sentences are no text; leave out split_sentences")
-        paragraphs = [Paragraph.of(self.model.config, text) for text in self._texts_of(inputs, kwargs)]
-        sentences = [sentence for paragraph in paragraphs for sentence in paragraph.sentences]
-        places = [place for place, paragraph in enumerate(paragraphs) for _ in paragraph.sentences]
-        self._warn_of_length(sentences, places, is_split=True)
-        self._items += len(paragraphs)
-        found = iter(self._translate_sequence(sentences, **kwargs))
-        results: list[list[Translation]] = []
-        for paragraph in paragraphs:
-            ranked = zip(*islice(found, len(paragraph.sentences)), strict=True)
-            texts = ([str(record["translation_text"]) for record in records] for records in ranked)
-            results.append([{"translation_text": paragraph.join(each)} for each in texts])
-        return results
+        texts = self._texts_of(inputs, kwargs)
+        paragraphs = Paragraphs(self.model.config, texts)
+        warn = partial(self._warn_of_length, places=paragraphs.texts)
+        found = self._translate_sequence(paragraphs.sentences, warn, **kwargs)
+        self._items += len(texts)
+        ranked = [[str(record["translation_text"]) for record in records] for records in found]
+        ((_, joined),) = paragraphs.join([(range(len(ranked)), ranked)])
+        return [[{"translation_text": text} for text in translations] for translations in joined]
 
     def _translate_sequence(
-        self, sentences: list[str], batch_size: int | None = None, num_workers: int | None = None, **kwargs: Any
+        self,
+        sentences: list[str],
+        observe_long: Callable[[dict[int, int]], None],
+        batch_size: int | None = None,
+        num_workers: int | None = None,
+        **kwargs: Any,
     ) -> list[list[Translation]]:
         """The translations of each sentence; `num_workers` concerns data loaders and is ignored."""
         encode_kwargs, generate_kwargs, decode_kwargs = self._sanitize_parameters(**kwargs)
@@ -130,6 +130,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             sentences,
             batch_size=batch_size or self._batch_size,
             truncation=truncation,
+            observe_long=observe_long,
             **generate_kwargs,
         )
         returned = count(self.model, generate_kwargs, "num_return_sequences")
@@ -192,18 +193,20 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         tag, text = split_tag(self.model.config, require_text(item, name), tag)
         return with_tag(text, tag)
 
-    def _warn_of_length(self, sentences: Sequence[str], places: Sequence[int], is_split: bool = False) -> None:
-        """Warn, once a call, of a sentence longer than any trained on; `places` number the texts that they are from."""
-        config = self.model.config
-        long = {} if self._has_warned else longer_than_trained(config, self.tokenizer, sentences)
-        for index, tokens in islice(long.items(), 1):
+    def _warn_of_length(self, long: dict[int, int], places: Sequence[int] | None = None) -> None:
+        """Warn, once a call, of a sentence longer than any trained on.
+
+        Args:
+            long: The number of tokens of such sentences, by index.
+            places: The index of each sentence's text, if texts were split; otherwise each is a text.
+        """
+        for index, tokens in islice(long.items(), 0 if self._has_warned else 1):
             self._has_warned = True
-            what = f"{'a sentence of ' if is_split else ''}text {self._items + places[index]}"
-            advice = "divide that sentence" if is_split else "translate it with split_sentences=True"
-            logger.warning(
-                f"{what} has {tokens} tokens, and the longest sentence trained on {longest_known(config)}; parts of it "
-                f"may stay untranslated; {advice}"
+            what = (
+                f"text {self._items + index}" if places is None else f"a sentence of text {self._items + places[index]}"
             )
+            advice = "translate it with split_sentences=True" if places is None else "divide that sentence"
+            logger.warning(f"{long_sentence(self.model.config, what, tokens)}; {advice}")
 
     def _with_defaults(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Keywords for `generate`, merged with those given to the pipeline's constructor."""
@@ -217,7 +220,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         self, text: Any, truncation: bool = False, tag: str | None = None, split_sentences: bool = False
     ) -> dict[str, Any]:
         text = self._text_of(text, tag)
-        self._warn_of_length([text], [0])
+        self._warn_of_length(longer_than_trained(self.model.config, {0: len(self.tokenizer(text).input_ids)}))
         self._items += 1
         blank = not text.strip()
         encoded = encode(self.model, self.tokenizer, "" if blank else text, truncation, return_tensors="pt")

@@ -1,11 +1,11 @@
 """Paragraphs: their division into sentences, and the warning of an input longer than anything trained on."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig
 
 from .languages_vaswani import direction, split_tag, with_tag
 
@@ -102,15 +102,68 @@ class Paragraph:
         return "".join(map("".join, zip(before, translations, strict=True))) + self.spaces[-1]
 
 
-def longer_than_trained(
-    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str]
-) -> dict[int, int]:
-    """Number of tokens of the sentences that have more than any trained on, by index; empty if that is unknown."""
+class Paragraphs:
+    """Texts, and the sentences to translate instead of them.
+
+    Args:
+        config: The model's configuration.
+        texts: Each with its tag, if it needs one.
+        split_sentences: Whether to divide them; otherwise each text is a sentence.
+
+    Attributes:
+        sentences: The sentences of all texts, in their order.
+        texts: For each sentence, the index of its text.
+
+    Raises:
+        ImportError: The sentence splitter is not installed.
+    """
+
+    def __init__(self, config: PreTrainedConfig, texts: Sequence[str], split_sentences: bool = True) -> None:
+        if split_sentences:
+            require_splitter()
+            self._paragraphs = [Paragraph.of(config, text) for text in texts]
+        else:
+            self._paragraphs = [Paragraph(["", ""], [text], None) for text in texts]
+        self.sentences = [sentence for paragraph in self._paragraphs for sentence in paragraph.sentences]
+        self.texts = [index for index, paragraph in enumerate(self._paragraphs) for _ in paragraph.sentences]
+
+    def join(
+        self, batches: Iterable[tuple[Sequence[int], Sequence[Sequence[str]]]]
+    ) -> Iterator[tuple[list[int], list[list[str]]]]:
+        """Join translations of sentences.
+
+        Args:
+            batches: Indices of sentences, and the translations of each, best first. Each sentence comes once.
+
+        Yields:
+            After each batch, the indices of the texts that it completes, and the translations of each: the first of
+            the first ones of its sentences, and so on.
+        """
+        found: list[dict[int, Sequence[str]]] = [{} for _ in self._paragraphs]
+        for indices, translations in batches:
+            for index, ranked in zip(indices, translations, strict=True):
+                found[self.texts[index]][index] = ranked
+            begun = dict.fromkeys(self.texts[index] for index in indices)
+            complete = [text for text in begun if len(found[text]) == len(self._paragraphs[text].sentences)]
+            yield complete, [self._joined(text, found[text]) for text in complete]
+
+    def _joined(self, text: int, found: Mapping[int, Sequence[str]]) -> list[str]:
+        ranked = zip(*(translations for _, translations in sorted(found.items())), strict=True)
+        return [self._paragraphs[text].join(translations) for translations in ranked]
+
+
+def longer_than_trained(config: PreTrainedConfig, lengths: Mapping[int, int]) -> dict[int, int]:
+    """The numbers of tokens that exceed every sentence trained on; none if that is unknown."""
     longest = longest_known(config)
-    if longest is None or not sentences:
-        return {}
-    lengths = map(len, tokenizer(list(sentences)).input_ids)
-    return {index: length for index, length in enumerate(lengths) if length > longest}
+    return {} if longest is None else {index: length for index, length in lengths.items() if length > longest}
+
+
+def long_sentence(config: PreTrainedConfig, what: str, tokens: int) -> str:
+    """The warning of a sentence that is longer than any trained on."""
+    return (
+        f"{what} has {tokens} tokens, and the longest sentence trained on {longest_known(config)}; parts of it may "
+        f"stay untranslated"
+    )
 
 
 def longest_known(config: PreTrainedConfig) -> int | None:
