@@ -3,15 +3,15 @@
     python recipes/explore.py --model runs/demo --source "The old man reads a book." --output explorer.html
     python recipes/explore.py --model runs/demo --source "Who sleeps?" --target "Wer schläft?" --num_beams 8
 
-The page is one HTML file that needs no network. Point at a token to see its attention, choose one to see the
-alternatives to it, and follow the hypotheses of the search. With `--target`, attention and alternatives belong to that
-translation; the search is always the model's own.
+The page is one HTML file that needs no network. It shows words, made of the model's tokens. Point at a word to see its
+attention, choose one to see the alternatives to it, and follow the hypotheses of the search. With `--target`, attention
+and alternatives belong to that translation; the search is always the model's own.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani_transformer.arguments import Interval, RecipeParser, option, require_new_file
+from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option, require_new_file
 from vaswani_transformer.console import exit_on_error
 from vaswani_transformer.decoding import ShownSearchArguments
 from vaswani_transformer.model.languages_vaswani import tagged
@@ -30,6 +30,8 @@ class ExplorerArguments(ShownSearchArguments):
         4, "Alternatives shown for each token; each needs another search.", Interval(minimum=0, maximum=100)
     )
 
+    max_tokens: int = option(128, "Longest sentence, in tokens; each takes `--alternatives` searches.", COUNT)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.source is None:
@@ -43,7 +45,8 @@ def main() -> None:
         saved = args.open()
         source = tagged(saved.config, args.source, args.target_language)
         model, tokenizer = saved.load(), saved.tokenizer
-        write_explorer(args.output, model, tokenizer, source, args.target, args.alternatives, **args.generate_kwargs)
+        given = (source, args.target, args.alternatives, args.max_tokens)
+        write_explorer(args.output, model, tokenizer, *given, show_progress=True, **args.generate_kwargs)
     print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")
 
 

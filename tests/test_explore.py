@@ -1,5 +1,7 @@
 """The recipe that writes a page for one sentence."""
 
+import re
+
 import pytest
 from helpers import call_recipe
 
@@ -16,6 +18,12 @@ def test_a_page_is_written(lively_model, tmp_path, capsys, target):
     assert f"{page}: " in capsys.readouterr().out
 
 
+def test_the_search_of_alternatives_shows_its_progress(lively_model, tmp_path, capsys):
+    arguments = ["--model", lively_model, "--source", "The man", "--alternatives", 1, "--num_beams", 2]
+    call_recipe("explore.py", *arguments, "--output", tmp_path / "page.html")
+    assert re.search(r"Searching: 100%.* (\d+)/\1 ", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -25,6 +33,9 @@ def test_a_page_is_written(lively_model, tmp_path, capsys, target):
         ({"num_beams": 1}, "num_beams: must be"),
         ({"output": "missing/page.html"}, "output: there is no directory missing"),
         ({"output": "there.html"}, "output: there.html exists already"),
+        ({"output": ".", "overwrite": "true"}, "output: . is not a file"),
+        ({"source": "word " * 300}, "source: has "),
+        ({"source": "The old man", "max_tokens": 2}, "more than max_tokens, 2; shorten it, or raise max_tokens"),
     ],
 )
 def test_bad_input_gets_one_line(lively_model, tmp_path, monkeypatch, options, message):

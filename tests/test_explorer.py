@@ -1,8 +1,11 @@
 """The page for one sentence: what it contains, and how it behaves in Chromium."""
 
 import base64
+import errno
 import hashlib
 import json
+import math
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,8 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.visualization.attention import read_attention
+from vaswani_transformer.visualization.alternatives import find_alternatives
+from vaswani_transformer.visualization.attention import merge_words, read_attention
 from vaswani_transformer.visualization.explorer import explorer_page, write_explorer
 from vaswani_transformer.visualization.search_trace import trace_search
 
@@ -66,13 +70,19 @@ def test_the_page_has_the_attention_and_the_search(model, tokenizer, pages):
     data = data_of(pages["plain"].read_text(encoding="utf-8"))
     trace = trace_search(model, tokenizer, data["source"], **SEARCH)
     weights = read_attention(model, tokenizer, data["source"], trace.hypotheses[0].tokens)
-    for kind, stored in data["attention"]["kinds"].items():
-        rows, columns, values = weights.select(kind)
+    for kind, stored in data["attention"].items():
+        rows, columns, values = merge_words(weights).select(kind)
         assert (stored["rows"], stored["columns"]) == (rows, columns)
         bytes_ = np.frombuffer(base64.b64decode(stored["weights"]), dtype=np.uint8).reshape(values.shape)
         assert np.abs(bytes_ / 255 - values).max() <= 0.5 / 255 + 1e-6
     assert data["translation"] == trace.hypotheses[0].text
-    assert len(data["choices"]) == len(data["attention"]["target"]) == len(trace.hypotheses[0].tokens)
+    assert [word["text"] for word in data["words"]] == data["attention"]["cross"]["rows"]
+    choices = find_alternatives(model, tokenizer, data["source"], trace.hypotheses[0].tokens, 2, **SEARCH)
+    assert [choice["text"] for word in data["words"] for choice in word["choices"]] == [each.text for each in choices]
+    assert any(len(word["choices"]) > 1 for word in data["words"])
+    for word in data["words"]:
+        product = math.prod(choice["probability"] for choice in word["choices"])
+        assert word["probability"] == pytest.approx(product, abs=1e-3)
     assert data["search"]["reason"] == trace.reason
     for step, expected in zip(data["search"]["steps"], trace.steps, strict=True):
         assert [row[5] for row in step["candidates"]] == [candidate.fate for candidate in expected.candidates]
@@ -84,8 +94,49 @@ def test_the_page_has_the_attention_and_the_search(model, tokenizer, pages):
 def test_a_given_translation_is_shown(model, tokenizer):
     data = data_of(explorer_page(model, tokenizer, "The man", "Der Mann", alternatives=0, **SEARCH))
     assert data["isGiven"]
-    assert "".join(data["attention"]["target"]).startswith("DerMann")
-    assert len(data["choices"]) == len(tokenizer(text_target="Der Mann").input_ids)
+    assert [word["text"] for word in data["words"]] == ["Der", "Mann", "</s>"]
+    assert data["attention"]["cross"]["columns"] == ["The", "man", "</s>"]
+    choices = [choice for word in data["words"] for choice in word["choices"]]
+    assert len(choices) == len(tokenizer(text_target="Der Mann").input_ids)
+
+
+def test_an_alternative_is_shown_as_the_word_that_it_begins_or_continues(model, tokenizer):
+    data = data_of(explorer_page(model, tokenizer, "The man", "Der Mann", alternatives=30, **SEARCH))
+    target, place, whole = tokenizer(text_target="Der Mann").input_ids, 0, 0
+    for word in data["words"]:
+        for choice in word["choices"]:
+            for other in choice["alternatives"]:
+                before = tokenizer.decode(target[:place])
+                assert other["translation"].startswith(before.rstrip("\ufffd"))
+                words = re.findall(r"[^\W\d_]+|\d+|[^\w\s]+", other["translation"])
+                if re.fullmatch(r"[a-zA-ZäöüÄÖÜß]+", other["text"]):
+                    whole += 1
+                    assert other["text"] in words
+            place += 1
+    assert whole > 20
+
+
+@pytest.mark.parametrize(("source", "target", "name"), [("dog " * 20, None, "source"), ("dog", "Hund " * 20, "target")])
+def test_sentences_over_the_limit_are_refused_before_any_search(model, tokenizer, source, target, name, monkeypatch):
+    monkeypatch.setattr(type(model), "generate", None)
+    monkeypatch.setattr(type(model), "forward", None)
+    with pytest.raises(ValueError, match=rf"^{name}: has \d\d tokens, more than max_tokens, 9; shorten it"):
+        explorer_page(model, tokenizer, source, target, max_tokens=9)
+
+
+def test_a_page_that_cannot_be_written_leaves_the_earlier_one(model, tokenizer, tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text("earlier", encoding="utf-8")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            write_explorer(page, model, tokenizer, "The man", alternatives=0, **SEARCH)
+    assert page.read_text(encoding="utf-8") == "earlier"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def full_disk(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(("source", "target"), [(" ", None), ("\ud800", None), ("The man", "")])
@@ -102,10 +153,11 @@ def test_a_long_pair_in_a_large_model_has_at_most_three_megabytes(tokenizer):
     target = tokenizer.decode(tokenizer("Der alte Mann liest ein Buch. " * 40).input_ids[:99])
     page = explorer_page(large, tokenizer, source, target, alternatives=0)
     data = data_of(page)
-    kinds = data["attention"]["kinds"]
+    kinds = data["attention"]
     assert (kinds["encoder"]["layers"], kinds["encoder"]["heads"]) == (6, 8)
-    assert min(len(kinds["encoder"]["rows"]), len(kinds["decoder"]["rows"])) >= 95
-    alternatives = 4 * len(data["choices"]) * (2 * len(data["translation"]) + 60)  # with four of each token
+    choices = sum(len(word["choices"]) for word in data["words"])
+    assert choices >= 95
+    alternatives = 4 * choices * (2 * len(data["translation"]) + 60)  # with four of each token
     assert len(page.encode()) + alternatives < 3_000_000
 
 
@@ -143,10 +195,10 @@ def test_lines_of_a_head_vanish_with_it(show):
     assert tab.locator("#lines path[data-head='0']").count()
 
 
-def test_pointing_at_a_token_shows_its_weights(show):
+def test_pointing_at_a_word_shows_its_weights(show):
     tab = show("plain")
     data = data_of(tab.content())
-    kind = data["attention"]["kinds"]["encoder"]
+    kind = data["attention"]["encoder"]
     tab.locator("[data-kind='encoder']").click()
     tab.locator("#rows [role=option]").nth(2).hover()
     weights = np.frombuffer(base64.b64decode(kind["weights"]), dtype=np.uint8)
@@ -159,14 +211,28 @@ def test_pointing_at_a_token_shows_its_weights(show):
     assert tab.locator("#attention-told").text_content().startswith(f"{kind['rows'][3]} attends to")
 
 
-def test_choosing_a_token_shows_its_alternatives(show):
+def test_choosing_a_word_shows_its_alternatives(show):
     tab = show("plain")
-    choice = data_of(tab.content())["choices"][1]
-    tab.locator("#words button").nth(1).click()
+    words = data_of(tab.content())["words"]
+    place = next(index for index, word in enumerate(words) if len(word["choices"]) > 1)
+    tab.locator("#words button").nth(place).click()
     told = [" ".join(text.split()) for text in tab.locator("#alternatives .other").all_text_contents()]
-    assert len(told) == 2
-    for text, other in zip(told, choice["alternatives"], strict=True):
+    others = [other for choice in words[place]["choices"] for other in choice["alternatives"]]
+    assert len(others) > 2
+    for text, other in zip(told, others, strict=True):
+        assert text.startswith(other["text"] or "·")
         assert text.endswith(" ".join(other["translation"].split()))
+
+
+def test_the_source_stands_on_the_left_and_lines_lead_to_it(show):
+    tab = show("plain")
+    cross = data_of(tab.content())["attention"]["cross"]
+    left, right = (tab.locator(place).bounding_box() for place in ("#columns", "#rows"))
+    assert left["x"] < right["x"]
+    assert [text or "·" for text in cross["columns"]] == tab.locator("#columns bdi").all_text_contents()
+    tab.locator("#rows [role=option]").last.hover()
+    ends = re.findall(r"L100 ([\d.]+)", " ".join(path.get_attribute("d") for path in tab.locator("#lines path").all()))
+    assert {int(float(end) // 26) for end in ends} == {len(cross["rows"]) - 1}
 
 
 def test_the_tree_follows_arrow_keys_and_tells_what_became_of_a_candidate(show):

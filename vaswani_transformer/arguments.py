@@ -133,6 +133,8 @@ def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:
     """Raise a ValueError unless a file can be written: it is new or may be replaced, and its directory exists."""
     if Path(path).exists() and not overwrite:
         raise ValueError(f"{name}: {path} exists already; name another file, or replace it with --overwrite")
+    if Path(path).exists() and not Path(path).is_file():
+        raise ValueError(f"{name}: {path} is not a file; name one")
     if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"{name}: there is no directory {Path(path).parent}; make it")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.length_limits_vaswani import SentenceProcessor
@@ -82,7 +83,8 @@ def find_alternatives(
     source: str,
     target: Sequence[int],
     count: int = 4,
-    batch_size: int = 128,
+    batch_size: int = 32,
+    show_progress: bool = False,
     **options: Any,
 ) -> tuple[Choice, ...]:
     """For each token of a translation, the most probable others at its place, and what follows from each.
@@ -94,6 +96,7 @@ def find_alternatives(
         target: Tokens of its translation, EOS included.
         count: Alternatives of each token; fewer are found where the length limit lets none follow.
         batch_size: Translations computed at once.
+        show_progress: Whether to show a bar.
         options: For `generate`, which continues from each alternative by the same search as without it.
     """
     inputs = tokenizer(source, return_tensors="pt").to(model.device)
@@ -102,11 +105,11 @@ def find_alternatives(
     chosen = torch.tensor(list(target), device=model.device).unsqueeze(-1)
     others = probabilities.scatter(1, chosen, -1.0).topk(min(count, probabilities.shape[1] - 1))
     prefixes = [(*target[:place], token) for place, tokens in enumerate(others.indices.tolist()) for token in tokens]
-    translations = [
-        translation
-        for first in range(0, len(prefixes), batch_size)
-        for translation in _continue(model, inputs, prefixes[first : first + batch_size], options)
-    ]
+    translations: list[tuple[int, ...]] = []
+    with tqdm(total=len(prefixes), desc="Searching", unit="alternatives", disable=not show_progress) as bar:
+        for first in range(0, len(prefixes), batch_size):
+            translations += _continue(model, inputs, prefixes[first : first + batch_size], options)
+            bar.update(len(translations) - bar.n)
     found = [
         Alternative(prefix[-1], *described)
         for prefix, *described in zip(

@@ -136,8 +136,8 @@ def merge_words(weights: AttentionWeights) -> AttentionWeights:
 
     In the decoder, a word of several tokens attends to its own first tokens too, one place right of the diagonal.
     """
-    target, inputs = map(_starts, weights.select_continues("decoder"))
-    source = _starts(weights.source_continues)
+    target, inputs = map(word_starts, weights.select_continues("decoder"))
+    source = word_starts(weights.source_continues)
     return AttentionWeights(
         source=_joined(weights.source, source),
         target=_joined(weights.target, target),
@@ -149,7 +149,7 @@ def merge_words(weights: AttentionWeights) -> AttentionWeights:
     )
 
 
-def _starts(continues: Sequence[bool]) -> list[int]:
+def word_starts(continues: Sequence[bool]) -> list[int]:
     """The place of each word's first token."""
     return [place for place, is_inside in enumerate(continues) if not is_inside]
 

@@ -39,32 +39,33 @@ function roving(list, previous, next) {
 
 function showWords() {
   const words = $("words");
-  data.choices.forEach((choice, place) => {
-    const name = data.attention.target[place] || "\u00b7";
+  data.words.forEach((word, place) => {
+    const name = word.text || "\u00b7";
     const button = make("button", { type: "button", "aria-pressed": "false", tabindex: place ? "-1" : "0" }, text(name));
-    button.setAttribute("aria-label", `${name}, ${percent(choice.probability)}`);
-    if (place && data.attention.continues[place]) button.className = "continues";
+    button.setAttribute("aria-label", `${name}, ${percent(word.probability)}`);
     const bar = make("span", { class: "bar" }, make("i"));
-    bar.firstChild.style.width = `${100 * choice.probability}%`;
+    bar.firstChild.style.width = `${100 * word.probability}%`;
     button.append(bar);
     button.addEventListener("click", () => {
       pressed(words, button);
-      showAlternatives(choice);
+      showAlternatives(word);
     });
     words.append(button);
   });
   roving(words, "ArrowLeft", "ArrowRight");
 }
 
-function showAlternatives(choice) {
+/** The alternatives to each token of a word, as the words that they begin or continue. */
+function showAlternatives(word) {
   const panel = $("alternatives");
-  panel.replaceChildren(
-    make("p", {}, text(shown(choice.text), "b"), ` has probability ${percent(choice.probability)} here.`,
-      choice.alternatives.length ? " Instead of it:" : " No alternatives were computed."),
-  );
-  for (const other of choice.alternatives) {
-    const name = make("div", {}, text(shown(other.text), "b"), make("small", {}, percent(other.probability)));
-    panel.append(make("div", { class: "other" }, name, difference(other.translation)));
+  panel.replaceChildren();
+  for (const choice of word.choices) {
+    panel.append(make("p", {}, text(shown(choice.text), "b"), ` has probability ${percent(choice.probability)} here.`,
+      choice.alternatives.length ? " Instead of it:" : " No alternatives were computed."));
+    for (const other of choice.alternatives) {
+      const name = make("div", {}, text(other.text || "\u00b7", "b"), make("small", {}, percent(other.probability)));
+      panel.append(make("div", { class: "other" }, name, difference(other.translation)));
+    }
   }
 }
 
@@ -86,18 +87,18 @@ function difference(translation) {
 // Attention
 
 const KINDS = { cross: "Translation to source", encoder: "Source to itself", decoder: "Translation to itself" };
-const FAINTEST = 20; // weights below 20 / 255 are drawn for the chosen token only
+const FAINTEST = 20; // weights below 20 / 255 are drawn for the chosen word only
 const ROW = 26; // pixels, as in the style sheet
 const view = { kind: "cross", layer: 0, heads: new Set(), side: null, place: 0 };
 const decoded = {};
 
 function weightsOf(kind) {
-  decoded[kind] ??= Uint8Array.from(atob(data.attention.kinds[kind].weights), (byte) => byte.charCodeAt(0));
+  decoded[kind] ??= Uint8Array.from(atob(data.attention[kind].weights), (byte) => byte.charCodeAt(0));
   return decoded[kind];
 }
 
 function weight(kind, layer, head, row, column) {
-  const { rows, columns, heads } = data.attention.kinds[kind];
+  const { rows, columns, heads } = data.attention[kind];
   return weightsOf(kind)[((layer * heads + head) * rows.length + row) * columns.length + column];
 }
 
@@ -131,7 +132,7 @@ function showKinds() {
 }
 
 function chooseKind(kind) {
-  const { rows, columns, rowContinues, columnContinues, layers, heads } = data.attention.kinds[kind];
+  const { rows, columns, layers, heads } = data.attention[kind];
   const known = decoded[kind] && view.kind === kind;
   Object.assign(view, { kind, side: null });
   view.layer = known ? view.layer : layers - 1;
@@ -151,11 +152,11 @@ function chooseKind(kind) {
     });
     return button;
   }));
-  for (const [list, tokens, continues] of [[$("rows"), rows, rowContinues], [$("columns"), columns, columnContinues]]) {
-    list.replaceChildren(...tokens.map((token, place) => make(
+  for (const [list, words] of [[$("rows"), rows], [$("columns"), columns]]) {
+    list.replaceChildren(...words.map((word, place) => make(
       "div",
-      { role: "option", "aria-selected": "false", tabindex: place ? "-1" : "0", title: token, class: continues[place] ? "continues" : "" },
-      make("span", { class: "shade" }), text(token || "\u00b7"),
+      { role: "option", "aria-selected": "false", tabindex: place ? "-1" : "0", title: word },
+      make("span", { class: "shade" }), text(word || "\u00b7"),
     )));
   }
   chooseLayer(view.layer);
@@ -183,9 +184,9 @@ function choosePlace(side, place) {
   drawAttention();
 }
 
-/** The mean over the chosen heads, 0 to 1, of what the chosen token attends to or is attended by. */
+/** The mean over the chosen heads, 0 to 1, of what the chosen word attends to or is attended by. */
 function meanWeights() {
-  const { rows, columns } = data.attention.kinds[view.kind];
+  const { rows, columns } = data.attention[view.kind];
   const others = view.side === "row" ? columns : rows;
   return others.map((_, other) => {
     const [row, column] = view.side === "row" ? [view.place, other] : [other, view.place];
@@ -196,7 +197,7 @@ function meanWeights() {
 }
 
 function drawAttention() {
-  const { rows, columns } = data.attention.kinds[view.kind];
+  const { rows, columns } = data.attention[view.kind];
   for (const button of $("heads").querySelectorAll("[data-head]")) {
     button.setAttribute("aria-pressed", String(view.heads.has(Number(button.dataset.head))));
   }
@@ -217,7 +218,7 @@ function drawAttention() {
 
 /** One path for each head and tenth of weight, so that thousands of lines stay a few elements. */
 function attentionLines() {
-  const { rows, columns, heads } = data.attention.kinds[view.kind];
+  const { rows, columns, heads } = data.attention[view.kind];
   const paths = [];
   for (const head of view.heads) {
     const tenths = Array.from({ length: 10 }, () => []);
@@ -228,7 +229,7 @@ function attentionLines() {
         if (view.side === "column" && column !== view.place) continue;
         const value = weight(view.kind, view.layer, head, row, column);
         if (value < (view.side ? 3 : FAINTEST)) continue;
-        tenths[Math.min(9, Math.floor((value * 10) / 255))].push(`M0 ${row * ROW + shift}L100 ${column * ROW + shift}`);
+        tenths[Math.min(9, Math.floor((value * 10) / 255))].push(`M0 ${column * ROW + shift}L100 ${row * ROW + shift}`);
       }
     }
     tenths.forEach((lines, tenth) => {
@@ -246,10 +247,10 @@ function attentionLines() {
 function tellAttention(means) {
   const line = $("attention-told");
   if (!view.side) {
-    line.replaceChildren("Point at a token, or move to it with the arrow keys, to see its attention alone.");
+    line.replaceChildren("Words on the right attend to those on the left. Point at one, or move to it with the arrow keys, to see its attention alone.");
     return;
   }
-  const { rows, columns } = data.attention.kinds[view.kind];
+  const { rows, columns } = data.attention[view.kind];
   const [own, others] = view.side === "row" ? [rows, columns] : [columns, rows];
   const best = means.map((mean, place) => [mean, place]).sort((a, b) => b[0] - a[0]).slice(0, 4);
   line.replaceChildren(text(own[view.place] || "\u00b7"), view.side === "row" ? " attends to " : " is attended to by ");
@@ -323,7 +324,7 @@ function why(step, index) {
 
 function showSearch() {
   const penalty = search.penalty === "gnmt" ? `((5 + length) / 6)^${search.alpha}` : `length^${search.alpha}`;
-  $("search-told").textContent = `Beam ${search.beams}. Each step's candidates, best first, with log-probability divided by ${penalty}. ${whyItStopped()}`;
+  $("search-told").textContent = `Beam ${search.beams}. Each step adds a token, a word or a part of one. Its candidates, best first, with log-probability divided by ${penalty}. ${whyItStopped()}`;
   for (const [look, sign, meaning] of Object.values(LOOKS)) {
     if (meaning) $("legend").append(make("li", {}, make("span", { class: look, "aria-hidden": "true" }, sign || "\u00a0"), meaning));
   }

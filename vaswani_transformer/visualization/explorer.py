@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import json
+import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..files import atomic_write
 from ..model.batches_vaswani import for_targets
 from .alternatives import Choice, find_alternatives
-from .attention import AttentionWeights, read_attention, require_text, source_text
+from .attention import AttentionWeights, merge_words, read_attention, require_text, source_text, word_starts
 from .search_trace import SearchTrace, trace_search
+from .tokens import shown_tokens
 
 
 _FOLDER = Path(__file__).parent
@@ -29,11 +33,13 @@ def write_explorer(
     source: str,
     target: str | None = None,
     alternatives: int = 4,
+    max_tokens: int = 128,
+    show_progress: bool = False,
     **options: Any,
 ) -> None:
     """Write one HTML file that shows how a model translates a sentence. It needs no network.
 
-    The weights of the attentions are rounded to 1/255.
+    Attention and alternatives are shown for words: see `merge_words`. The weights are rounded to 1/255.
 
     Args:
         path: The file to write.
@@ -42,14 +48,17 @@ def write_explorer(
         source: The sentence.
         target: A translation to show attention and alternatives of; by default the one that the search finds.
         alternatives: Alternatives of each token of the translation; 0 saves their searches.
+        max_tokens: Largest number of tokens of a sentence; the time grows with its square, or faster.
+        show_progress: Whether to show a bar, which counts the alternatives.
         options: For `generate`, such as `num_beams` and `length_penalty`.
 
     Raises:
         TypeError: A sentence is no string.
-        ValueError: A sentence is empty, is no valid Unicode, or has more tokens than the model has positions; or
-            `num_beams` is 1.
+        ValueError: A sentence is empty, is no valid Unicode, or has more tokens than `max_tokens` or than the model has
+            positions; or `num_beams` is 1.
     """
-    Path(path).write_text(explorer_page(model, tokenizer, source, target, alternatives, **options), encoding="utf-8")
+    limits = (alternatives, max_tokens, show_progress)
+    atomic_write(path, explorer_page(model, tokenizer, source, target, *limits, **options))
 
 
 def explorer_page(
@@ -58,44 +67,53 @@ def explorer_page(
     source: str,
     target: str | None = None,
     alternatives: int = 4,
+    max_tokens: int = 128,
+    show_progress: bool = False,
     **options: Any,
 ) -> str:
     """The HTML that `write_explorer` writes."""
     require_text("source", source)
-    given = None if target is None else read_attention(model, tokenizer, source, target)
     text = source_text(model, source)
+    lengths = {"source": len(tokenizer(text).input_ids)}
+    if target is not None:
+        require_text("target", target)
+        lengths["target"] = len(for_targets(tokenizer)(text_target=target).input_ids)
+    for name, length in lengths.items():
+        if length > max_tokens:
+            raise ValueError(
+                f"{name}: has {length} tokens, more than max_tokens, {max_tokens}; shorten it, or raise max_tokens: "
+                f"twice as many tokens take at least four times as long"
+            )
+    given = None if target is None else read_attention(model, tokenizer, source, target)
     trace = trace_search(model, tokenizer, text, **options)
     tokens = for_targets(tokenizer)(text_target=target).input_ids if given else trace.hypotheses[0].tokens
     weights = given or read_attention(model, tokenizer, source, tokens)
-    choices = find_alternatives(model, tokenizer, text, tokens, alternatives, **options)
+    choices = find_alternatives(model, tokenizer, text, tokens, alternatives, show_progress=show_progress, **options)
     data = {
         "source": source,
         "translation": target if given else trace.hypotheses[0].text,
         "isGiven": given is not None,
-        "attention": _attention(weights),
+        "attention": _attention(merge_words(weights)),
         "search": _search(trace),
-        "choices": [_choice(choice) for choice in choices],
+        "words": _words(tokenizer, weights, choices),
     }
     return _page(data, f"{source[:80]} – how it is translated")
 
 
 def _attention(weights: AttentionWeights) -> dict[str, Any]:
-    """Tokens and weights of the attentions."""
-    kinds = {}
+    """Words and weights of the attentions, by kind."""
+    kinds: dict[str, Any] = {}
     for kind in ("cross", "encoder", "decoder"):
         rows, columns, values = weights.select(kind)
-        row_continues, column_continues = weights.select_continues(kind)
         quantised = np.rint(values * 255).astype(np.uint8)  # [layers, heads, rows, columns]
         kinds[kind] = {
             "rows": rows,
             "columns": columns,
-            "rowContinues": row_continues,
-            "columnContinues": column_continues,
             "layers": values.shape[0],
             "heads": values.shape[1],
             "weights": base64.b64encode(quantised.tobytes()).decode("ascii"),
         }
-    return {"target": weights.target, "continues": weights.target_continues, "kinds": kinds}
+    return kinds
 
 
 def _search(trace: SearchTrace) -> dict[str, Any]:
@@ -131,15 +149,30 @@ def _search(trace: SearchTrace) -> dict[str, Any]:
     }
 
 
-def _choice(choice: Choice) -> dict[str, Any]:
-    return {
-        "text": choice.text,
-        "probability": _rounded(choice.probability),
-        "alternatives": [
-            {"text": other.text, "probability": _rounded(other.probability), "translation": other.translation}
-            for other in choice.alternatives
-        ],
-    }
+def _words(
+    tokenizer: PreTrainedTokenizerBase, weights: AttentionWeights, choices: tuple[Choice, ...]
+) -> list[dict[str, Any]]:
+    """The words of the translation, each with the choices of its tokens."""
+    bounds = [*word_starts(weights.target_continues), len(choices)]
+    return [
+        {
+            "text": "".join(weights.target[start:stop]),
+            "probability": _rounded(math.prod(choice.probability for choice in choices[start:stop])),
+            "choices": [_choice(tokenizer, choices[place], place) for place in range(start, stop)],
+        }
+        for start, stop in pairwise(bounds)
+    ]
+
+
+def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, place: int) -> dict[str, Any]:
+    """A token at a place of the translation, and the words that its alternatives begin or continue."""
+    found = []
+    for other in choice.alternatives:
+        texts, continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(list(other.tokens)))
+        bounds = pairwise([*word_starts(continues), len(texts)])
+        word = next("".join(texts[start:stop]) for start, stop in bounds if place < stop)
+        found.append({"text": word, "probability": _rounded(other.probability), "translation": other.translation})
+    return {"text": choice.text, "probability": _rounded(choice.probability), "alternatives": found}
 
 
 def _rounded(number: float | None) -> float | None:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..files import atomic_write
 from ..model.embeddings_vaswani import sinusoidal_positions
 from .attention import AttentionWeights, Kind, merge_words, read_attention
 
@@ -45,7 +46,7 @@ class Picture:
         self.figure = figure
 
     def save(self, path: str | Path) -> None:
-        """Write the picture; the same picture gives the same bytes.
+        """Write the picture atomically; the same picture gives the same bytes.
 
         Args:
             path: A file that ends in .svg or .png. A PNG has only the characters of matplotlib's `font.family`; the
@@ -55,19 +56,19 @@ class Picture:
             ValueError: The file ends otherwise.
         """
         require_picture("path", path)
-        self._write(path, Path(path).suffix.lower().removeprefix("."))
+        atomic_write(path, [self._content(Path(path).suffix.lower().removeprefix("."))])
 
     def _repr_svg_(self) -> str:
-        buffer = io.BytesIO()
-        self._write(buffer, "svg")
-        return buffer.getvalue().decode()
+        return self._content("svg").decode()
 
-    def _write(self, file: str | Path | io.BytesIO, file_format: str) -> None:
+    def _content(self, file_format: str) -> bytes:
+        buffer = io.BytesIO()
         metadata = {"Date": None} if file_format == "svg" else None
         with rc_context({"svg.hashsalt": "vaswani", "svg.fonttype": "none"}), warnings.catch_warnings():
             if file_format == "svg":
                 warnings.filterwarnings("ignore", "Glyph .* missing")  # it has no glyphs
-            self.figure.savefig(file, format=file_format, dpi=_DPI, metadata=metadata)
+            self.figure.savefig(buffer, format=file_format, dpi=_DPI, metadata=metadata)
+        return buffer.getvalue()
 
 
 def require_picture(name: str, path: str | Path) -> None:

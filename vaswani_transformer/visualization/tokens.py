@@ -11,6 +11,9 @@ from transformers import FSMTTokenizer, MarianTokenizer, PreTrainedTokenizerBase
 # Control characters, surrogates, what XML cannot have, and what changes the direction of the text around it.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
+# Thai, Lao, Burmese, Khmer, Japanese and Chinese, which write no spaces between words.
+_SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
+
 
 def shown_tokens(
     tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str], words_at_spaces: bool = False
@@ -25,7 +28,7 @@ def shown_tokens(
         tokenizer: The tokenizer.
         tokens: Entries of its vocabulary; a special one is a word, and its text is its name.
         words_at_spaces: Whether words begin only after white space. Otherwise they also begin where letters, digits
-            and other characters meet.
+            and other characters meet, and with each token of a script that writes no spaces.
     """
     special = set(tokenizer.all_special_tokens)
     texts: list[str] = []
@@ -63,6 +66,7 @@ def _continuations(spaced: list[str], words_at_spaces: bool) -> list[bool]:
         begins = not found or text[:1].isspace()
         if word.strip() and text.strip() and not words_at_spaces:
             begins = begins or _kind(word.strip()[-1]) != _kind(text[0])
+            begins = begins or (text[0].isalpha() and _SPACELESS.match(text) is not None)
         word = text if begins else word + text
         found.append(not begins)
     return found
