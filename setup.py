@@ -10,8 +10,8 @@ ONNX = ["onnx>=1.17", "onnxscript>=0.5", "onnxruntime>=1.20"]  # recipes/export.
 TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
 PARSING = ["nltk>=3.9"]  # recipes/train_parsing.py: treebanks
-TEXT = ["sentencex>=1.0.32,<2"]  # pipeline("translation")(text, split_sentences=True)
-DEMO = ["gradio>=6.31,<7"]  # recipes/demo_app.py
+TEXT = ["sentencex>=1.0.32,<2"]  # split_sentences of pipeline("translation") and of recipes/translate.py
+DEMO = ["gradio>=6.31,<7", *TEXT]  # recipes/demo_app.py
 BROWSER = ["playwright>=1.50"]  # tests/test_explorer.py: drives a Chromium that is installed
 
 setup(
@@ -73,7 +73,6 @@ setup(
             *TRACKING,
             *PARSING,
             *DEMO,
-            *TEXT,
             *BROWSER,
         ],
     },

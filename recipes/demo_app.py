@@ -1,12 +1,13 @@
-"""Serve a page to try a model on: sentences with their search and attention, and whole files.
+"""Serve a page to try a model on: texts with their search and attention, and whole files.
 
     python recipes/demo_app.py --model runs/demo
     python recipes/demo_app.py --model user/en-de --push_to_space space
 
-It needs `pip install -e ".[demo]"`. The page shows a translation while it is decoded, the hypotheses of
-the beam with their scores, an alignment, and the explorer of explore.py; it translates files of a sentence a line. Only
-this machine reaches it, unless `--host` names another address, such as 0.0.0.0. `--push_to_space` writes the folder of
-a Space that shows the same page, and serves nothing.
+It needs `pip install -e ".[demo]"`. The page translates texts sentence by sentence, and files line by line. It shows a
+translation while it is decoded, the hypotheses of the beam with their scores, an alignment, and the explorer of
+explore.py. Examples are sentences of the test set, which the training wrote to the model's `all_results.json`.
+Only this machine reaches the page, unless `--host` names another address, such as 0.0.0.0. `--push_to_space` writes the
+folder of a Space that shows the same page, and serves nothing.
 """
 
 import dataclasses
@@ -17,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vaswani_transformer.arguments import Interval, RecipeParser, option
-from vaswani_transformer.console import exit_on_error
+from vaswani_transformer.console import exit_on_error, printable
 from vaswani_transformer.decoding import DecodingArguments, ShownSearchArguments
 from vaswani_transformer.demo import DemoTranslator, Limits, write_space
-from vaswani_transformer.model.languages_vaswani import required_tag
+from vaswani_transformer.experiments.records import RunRecord
+from vaswani_transformer.model.languages_vaswani import direction, required_tag
 from vaswani_transformer.saved_model import SavedModel
 
 
@@ -30,12 +32,16 @@ class DemoArguments(ShownSearchArguments):
 
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 is all of this machine's.", alias="--server_name")
     port: int = option(7860, "Port to listen on.", Interval(minimum=1, maximum=65535))
+    examples: list[str] | None = option(
+        None, "Texts to try; by default sentences of the test set, from the model's all_results.json.", is_prose=True
+    )
     push_to_space: str | None = option(None, "Folder of a Space to write, instead of serving the page.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.push_to_space is None and importlib.util.find_spec("gradio") is None:
-            raise ValueError("gradio is not installed; run `pip install gradio`")
+        for package in ("gradio", "sentencex") if self.push_to_space is None else ():
+            if importlib.util.find_spec(package) is None:
+                raise ValueError(f"{package} is not installed; run `pip install {package}`")
         if self.host != "localhost":
             try:
                 ipaddress.ip_address(self.host)
@@ -51,7 +57,8 @@ def main() -> None:
         if args.push_to_space is None:
             require_free_port(args)
         saved = args.open()
-        required_tag(saved.config, args.target_language)
+        source, _ = direction(saved.config, required_tag(saved.config, args.target_language))
+        args.examples = args.examples or recorded_examples(saved.directory, source)
         if args.push_to_space is not None:
             make_space(args, limits)
         else:
@@ -73,6 +80,7 @@ def make_space(args: DemoArguments, limits: Limits) -> None:
     if args.target_language is not None:
         settings["target_language"] = args.target_language
     options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
+    options += ["--examples", *args.examples] if args.examples else []
     write_space(args.push_to_space, Path(__file__), args.model, options)
     print(f"{args.push_to_space}: push it with `hf upload USER/NAME {args.push_to_space} . --repo-type space`")
 
@@ -88,7 +96,18 @@ def serve_model(args: DemoArguments, limits: Limits, saved: SavedModel) -> None:
     model = DecodingArguments().load(saved)
     print(f"http://{args.host}:{args.port}")
     translator = DemoTranslator(model, saved.tokenizer, limits, args.target_language, **args.generate_kwargs)
-    serve(build_page(translator, Path(args.model).name), translator, args.host, args.port)
+    serve(build_page(translator, Path(args.model).name, args.examples), translator, args.host, args.port)
+
+
+def recorded_examples(directory: Path, language: str | None) -> list[str]:
+    """Sentences of the test set in a language, from the record of the training; none without it."""
+    try:
+        record = RunRecord.load(directory / "all_results.json")
+    except (ValueError, OSError):  # the file of another program, or of a parser
+        return []
+    side = "reference" if language == record.data.target_language else "source"
+    texts = [" ".join(getattr(example, side).split()) for example in record.examples or ()]
+    return [text for text in texts if printable(text) == text and not text.startswith("-")]  # values of an option
 
 
 if __name__ == "__main__":

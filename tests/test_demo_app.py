@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import REPOSITORY, call_recipe, free_port, run_python
+from helpers import REPOSITORY, call_recipe, free_port, recipe_module, run_python
 from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.arguments import RecipeParser
 from vaswani_transformer.demo import DemoTranslator, Limits, RefusedError, write_space
 from vaswani_transformer.demo.space import GRADIO
+from vaswani_transformer.experiments.records import RunRecord
 
 
+EXAMPLE = "A <b>."
 HOSTILE = "<img src=x onerror=alert(1)>"
 SEARCH = {"num_beams": 3, "max_new_tokens": 8}
 NEEDS_GRADIO = pytest.mark.skipif(importlib.util.find_spec("gradio") is None, reason="gradio is not installed")
@@ -32,7 +34,9 @@ def model(lively_model) -> Any:
 
 @pytest.fixture(scope="module")
 def translator(model, tokenizer) -> DemoTranslator:
-    limits = Limits(max_characters=200, max_tokens=40, max_explored_tokens=10, max_file_kilobytes=50, max_queue=5)
+    limits = Limits(
+        max_characters=200, max_sentences=4, max_tokens=40, max_explored_tokens=10, max_file_kilobytes=50, max_queue=5
+    )
     return DemoTranslator(model, tokenizer, limits, **SEARCH)
 
 
@@ -50,10 +54,45 @@ def test_a_sentence_ends_with_what_generate_returns(model, tokenizer, translator
     *steps, end = translator.translate("  The old man reads a book. ")
     assert len(steps) > 1
     assert end.text == generated(model, tokenizer, "The old man reads a book.")
-    assert len(end.hypotheses) == SEARCH["num_beams"]
-    scores = [found.score for found in end.hypotheses]
+    (sentence,) = end.sentences
+    assert sentence.source == "The old man reads a book."
+    assert len(sentence.hypotheses) == SEARCH["num_beams"]
+    scores = [found.score for found in sentence.hypotheses]
     assert scores == sorted(scores, reverse=True)
-    assert "<svg" in translator.align("The old man reads a book.", end.hypotheses[0].tokens)._repr_svg_()
+    assert "<svg" in translator.align(sentence.source, sentence.hypotheses[0].tokens)._repr_svg_()
+
+
+def test_each_sentence_of_a_text_is_translated(model, tokenizer, translator, tmp_path):
+    sentences = ["The old man reads a book.", "Today the children do not sleep.", "Who sleeps?"]
+    text, own = "  ".join(sentences), [generated(model, tokenizer, sentence) for sentence in sentences]
+    assert len(set(own)) == 3
+    *steps, end = translator.translate(text)
+    assert end.text == "  ".join(own)
+    assert [each.source for each in end.sentences] == sentences
+    assert [each.hypotheses[0].text for each in end.sentences] == own
+    begun = [step for step in steps if len(step.sentences) == 1]
+    assert all(step.text.startswith(own[0]) for step in begun)
+    assert begun
+    (tmp_path / "text.txt").write_text(f"{sentences[2]}\n{text}\n", encoding="utf-8")
+    lines = [" ".join(line.splitlines()) for line in (own[2], "  ".join(own))]
+    assert translated(translator, tmp_path / "text.txt").split("\n") == [*lines, ""]
+    with pytest.raises(RefusedError, match="has 2 sentences, and the explorer shows one"):
+        translator.explore("The cat. A dog.")
+
+
+def test_a_sentence_longer_than_any_trained_on_gets_a_warning(model, tokenizer, translator, tmp_path, monkeypatch):
+    long = "The old man reads a book and sleeps"
+    text, count = f"Who sleeps? {long}.", len(tokenizer(f"{long}.").input_ids)
+    (tmp_path / "text.txt").write_text(f"Who sleeps?\n{text}\n", encoding="utf-8")
+    for longest, is_long in ((None, False), (count, False), (count - 1, True)):
+        monkeypatch.setattr(model.config, "longest_source", longest)
+        *_, end = translator.translate(text)
+        *_, of_file = translator.translate_file(tmp_path / "text.txt")
+        expected = f"has {count} tokens, and the longest sentence trained on {longest}; parts of it may stay"
+        assert (expected in (end.warning or "")) == (end.warning is not None) == is_long
+        assert (
+            (f"A sentence of line 2 {expected}" in (of_file.warning or "")) == (of_file.warning is not None) == is_long
+        )
 
 
 @pytest.mark.parametrize(
@@ -62,8 +101,9 @@ def test_a_sentence_ends_with_what_generate_returns(model, tokenizer, translator
         (" \n", "There is no text"),
         (None, "There is no text"),
         ("\ud800", "not valid Unicode"),
+        ("No! " * 5, "has 5 sentences, and the limit is 4"),
         ("a" * 201, "has 201 characters, and the limit is 200"),
-        ("a b c " * 30, r"has \d+ tokens, and the limit here is 40"),
+        ("a b c " * 30, r"has a sentence of \d+ tokens, and the limit is 40"),
     ],
 )
 def test_sentences_over_a_limit_are_refused(translator, text, message):
@@ -75,7 +115,7 @@ def test_sentences_over_a_limit_are_refused(translator, text, message):
 
 def test_the_explorer_has_a_limit_of_its_own(translator):
     assert "The cat" in translator.explore("The cat")
-    with pytest.raises(RefusedError, match="the limit here is 10"):
+    with pytest.raises(RefusedError, match="the limit is 10"):
         translator.explore("The old man reads a book in the garden.")
 
 
@@ -153,6 +193,7 @@ def test_the_folder_of_a_space_is_complete(lively_model, tmp_path, is_directory)
     requirements = (folder / "requirements.txt").read_text(encoding="utf-8")
     assert re.search(r"^torch>=", requirements, re.M)
     assert "pytest" not in requirements
+    assert re.search(r"^sentencex[<>=.,0-9]+$", requirements, re.M)
     assert f"gradio=={GRADIO}\n" in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
 
 
@@ -176,13 +217,16 @@ def test_a_space_has_what_the_model_needs_and_nothing_that_lies_beside_it(lively
 
 
 def test_a_space_runs_without_the_repository(lively_model, tmp_path):
-    call_recipe("demo_app.py", "--model", lively_model, "--push_to_space", tmp_path / "space", "--max_lines", 7)
+    given = ["--max_lines", 7, "--examples", "A cat.", "Dogs!"]
+    call_recipe("demo_app.py", "--model", lively_model, "--push_to_space", tmp_path / "space", *given)
     program = (
         "import demo_app, vaswani_transformer as v, sys; print(v.__file__, demo_app.Limits(max_lines=7).max_lines)"
     )
     result = run_python(["-c", program], folder=tmp_path / "space")
     assert result.stdout.startswith(str(tmp_path / "space")), result.stderr
-    assert '"--max_lines", "7"' in (tmp_path / "space" / "app.py").read_text(encoding="utf-8")
+    assert '"--max_lines", "7", "--examples", "A cat.", "Dogs!"' in (tmp_path / "space" / "app.py").read_text(
+        encoding="utf-8"
+    )
 
 
 @NEEDS_GRADIO
@@ -227,7 +271,7 @@ def address(translator) -> Iterator[str]:
     pytest.importorskip("gradio", reason="gradio is not installed")
     from vaswani_transformer.demo.page import build_page, serve
 
-    page = build_page(translator, "a <b>model</b>")
+    page = build_page(translator, "a <b>model</b>", [EXAMPLE])
     yield serve(page, translator, "127.0.0.1", free_port(), is_blocking=False)
     page.close()
 
@@ -262,6 +306,12 @@ def test_steps_refusals_and_files_over_http(address, translator, tmp_path):
     assert [shown[0] for shown in job.outputs()] == [step.text for step in [*steps, steps[-1]]]
     with pytest.raises(Exception, match="has 201 characters"):
         client.predict("a" * 201, api_name="/translate")
+    text, hypotheses, alignments = client.predict("Who sleeps? The <cat>.", api_name="/translate")
+    *_, end = translator.translate("Who sleeps? The <cat>.")
+    assert text == end.text
+    headings = ["<h3>Who sleeps?</h3>", "<h3>The &lt;cat&gt;.</h3>"]
+    assert re.findall("<h3>.*?</h3>", hypotheses) == re.findall("<h3>.*?</h3>", alignments) == headings
+    assert (hypotheses.count("<table"), alignments.count("<img")) == (2, 2)
     (tmp_path / "text.txt").write_text("The man.\n\nThe cat.\n", encoding="utf-8")
     told, path = client.predict(handle_file(tmp_path / "text.txt"), api_name="/translate_file")
     assert told == "3 of 3 lines translated"
@@ -281,7 +331,7 @@ def tab(request, browser, address) -> Iterator[Any]:
     local = (address, address.replace("http", "ws"), "data:", "blob:", "about:")
     tab.on("request", lambda sent: None if sent.url.startswith(local) else outside.append(sent.url))
     tab.goto(address)
-    tab.get_by_label("Sentence").first.wait_for()
+    tab.get_by_label("Text").first.wait_for()
     yield tab
     assert tab.evaluate("document.documentElement.scrollWidth") == request.param
     assert complaints == []
@@ -292,7 +342,7 @@ def tab(request, browser, address) -> Iterator[Any]:
 def test_a_sentence_is_translated_and_explored_by_keyboard(tab, translator):
     source = "The cat."
     *_, end = translator.translate(source)
-    tab.get_by_label("Sentence").first.focus()
+    tab.get_by_label("Text").first.focus()
     tab.keyboard.type(source)
     for name in ("Translate", "Explore this sentence"):
         while tab.evaluate("document.activeElement.textContent.trim()") != name:
@@ -300,7 +350,7 @@ def test_a_sentence_is_translated_and_explored_by_keyboard(tab, translator):
         tab.keyboard.press("Enter")
     tab.locator(".alignment img").wait_for()
     assert tab.get_by_label("Translation").first.input_value() == end.text
-    assert tab.locator(".found td").nth(1).text_content() == end.hypotheses[0].text
+    assert tab.locator(".found td").nth(1).text_content() == end.text
     frame = tab.frame_locator(".explorer iframe")
     frame.locator("html[data-ready]").wait_for(state="attached")
     assert frame.locator("#source").text_content() == source
@@ -310,20 +360,62 @@ def test_hostile_text_is_shown_as_text(tab, translator, monkeypatch):
     kind = type(translator.tokenizer)
     decode = kind.decode
     monkeypatch.setattr(kind, "decode", lambda *given, **options: HOSTILE + decode(*given, **options))
-    tab.get_by_label("Sentence").first.fill(HOSTILE)
+    tab.get_by_label("Text").first.fill(HOSTILE)
     tab.get_by_role("button", name="Translate", exact=True).click()
     tab.locator(".alignment img").wait_for()
-    assert tab.get_by_label("Sentence").first.input_value() == HOSTILE
+    assert tab.get_by_label("Text").first.input_value() == HOSTILE
     assert tab.get_by_label("Translation").first.input_value().startswith(HOSTILE)
     assert tab.locator(".found td").nth(1).text_content().startswith(HOSTILE)
     assert tab.locator("img[src=x]").count() == 0
     assert "<b>model</b>" in tab.locator("h1").text_content()
 
 
-def test_a_refusal_is_shown_in_the_page(tab):
-    tab.get_by_label("Sentence").first.fill("a" * 201)
+def test_a_refusal_is_shown_in_the_page_instead_of_old_results(tab):
+    results = (".found", ".alignment img", ".explorer iframe")
+    tab.get_by_text(EXAMPLE).first.click()
+    tab.wait_for_function("text => document.querySelector('textarea').value === text", arg=EXAMPLE)
+    for name, result in (("Translate", results[1]), ("Explore this sentence", results[2])):
+        tab.get_by_role("button", name=name, exact=True).click()
+        tab.locator(result).wait_for()
+    assert [tab.locator(result).count() for result in results] == [1, 1, 1]
+    tab.get_by_label("Text").first.fill("a" * 201)
     tab.get_by_role("button", name="Translate", exact=True).click()
-    tab.get_by_text("The text has 201 characters, and the limit is 200; shorten it.").first.wait_for()
+    message = tab.get_by_text("The text has 201 characters, and the limit is 200; shorten it.").first
+    message.wait_for()
+    for result in results:
+        tab.locator(result).wait_for(state="detached")
+    assert tab.get_by_label("Translation").first.input_value() == ""
+    message.wait_for(state="detached")
+
+
+@NEEDS_GRADIO
+@pytest.mark.parametrize(
+    ("languages", "target", "title"),
+    [
+        ({"source_language": "en", "target_language": "de_AT"}, None, "English to German with x"),
+        ({"language_tags": {"en": 8, "fr": 9}}, "fr", "English to French with x"),
+        ({"source_language": "en", "target_language": "tlh"}, None, "English to tlh with x"),
+        ({"source_language": "en"}, None, "Translate with x"),
+    ],
+)
+def test_the_title_names_the_languages(model, tokenizer, monkeypatch, languages, target, title):
+    from vaswani_transformer.demo.page import build_page
+
+    for name, value in languages.items():
+        monkeypatch.setattr(model.config, name, value, raising=False)
+    page = build_page(DemoTranslator(model, tokenizer, target_language=target, **SEARCH), "x")
+    assert page.title == title
+
+
+def test_examples_are_those_of_the_training(tmp_path):
+    examples = recipe_module("demo_app.py").recorded_examples
+    record = RunRecord.load(REPOSITORY / "model_cards" / "tatoeba-de-en.json")
+    assert examples(tmp_path, "de") == []
+    record.save(tmp_path / "all_results.json")
+    assert examples(tmp_path, "de") == examples(tmp_path, None) == [each.source for each in record.examples]
+    assert examples(tmp_path, "en") == [each.reference for each in record.examples]
+    (tmp_path / "all_results.json").write_text('{"eval_loss": 1.5}', encoding="utf-8")  # as the Trainer writes it
+    assert examples(tmp_path, "de") == []
 
 
 def test_a_file_is_translated_in_the_page(tab, tmp_path):

@@ -92,6 +92,7 @@ def _copy(source: Path, copy: Path, patterns: Iterable[str]) -> None:
 
 
 def _requirements() -> list[str]:
-    """What the package needs; gradio comes with the Space."""
+    """What the package and the page need; gradio comes with the Space."""
     found = [Requirement(line) for line in requires(_PACKAGE.name) or []]
-    return sorted(str(each) for each in found if each.marker is None)
+    needed = [each for each in found if each.marker is None or each.marker.evaluate({"extra": "text"})]
+    return sorted(f"{each.name}{each.specifier}" for each in needed)

@@ -1,4 +1,4 @@
-"""Translation for the demo page, without gradio: sentences and files within limits, one at a time."""
+"""Translation for the demo page, without gradio: texts and files within limits, one at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +11,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..arguments import COUNT, Interval, option
 from ..data.text_files import decode_lines
 from ..model.batches_vaswani import translate_in_batches
-from ..model.languages_vaswani import required_tag, tagged
+from ..model.languages_vaswani import direction, required_tag, split_tag, tagged
+from ..model.sentences_vaswani import Paragraph, long_sentence, longer_than_trained
 from ..visualization.alignment import draw_alignment
 from ..visualization.attention import read_attention
 from ..visualization.explorer import explorer_page
 from ..visualization.figures import Picture
-from ..visualization.live_search import LiveSearch, stream_search
+from ..visualization.live_search import FoundHypothesis, stream_search
 
 
 class RefusedError(ValueError):
@@ -27,7 +28,8 @@ class RefusedError(ValueError):
 class Limits:
     """What the page accepts."""
 
-    max_characters: int = option(2000, "Longest sentence, in characters.", COUNT)
+    max_characters: int = option(2000, "Longest text, or line of a file, in characters.", COUNT)
+    max_sentences: int = option(40, "Sentences of a text, each with a picture.", COUNT)
     max_tokens: int = option(128, "Longest sentence, in tokens.", COUNT)
     max_explored_tokens: int = option(40, "Longest sentence to explore, which needs many searches.", COUNT)
     max_file_kilobytes: int = option(1000, "Largest file.", COUNT)
@@ -39,6 +41,29 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class TranslatedSentence:
+    """A sentence, and the hypotheses that its search ended with, best first."""
+
+    source: str
+    hypotheses: tuple[FoundHypothesis, ...]
+
+
+@dataclass(frozen=True)
+class TextProgress:
+    """How much of a text is translated.
+
+    Attributes:
+        text: The translation, as far as it is known.
+        sentences: Those whose search has ended.
+        warning: What may be wrong with the translation; None if nothing is known to be.
+    """
+
+    text: str
+    sentences: tuple[TranslatedSentence, ...] = ()
+    warning: str | None = None
+
+
+@dataclass(frozen=True)
 class FileProgress:
     """How much of a file is translated.
 
@@ -46,11 +71,13 @@ class FileProgress:
         done: Lines translated.
         total: Lines of the file.
         text: At the end, the translations, a line each; before it, None.
+        warning: What may be wrong with the translations; None if nothing is known to be.
     """
 
     done: int
     total: int
     text: str | None = None
+    warning: str | None = None
 
 
 class DemoTranslator:
@@ -85,17 +112,30 @@ class DemoTranslator:
         self.target_language = target_language
         self._lock = Lock()
 
-    def translate(self, source: str) -> Iterator[LiveSearch]:
-        """Translate a sentence; yields the best live hypothesis of each step, then all final hypotheses.
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Codes of the languages to translate from and into; None for what is unknown."""
+        return direction(self.model.config, required_tag(self.model.config, self.target_language))
+
+    def translate(self, source: str) -> Iterator[TextProgress]:
+        """Translate a text sentence by sentence; yields each step of the search, with its best live hypothesis.
 
         Raises:
-            RefusedError: The sentence is empty or over a limit.
+            RefusedError: The text is empty or over a limit.
         """
-        text = self._checked(source, self.limits.max_tokens)
+        paragraph, warning = self._checked(source, self.limits.max_tokens)
         # So that the search goes on until the hypotheses that are shown can no longer change.
         beams = self.options.get("num_beams", self.model.generation_config.num_beams)
         options = {**self.options, "num_return_sequences": beams}
-        yield from stream_search(self.model, self.tokenizer, text, self._lock, **options)
+        done: tuple[TranslatedSentence, ...] = ()
+        count = len(paragraph.sentences)
+        for sentence in paragraph.sentences:
+            before = [each.hypotheses[0].text for each in done]
+            for search in stream_search(self.model, self.tokenizer, sentence, self._lock, **options):
+                if search.hypotheses:
+                    done += (TranslatedSentence(split_tag(self.model.config, sentence)[1], search.hypotheses),)
+                text = paragraph.join([*before, search.text, *[""] * (count - len(before) - 1)])
+                yield TextProgress(text, done, warning)
 
     def align(self, source: str, target: tuple[int, ...]) -> Picture:
         """Draw the encoder-decoder attention of a sentence and the tokens of its translation."""
@@ -108,14 +148,18 @@ class DemoTranslator:
         Raises:
             RefusedError: The sentence is empty or over a limit.
         """
-        text = self._checked(source, self.limits.max_explored_tokens)
-        with self._lock:
-            return explorer_page(
-                self.model, self.tokenizer, text, alternatives=self.limits.alternatives, **self.options
+        most = self.limits.max_explored_tokens
+        sentence, *others = self._checked(source, most)[0].sentences
+        if others:
+            raise RefusedError(
+                f"The text has {len(others) + 1} sentences, and the explorer shows one; leave one of them."
             )
+        limits = (self.limits.alternatives, most)
+        with self._lock:
+            return explorer_page(self.model, self.tokenizer, sentence, None, *limits, **self.options)
 
     def translate_file(self, path: str | Path) -> Iterator[FileProgress]:
-        """Translate a UTF-8 file, a sentence a line; blank lines stay blank.
+        """Translate a UTF-8 file line by line, each sentence by sentence; blank lines stay blank.
 
         Raises:
             RefusedError: The file is no text, or it or one of its lines is over a limit.
@@ -123,30 +167,40 @@ class DemoTranslator:
         lines = [self._tagged(line) for line in self._lines(Path(path))]
         translations = [""] * len(lines)
         yield FileProgress(0, len(lines))
-        batches = translate_in_batches(self.model, self.tokenizer, lines, self.tokens_per_batch, **self.options)
+        long: dict[int, int] = {}
+        options = {"split_sentences": True, "observe_long": long.update, **self.options}
+        batches = translate_in_batches(self.model, self.tokenizer, lines, self.tokens_per_batch, **options)
         done = 0
         while (batch := self._next(batches)) is not None:
             for index, texts in zip(*batch, strict=True):
                 translations[index] = " ".join(texts[0].splitlines())
             done += len(batch[0])
             yield FileProgress(done, len(lines))
-        yield FileProgress(done, len(lines), "".join(f"{line}\n" for line in translations))
+        warning = None
+        for index, tokens in sorted(long.items())[:1]:
+            warning = f"{long_sentence(self.model.config, f'A sentence of line {index + 1:,}', tokens)}; divide it."
+        yield FileProgress(done, len(lines), "".join(f"{line}\n" for line in translations), warning)
 
     def _next(self, batches: Iterator[tuple[list[int], list[list[str]]]]) -> tuple[list[int], list[list[str]]] | None:
         with self._lock:
             return next(batches, None)
 
-    def _checked(self, source: str | None, most: int) -> str:
-        """The sentence without white space around it, if it is within the limits; programs send None for no text."""
+    def _checked(self, source: str | None, most: int) -> tuple[Paragraph, str | None]:
+        """The sentences of a text, if it is within the limits, and a warning; programs send None for no text."""
         if source is None or not source.strip():
             raise RefusedError("There is no text; type a sentence.")
         try:
             source.encode()
         except UnicodeEncodeError:
             raise RefusedError("The text is not valid Unicode.") from None
-        if reason := self._excess(source, most):
-            raise RefusedError(f"The text {reason}; shorten it.")
-        return self._tagged(source)
+        paragraph, tokens = self._within_limits("The text", source, most)
+        if (count := len(paragraph.sentences)) > self.limits.max_sentences:
+            raise RefusedError(
+                f"The text has {count} sentences, and the limit is {self.limits.max_sentences}; shorten it."
+            )
+        config = self.model.config
+        is_long = longer_than_trained(config, {0: tokens})
+        return paragraph, f"{long_sentence(config, 'A sentence', tokens)}; divide it." if is_long else None
 
     def _tagged(self, text: str) -> str:
         """A text without white space around it, with the tag of its target language."""
@@ -155,14 +209,18 @@ class DemoTranslator:
         except ValueError as error:  # it begins with another tag
             raise RefusedError(f"{error}.") from None
 
-    def _excess(self, text: str, most: int) -> str | None:
-        """How a text exceeds the limits; None if it does not."""
+    def _within_limits(self, what: str, text: str, most: int) -> tuple[Paragraph, int]:
+        """The sentences of a text, and the number of tokens of the longest; refuses what is over a limit."""
         if len(text) > self.limits.max_characters:  # before it is divided into tokens, which takes time
-            return f"has {len(text):,} characters, and the limit is {self.limits.max_characters:,}"
+            limit = f"{self.limits.max_characters:,}"
+            raise RefusedError(f"{what} has {len(text):,} characters, and the limit is {limit}; shorten it.")
         if getattr(self.model.config, "position_encoding", None) == "learned":
             most = min(most, self.model.config.max_position_embeddings)
-        count = len(self.tokenizer(text.strip()).input_ids)
-        return f"has {count:,} tokens, and the limit here is {most:,}" if count > most else None
+        paragraph = Paragraph.of(self.model.config, self._tagged(text))
+        count = max(map(len, self.tokenizer(paragraph.sentences).input_ids))
+        if count > most:
+            raise RefusedError(f"{what} has a sentence of {count:,} tokens, and the limit is {most:,}; shorten it.")
+        return paragraph, count
 
     def _lines(self, path: Path) -> list[str]:
         """The lines of a file, if it and they are within the limits."""
@@ -179,8 +237,7 @@ class DemoTranslator:
                         )
                     if "\0" in line or "\r" in line.strip():  # UTF-16 without a mark; line ends of old Macs
                         raise RefusedError(f"Line {number:,} is no UTF-8 text with line feeds; save the file as such.")
-                    if reason := self._excess(line, self.limits.max_tokens):
-                        raise RefusedError(f"Line {number:,} {reason}; shorten it.")
+                    self._within_limits(f"Line {number:,}", line, self.limits.max_tokens)
                     lines.append(line)
         except RefusedError:
             raise
