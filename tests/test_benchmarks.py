@@ -23,7 +23,7 @@ def text(tmp_path) -> Path:
 
 
 DECODE = ("decode", "--text", "{folder}/text.en", "--model", "{model}")
-SCALING = ("scaling", "--source", "{folder}/text.en", "--target")
+SCALING = ("scaling", "--output", "{folder}", "--source", "{folder}/text.en", "--target")
 GRAMMAR = ("pcfg", "--test", "{folder}/trees.mrg", "--train")
 STOCK = ("stock_trainer", "--ours", "{model}")
 
@@ -51,7 +51,10 @@ STOCK = ("stock_trainer", "--ours", "{model}")
         ((*SCALING, "{folder}/none.de"), r"none\.de: there is no such file"),
         ((*SCALING, "{folder}/short.de"), r"text\.en has 20 lines but .*short\.de has 1"),
         ((*SCALING, "{folder}/text.en"), r"vocab_size: the corpus supports only \d+ entries, not 8000"),
-        ((*SCALING, "{folder}/text.en", "--output", "{folder}/text.en/below"), "output: cannot write into .*below"),
+        (
+            (*SCALING[:2], "{folder}/text.en/below", *SCALING[3:], "{folder}/text.en"),
+            "output: cannot write into .*below",
+        ),
         (("pcfg", "--train", "{folder}/trees.mrg"), "the following arguments are required: --test"),
         ((*GRAMMAR, "{folder}/none.mrg"), "none.mrg"),
         ((*GRAMMAR, "{folder}/empty.en"), r"empty\.en: there are no trees; give a treebank in brackets"),
