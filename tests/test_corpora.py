@@ -21,6 +21,7 @@ from vaswani_transformer.data import (
 )
 from vaswani_transformer.data.corpora import is_of_hub, spread
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.text_files import read_lines
 
 
 @pytest.fixture
@@ -223,7 +224,7 @@ def error_of(error_class: type[Exception], *names: str, **kwargs) -> str:
 
 
 def test_misaligned_files_are_refused_with_their_lengths(folder):
-    english, german = folder.lines("a.en", ["one", "two"]), folder.lines("a.de", ["eins", "zwei", "drei"])
+    english, german = folder.lines("a", ["one", "two"]), folder.lines("b", ["eins", "zwei", "drei"])
     for names in ((english, german), (german, english)):
         message = error_of(ValueError, *names)
         assert f"{english} has 2" in message
@@ -258,9 +259,7 @@ def test_a_damaged_archive_is_refused(folder, damage, suffix, kind):
     }[damage]
     bad = folder.raw(f"a.{'jsonl' if kind == 'json' else 'en'}{suffix}", content)
     names = [bad] if kind == "json" else [folder.lines("a.txt", ["x"] * 1000), bad]
-    message = error_of(ValueError, *names)
-    assert message.startswith(f"{bad}, after line ")
-    assert f"not a whole {suffix} file" in message
+    assert error_of(ValueError, *names).startswith(f"{bad}: not a whole {suffix} file")
 
 
 def test_a_damaged_parquet_file_is_refused(folder):
@@ -352,7 +351,7 @@ def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, n
     name = getattr(folder, kind)(f"a.{kind}", [{"translation": pair} if nested else pair])
     for languages in (("en", "fr"), ("fr", "de")):
         message = error_of(ValueError, name, languages=languages)
-        assert message.startswith(f"{name}, ")
+        assert message.startswith(name)
         assert "there is no column 'fr', only en, de; name two of them with the option columns" in message
 
 
@@ -371,6 +370,8 @@ def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, n
         ('{"en": 0, "de": "b"}', "the text in 'en' is not a string: 0"),
         ('{"en": "a", "de": ["b"]}', "the text in 'de' is not a string"),
         ('{"en": "\\ud800", "de": "b"}', "surrogates not allowed"),
+        ('{"en": "a", "de": "b", "en": "c"}', "there are 2 columns 'en'; rename all but one"),
+        ('{"translation": {"en": "a", "de": "b", "de": "c"}}', "there are 2 columns 'de'; rename all but one"),
         ("[" * 100_000, "JSON nested too deeply"),
         ('{"en": ' * 100_000, "JSON nested too deeply"),
         ('{"en": ' + "9" * 5000 + ', "de": "b"}', "integer string conversion"),
@@ -389,7 +390,7 @@ def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
 def test_parquet_texts_that_are_not_strings_are_refused(folder, nested, value):
     pair = {"en": "one", "de": value}
     name = folder.parquet("a.parquet", [{"translation": pair} if nested else pair])
-    assert error_of(ValueError, name) == f"{name}, row 1: the text in 'de' is not a string: {value}"
+    assert error_of(ValueError, name).startswith(f"{name}: the column 'de' is of type ")
 
 
 @pytest.mark.parametrize("languages", [("en", "fr"), ("de", "nl"), ("fr", "it")])
@@ -458,3 +459,35 @@ def test_a_file_format_of_datasets_is_no_corpus(name, folder, monkeypatch):
     folder.lines("found.csv", ["en,de", "one,eins"])
     monkeypatch.chdir(folder.path)
     assert error_of(FileNotFoundError, name).startswith(f"{name}: neither a file nor a dataset of the Hub")
+
+
+@pytest.mark.parametrize("names", [("a.de", "a.en"), ("x.de.gz", "b"), ("b", "en-de.en"), ("de.txt", "en.txt")])
+def test_files_named_after_the_other_language_are_refused(folder, names):
+    names = [folder.lines(name, ["one"]) for name in names]
+    message = error_of(ValueError, *names)
+    assert message.startswith("source_language, target_language: ")
+    assert "by its name, but given as" in message
+    assert load(*names, languages=("de", "en")) == [{"translation": {"de": "one", "en": "one"}}]
+
+
+@pytest.mark.parametrize("names", [("a.en", "a.de"), ("de-en.en", "de-en.de"), ("a.src", "a.tgt"), ("fr", "is.it")])
+def test_files_whose_names_do_not_contradict_the_languages_are_read(folder, names):
+    assert load(*(folder.lines(name, ["one"]) for name in names)) == [{"translation": {"en": "one", "de": "one"}}]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize(("line", "count"), [(b"\n", 1_000_000), (b"a" * 999 + b"\n", 20_000)])
+def test_an_archive_that_becomes_far_more_than_text_does_is_refused(folder, suffix, line, count):
+    name = folder.raw(f"a{suffix}", COMPRESS[suffix](line * count))
+    with pytest.raises(ValueError, match=f"^{re.escape(name)}: its content is more than 200 times as large"):
+        list(read_lines(Path(name)))
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_small_archive_may_be_repetitive_and_a_plain_file_may_be_anything(folder, suffix):
+    sentence = "The same short sentence."
+    packed = folder.lines(f"a{suffix}", [sentence] * 200_000)
+    assert Path(packed).stat().st_size * 200 < 200_000 * len(sentence)
+    assert list(read_lines(Path(packed))) == [sentence] * 200_000
+    blank = folder.lines("b", [""] * 600_000)
+    assert list(read_lines(Path(blank))) == [""] * 600_000

@@ -738,3 +738,15 @@ def test_directories_prepared_by_versions_without_the_option_have_one_direction(
     (output / "preparation.json").write_text(json.dumps(record), encoding="utf-8")
     prepare_corpus(output, arguments(files))
     assert load_prepared(output, ["test"]).language_tags is None
+
+
+@pytest.mark.parametrize("kind", ["text", "phrasebook"])
+def test_columns_without_a_table_are_refused(files, output, kind):
+    args = arguments(files if kind == "text" else {"train": ["phrasebook"]}, columns=["1", "2"])
+    assert error_of(ValueError, output, args) == "columns: no corpus given is a table; leave the option out"
+
+
+def test_columns_of_a_table_may_stand_beside_text(files, folder, output):
+    table = folder.lines("train.tsv", [f"{number}\t{en}\t{de}" for number, (en, de) in enumerate(PAIRS)])
+    entries = prepare_corpus(output, arguments({**files, "train": [table]}, columns=["2", "3"]))
+    assert (entries["train"].pairs, entries["test"].pairs) == (len(PAIRS), len(HELD_OUT))

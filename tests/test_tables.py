@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from corpus_folder import COMPRESS, Folder
@@ -12,6 +14,7 @@ from datasets import Dataset, DatasetDict
 from pyarrow import parquet
 
 from vaswani_transformer.data import load_parallel_corpus
+from vaswani_transformer.data.corpora import identify_corpus
 
 
 PAIRS = [("one", "eins"), ('she said "no", twice', "sie sagte „nein“; zweimal"), ("two\u2028x ", " zwei"), ("", "drei")]
@@ -50,6 +53,11 @@ def test_csv_has_quoted_fields_of_any_text(folder, delimiter, suffix):
 def test_csv_without_a_header_has_numbered_columns(folder, delimiter):
     name = folder.csv("a.csv", [[german, "7", english] for english, german in QUOTED], delimiter)
     assert load(name, columns=["3", "1"]) == QUOTED
+
+
+@pytest.mark.parametrize("pair", [("English", "Englisch"), ("German", "Deutsch"), ("Source", "Quelle"), ("no", "nein")])
+def test_a_first_row_of_words_is_no_header(folder, pair):
+    assert load(folder.csv("a.csv", [["1", *pair]]), columns=["2", "3"]) == [pair]
 
 
 def test_blank_lines_of_csv_and_tsv_are_no_rows(folder):
@@ -172,11 +180,21 @@ def test_other_columns_are_another_corpus(folder):
         (b'en,de\none,eins\n"two,zwei\nthree,drei\n', None, 3, "is a quote in it never closed"),
         (b'en,de\n"two" he said,zwei\n', None, 2, "is a quote in it never closed, or not doubled"),
         (b'en,de\n"' + b"a,b\n" * 50_000, None, 2, "is a quote in it never closed"),
-        (b"en,fr\none,un\n", None, 1, "no column is called 'de', only en, fr; name two with the option columns"),
-        (b"one,eins\ntwo,zwei\n", None, 1, "no column is called 'en', only one, eins"),
+        (
+            b"en,fr\none,un\n",
+            None,
+            1,
+            "there is no column 'de', only en, fr; name two of them with the option columns, or number them, as in 1 2",
+        ),
+        (b"one,eins\ntwo,zwei\n", None, 1, "there is no column 'en', only one, eins"),
         (b"one,eins\n", ["1", "3"], 1, "there are no columns 1 3, only 1 to 2"),
         (b"one,eins\n", ["0", "1"], 1, "there are no columns 0 1, only 1 to 2"),
-        (b"en,de\n", ["1", "de"], 1, "no column is called '1', only en, de"),
+        (b"id,en,de,en\n1,one,eins,two\n", None, 1, "there are 2 columns 'en'; rename all but one"),
+        (b"id,en,de\n1,one,eins\n", ["2", "3"], 1, "'en' and 'de' are no sentences, but names of columns; give them"),
+        (b"German;English\neins;one\n", ["2", "1"], 1, "'English' and 'German' are no sentences"),
+        (b"Source,Target\none,eins\n", ["1", "2"], 1, "'Source' and 'Target' are no sentences"),
+        (b"de-DE,en_XX\neins,one\n", ["1", "2"], 1, "'de-DE' and 'en_XX' are no sentences"),
+        (b"en,de\n", ["1", "de"], 1, "there is no column '1', only en, de"),
         (b"en,de\none,f\xfcnf\n", None, 2, "not UTF-8"),
     ],
 )
@@ -192,9 +210,11 @@ def test_malformed_csv_is_refused_with_its_line(folder, content, columns, line, 
     [
         (["one\teins", "", "two"], ["1", "2"], 3, "the number of fields is 1, but 2 in the first line"),
         (["en\tde", "one\teins\t"], None, 2, "the number of fields is 3, but 2 in the first line"),
-        (["English\tGerman", "one\teins"], None, 1, "no column is called 'en', only English, German"),
-        (["en,de", "one,eins"], None, 1, "no column is called 'en', only en,de"),
+        (["English\tGerman", "one\teins"], None, 1, "there is no column 'en', only English, German"),
+        (["en,de", "one,eins"], None, 1, "there is no column 'en', only en,de"),
         (["one\teins"], ["2", "3"], 1, "there are no columns 2 3, only 1 to 2"),
+        (["de\ten\tde", "eins\tone\tzwei"], None, 1, "there are 2 columns 'de'; rename all but one"),
+        (["id\ten\tde", "1\tone\teins"], ["2", "3"], 1, "'en' and 'de' are no sentences, but names of columns"),
     ],
 )
 def test_malformed_tsv_is_refused_with_its_line(folder, lines, columns, line, complaint):
@@ -215,9 +235,7 @@ def test_tables_without_rows_are_refused(folder, name, lines):
 def test_a_truncated_table_is_refused(folder, suffix):
     whole = COMPRESS[suffix]("".join(f"{os.urandom(20).hex()},x\n" for _ in range(5000)).encode())
     name = folder.raw(f"a.csv{suffix}", whole[: len(whole) // 2])
-    message = error_of(name, columns=["1", "2"])
-    assert message.startswith(f"{name}, after line ")
-    assert f"not a whole {suffix} file" in message
+    assert error_of(name, columns=["1", "2"]).startswith(f"{name}: not a whole {suffix} file")
 
 
 @pytest.mark.parametrize("length", [4, 20, -4, -100])
@@ -301,3 +319,84 @@ def test_texts_of_parquet_that_are_large_strings_or_coded_are_strings(folder):
     }
     parquet.write_table(pa.table(columns), folder.path / "a.parquet")
     assert load(folder.path / "a.parquet") == PAIRS
+
+
+def test_a_column_that_parquet_has_twice_is_refused(folder):
+    name = folder.path / "a.parquet"
+    parquet.write_table(pa.Table.from_arrays([pa.array(["x"])] * 3, ["en", "de", "en"]), name)
+    assert error_of(name) == f"{name}: there are 2 columns 'en'; rename all but one"
+
+
+def test_a_page_of_parquet_that_contradicts_its_checksum_is_refused(folder):
+    rows = pa.Table.from_pylist([{"en": f"sentence {number}", "de": "x"} for number in range(100)])
+    name = folder.path / "a.parquet"
+    parquet.write_table(rows, name, compression="none", write_page_checksum=True)
+    assert len(load(name)) == 100
+    name.write_bytes(name.read_bytes().replace(b"sentence 50", b"sentence 51"))
+    assert error_of(name).startswith(f"{name}: not a whole Parquet file")
+
+
+@pytest.mark.parametrize("kind", ["long texts", "many rows", "many nulls"])
+def test_a_parquet_file_that_becomes_far_more_than_text_does_is_refused_in_little_memory(folder, kind):
+    columns = {
+        "long texts": [pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), ["long" * 100_000])] * 2,
+        "many rows": [pa.array(["x"] * 2_000_000)] * 2,
+        "many nulls": [pa.nulls(2_000_000, pa.string())] * 2,
+    }[kind]
+    name = folder.path / "a.parquet"
+    rows = pa.Table.from_arrays(columns, ["en", "de"])
+    parquet.write_table(rows, name, compression="zstd", store_schema=False, row_group_size=len(rows))
+    assert name.stat().st_size < 100_000
+    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        assert error_of(name).startswith(f"{name}: its content is more than 200 times as large as the file")
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 1 << 27
+
+
+def saved(folder: Folder, name: str, word: str) -> tuple[Path, Path]:
+    """A saved directory of 50 rows, and its file of rows."""
+    Dataset.from_list([{"en": f"{word} {number}", "de": "x"} for number in range(50)]).save_to_disk(folder.path / name)
+    return folder.path / name, next((folder.path / name).glob("*.arrow"))
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_saved_directory_with_rows_elsewhere_is_refused(folder, absolute):
+    (directory, _), (_, other) = saved(folder, "saved", "one"), saved(folder, "other", "two")
+    place = str(other) if absolute else f"../other/{other.name}"
+    state = json.loads((directory / "state.json").read_text())
+    (directory / "state.json").write_text(json.dumps({**state, "_data_files": [{"filename": place}]}))
+    message = error_of(directory)
+    assert message.startswith(f"{directory}: its state.json names ")
+    assert message.endswith(f"{other.name}, which is outside of it; save it again")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        identify_corpus([directory])
+
+
+def test_a_saved_directory_is_identified_by_the_files_that_are_read(folder):
+    directory, rows = saved(folder, "saved", "one")
+    (directory / "cache-1.arrow").write_bytes(b"of datasets.map")
+    assert [each["file"] for each in identify_corpus([directory])] == [str(rows)]
+
+
+def test_a_saved_directory_of_links_is_identified_by_what_they_lead_to(folder):
+    """As `snapshot_download` lays one out."""
+    (directory, rows), (_, other) = saved(folder, "saved", "one"), saved(folder, "other", "two")
+    before = identify_corpus([directory])
+    rows.unlink()
+    rows.symlink_to(other)
+    assert load(directory)[0] == ("two 0", "x")
+    assert identify_corpus([directory])[0]["sha256"] != before[0]["sha256"]
+
+
+def test_a_flipped_bit_of_an_offset_in_a_saved_directory_is_refused(folder):
+    """Arrow would follow it out of the memory."""
+    directory, rows = saved(folder, "saved", "one")
+    content = bytearray(rows.read_bytes())
+    offsets = np.cumsum([0, *(len(f"one {number}") for number in range(50))]).astype("<i4").tobytes()
+    place = content.index(offsets) + 4 * 25
+    content[place + 3] ^= 0x40
+    rows.write_bytes(content)
+    assert error_of(directory).startswith(f"{directory}: not a whole dataset of save_to_disk")

@@ -17,7 +17,7 @@ from datasets.exceptions import DatasetGenerationError, DatasetsError
 
 from ..files import Json, identify
 from .phrasebook import phrasebook
-from .tables import Pair, kind_of_suffix, kind_of_table, pairs_of_rows, read_table
+from .tables import Pair, is_saved, kind_of_suffix, kind_of_table, pairs_of_batches, read_table, saved_files
 from .text_files import read_lines
 
 
@@ -62,7 +62,6 @@ def load_parallel_corpus(
     languages = (source_language, target_language)
     if source_language == target_language:
         raise ValueError(f"source_language, target_language: both are {source_language!r}; name two languages")
-    keys = require_columns(columns) if columns else languages
     names = _names(source)
     features = Features({"translation": Translation(languages=sorted(languages))})
     if names == ["phrasebook"]:
@@ -71,14 +70,20 @@ def load_parallel_corpus(
     if is_of_hub(source):
         origin = _load_from_hub(names[0], config_name, split, streaming)
     else:
-        _readers(names, keys, split)  # raises even if its rows are in the cache
+        _readers(names, languages, split, columns)  # raises even if its rows are in the cache
         origin = _versions([file for name in names for file in _files(name, split)])
     try:
         # `datasets` keeps the rows under a digest of the arguments: a file that has changed is read again.
         return Dataset.from_generator(
             _rows,
             features=features,
-            gen_kwargs={"names": tuple(names), "languages": languages, "keys": keys, "part": split, "origin": origin},
+            gen_kwargs={
+                "names": tuple(names),
+                "languages": languages,
+                "columns": columns and tuple(columns),
+                "part": split,
+                "origin": origin,
+            },
             cache_dir=cache_dir,
         )
     except DatasetGenerationError as error:
@@ -94,7 +99,7 @@ def check_parallel_corpus(
         ValueError, OSError: As from `load_parallel_corpus`.
     """
     if not is_of_hub(source) and _names(source) != ["phrasebook"]:
-        for pairs in _readers(source, require_columns(columns) if columns else languages, split):
+        for pairs in _readers(source, languages, split, columns):
             next(pairs, None)
 
 
@@ -129,6 +134,14 @@ def is_of_hub(source: Source) -> bool:
     return kind_of_suffix(Path(names[0])) is None and not Path(names[0]).exists()
 
 
+def has_columns(source: Source) -> bool:
+    """Whether a corpus is made of tables, or is a dataset of the Hub, so that its columns can be named."""
+    tables = _expanded(source) if _names(source) != ["phrasebook"] else []
+    return is_of_hub(source) or any(
+        kind_of_table(Path(name), must_be_table=len(_names(source)) != 2) for name in tables
+    )
+
+
 def require_columns(columns: Sequence[str]) -> tuple[str, str]:
     """The columns of source and target; raises a ValueError unless they are two different ones."""
     if len(columns) != 2 or columns[0] == columns[1]:
@@ -159,8 +172,7 @@ def _files(name: str, split: str) -> list[str]:
     """The files that a name of a corpus stands for; none if there is none."""
     path = Path(name)
     if path.is_dir():
-        part = path / split if (path / "dataset_dict.json").exists() else path
-        return sorted(map(str, part.rglob("*.arrow")))
+        return saved_files(path, split) if is_saved(path) else []
     if _is_pattern(name):
         return [file for found in sorted(glob.glob(name, recursive=True)) for file in _files(found, split)]
     return [name] if path.is_file() else []
@@ -172,23 +184,33 @@ def _versions(names: Sequence[str]) -> tuple[tuple[str, int, int], ...]:
     return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
 
 
-def _readers(source: Source, keys: tuple[str, str], split: str) -> list[Iterator[Pair]]:
+def _readers(
+    source: Source, languages: tuple[str, str], split: str, columns: Sequence[str] | None
+) -> list[Iterator[Pair]]:
     """The pairs of each table, or of two text files; nothing but first bytes is read yet.
 
     Raises:
-        ValueError: The files are neither tables nor two text files.
+        ValueError: The files are neither tables nor two text files, or two whose names contradict the languages.
         OSError: One is missing.
     """
+    keys = require_columns(columns) if columns else languages
     given, names = _names(source), _expanded(source)
     may_be_text = len(given) == 2 and given == names
     kinds = [kind_of_table(Path(name), must_be_table=not may_be_text) for name in names]
     tables = [name for name, kind in zip(names, kinds, strict=True) if kind]
     texts = [name for name, kind in zip(names, kinds, strict=True) if not kind]
     if not texts and tables:
-        return [read_table(Path(name), kind, keys, split) for name, kind in zip(names, kinds, strict=True)]
+        return [read_table(Path(name), kind, keys, split, languages) for name, kind in zip(names, kinds, strict=True)]
     if tables:
         raise ValueError(f"{tables[0]} is a table, but {texts[0]} is text; give tables, or two aligned text files")
     if may_be_text:
+        for name, language, other in zip(names, languages, reversed(languages), strict=True):
+            named = [part for part in Path(name).name.split(".") if part in languages]
+            if named[-1:] == [other]:
+                raise ValueError(
+                    f"source_language, target_language: {name} is {other} by its name, but given as {language}; give "
+                    f"the source first, or exchange the languages"
+                )
         return [_aligned_lines(*names)]
     advice = "for plain text give two aligned files, the source first"
     if len(names) == 1:
@@ -198,13 +220,13 @@ def _readers(source: Source, keys: tuple[str, str], split: str) -> list[Iterator
 
 
 def _rows(
-    names: Sequence[str], languages: Sequence[str], keys: tuple[str, str], part: str, origin: Any
+    names: Sequence[str], languages: tuple[str, str], columns: Sequence[str] | None, part: str, origin: Any
 ) -> Iterator[Row]:
     """The rows of files, or of `origin`, a dataset of the Hub."""
     if isinstance(origin, Dataset | IterableDataset):
-        readers = [pairs_of_rows(origin, f"{names[0]}, row", keys)]
+        readers = [pairs_of_batches(origin.with_format("arrow").iter(1000), names[0], columns or languages)]
     else:
-        readers = _readers(names, keys, part)
+        readers = _readers(names, languages, part, columns)
     is_empty = True
     for pair in chain.from_iterable(readers):
         is_empty = is_empty and not any(map(str.strip, pair))

@@ -43,6 +43,7 @@ from ..typed_json import Record
 from .cleaning import require_kept, require_tags
 from .corpora import (
     check_parallel_corpus,
+    has_columns,
     identify_corpus,
     load_parallel_corpus,
     sentences,
@@ -250,6 +251,8 @@ class _Preparation:
             given = load_tokenizer(args.tokenizer)
         sources = {split: source for split, source in args.sources.items() if not self.is_done(split)}
         if not self.tokenizer.exists():
+            if args.columns and not any(map(has_columns, sources.values())):
+                raise ValueError("columns: no corpus given is a table; leave the option out")
             for split, source in sources.items():
                 check_parallel_corpus(source, args.languages, _PARTS.get(split, split), args.columns)
         corpora = {

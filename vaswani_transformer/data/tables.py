@@ -2,15 +2,19 @@
 
 import csv
 import json
+import locale
+import os
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
-from datasets import DatasetDict, load_from_disk
-from pyarrow import ArrowException, parquet
+import pyarrow as pa
+from datasets import Dataset, DatasetDict, load_from_disk
+from pyarrow import parquet
 
-from .text_files import COMPRESSED, PARQUET, first_bytes, read_lines, require_text
+from .text_files import COMPRESSED, PARQUET, Allowance, first_bytes, read_lines, require_text
 from .translation_memory import read_memory
 
 
@@ -25,17 +29,23 @@ _KINDS = {
     ".tsv": "tsv",
     ".tmx": "tmx",
 }
-_MARKS_OF_DATASET = ("state.json", "dataset_dict.json")  # in what `save_to_disk` wrote
 _BATCH = 1000  # rows converted at a time
 _LONGEST_LIST = 200  # characters of a list of columns in a message
 
+_TEXTS = ("string", "large_string", "string_view", "null")  # Arrow's types
+
 # What a damaged Parquet file or directory of `datasets` makes pyarrow and `datasets` raise.
-_DAMAGE = (ValueError, OSError, TypeError, KeyError, MemoryError, ArrowException)
+_DAMAGE = (ValueError, OSError, TypeError, KeyError, MemoryError, pa.ArrowException)
 
 
 def kind_of_suffix(path: Path) -> str | None:
     """The kind of table that the name of a file promises; None for text."""
     return _KINDS.get(path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix)
+
+
+def is_saved(directory: Path) -> bool:
+    """Whether `save_to_disk` wrote a directory."""
+    return any((directory / mark).is_file() for mark in ("state.json", "dataset_dict.json"))
 
 
 def kind_of_table(path: Path, must_be_table: bool) -> str | None:
@@ -50,7 +60,7 @@ def kind_of_table(path: Path, must_be_table: bool) -> str | None:
         OSError: There is no such file, or it is a directory that `datasets` did not save.
     """
     if path.is_dir():
-        if not any((path / mark).is_file() for mark in _MARKS_OF_DATASET):
+        if not is_saved(path):
             raise IsADirectoryError(f"{path}: a directory; name the files in it, or one made by datasets.save_to_disk")
         return "saved"
     if not path.is_file():
@@ -73,7 +83,7 @@ def kind_of_table(path: Path, must_be_table: bool) -> str | None:
     return "tsv" if kind is None and must_be_table and "\t" in text.partition("\n")[0] else kind
 
 
-def read_table(path: Path, kind: str, keys: Sequence[str], split: str) -> Iterator[Pair]:
+def read_table(path: Path, kind: str, keys: Sequence[str], split: str, languages: Sequence[str]) -> Iterator[Pair]:
     """The sentence pairs of a table.
 
     Args:
@@ -82,17 +92,38 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str) -> Iterat
         keys: Names of the columns of source and target, or numbers from 1 in CSV and TSV without a header; languages
             in a translation memory.
         split: Which part of a directory that has several.
+        languages: Codes of the source and target language.
 
     Raises:
-        ValueError: The file is damaged or lacks a column, or a row is malformed.
+        ValueError: The file is damaged or lacks a column, a row is malformed, or the content is far larger than the
+            file.
     """
     if kind == "tmx":
         return read_memory(path, keys)
     if kind in ("csv", "tsv"):
-        return _delimited_pairs(path, _csv_records(path, keys) if kind == "csv" else _tsv_records(path), keys)
+        return _delimited_pairs(
+            path, _csv_records(path, keys) if kind == "csv" else _tsv_records(path), keys, languages
+        )
     if kind == "json":
-        return pairs_of_rows(read_lines(path), f"{path}, line", keys)
-    return pairs_of_rows(_parquet_rows(path) if kind == "parquet" else _saved_rows(path, split), f"{path}, row", keys)
+        return _json_pairs(path, keys)
+    files = [path] if kind == "parquet" else map(Path, saved_files(path, split))
+    allowance = Allowance(path, sum(file.stat().st_size for file in files))
+    return pairs_of_batches(_batches(path, kind, split, allowance), str(path), keys, allowance)
+
+
+def _column(names: Sequence[str], key: str) -> int:
+    """The place of a column among names.
+
+    Raises:
+        ValueError: There is none, or more than one.
+    """
+    if names.count(key) > 1:
+        raise ValueError(f"there are {names.count(key)} columns {key!r}; rename all but one")
+    if key not in names:
+        text = ", ".join(names)
+        shown = repr(text if len(text) <= _LONGEST_LIST else f"{text[:_LONGEST_LIST]}...")[1:-1] or "nothing"
+        raise ValueError(f"there is no column {key!r}, only {shown}; name two of them with the option columns")
+    return names.index(key)
 
 
 # CSV and TSV
@@ -100,7 +131,9 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str) -> Iterat
 Record = tuple[int, list[str]]  # number of its first line, and its fields
 
 
-def _delimited_pairs(path: Path, records: Iterator[Record], keys: Sequence[str]) -> Iterator[Pair]:
+def _delimited_pairs(
+    path: Path, records: Iterator[Record], keys: Sequence[str], languages: Sequence[str]
+) -> Iterator[Pair]:
     first = next(records, None)
     if first is None:
         return
@@ -109,15 +142,20 @@ def _delimited_pairs(path: Path, records: Iterator[Record], keys: Sequence[str])
         columns = [int(key) - 1 for key in keys]
         if not all(0 <= column < len(fields) for column in columns):
             raise ValueError(f"{path}, line {number}: there are no columns {' '.join(keys)}, only 1 to {len(fields)}")
+        texts = [fields[column] for column in columns]
+        if {_side_named(text, languages) for text in texts} == {0, 1}:
+            raise ValueError(
+                f"{path}, line {number}: {' and '.join(map(repr, texts))} are no sentences, but names of columns; give "
+                f"them to the option columns instead of numbers"
+            )
         records = chain([first], records)
     else:
-        names = [name.strip() for name in fields]
-        if missing := [key for key in keys if key not in names]:
+        try:
+            columns = [_column([name.strip() for name in fields], key) for key in keys]
+        except ValueError as error:
             raise ValueError(
-                f"{path}, line {number}: no column is called {missing[0]!r}, only {_shown(names)}; name two with the "
-                f"option columns, or number them, as in 1 2, if the file has no header"
-            )
-        columns = [names.index(key) for key in keys]
+                f"{path}, line {number}: {error}, or number them, as in 1 2, if the file has no header"
+            ) from None
     source, target = columns
     for number, record in records:
         if len(record) != len(fields):
@@ -126,6 +164,14 @@ def _delimited_pairs(path: Path, records: Iterator[Record], keys: Sequence[str])
                 f"give every row as many"
             )
         yield record[source], record[target]
+
+
+def _side_named(text: str, languages: Sequence[str]) -> int | None:
+    """0 for "source" or the source language, by its code or in English; 1 for the target; None for other text."""
+    name = text.strip().lower().replace("-", "_")
+    names = {name, name.partition("_")[0], locale.normalize(name).partition("_")[0]}  # "german" is an alias of "de_DE"
+    sides = ({"source", "src", languages[0].lower()}, {"target", "tgt", languages[1].lower()})
+    return next((number for number, side in enumerate(sides) if not side.isdisjoint(names)), None)
 
 
 def _tsv_records(path: Path) -> Iterator[Record]:
@@ -158,27 +204,23 @@ def _csv_records(path: Path, keys: Sequence[str]) -> Iterator[Record]:
         ) from None
 
 
-# JSON lines, Parquet, and directories of `datasets`
+# JSON lines
 
 
-def pairs_of_rows(rows: Iterable[str | dict[str, object]], place: str, keys: Sequence[str]) -> Iterator[Pair]:
-    """The pairs of a table's rows, or of lines of JSON that are not blank; errors begin with `place` and the number."""
-    for number, row in enumerate(rows, start=1):
-        if isinstance(row, str) and not row.strip():
-            continue
+def _json_pairs(path: Path, keys: Sequence[str]) -> Iterator[Pair]:
+    """The pairs of lines that are not blank."""
+    for number, line in enumerate(read_lines(path), start=1):
         try:
-            if isinstance(row, str):
-                row = _parse(row, keys)
-            elif row.get("translation", row) is None:
-                row = dict.fromkeys(keys)
-            yield _pair_of_row(row, keys)
+            if line.strip():
+                yield _pair_of_row(_parse(line, keys), keys)
         except ValueError as error:
-            raise ValueError(f"{place} {number}: {error}") from None
+            raise ValueError(f"{path}, line {number}: {error}") from None
 
 
 def _parse(line: str, keys: Sequence[str]) -> dict[str, object]:
     try:
-        row = json.loads(line)
+        may_repeat = any(line.count(f'"{key}"') > 1 for key in keys)  # else the hook need not be paid for
+        row = json.loads(line, object_pairs_hook=_object if may_repeat else None)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error.msg}, column {error.colno}); write one object a line") from None
     except RecursionError:
@@ -186,6 +228,14 @@ def _parse(line: str, keys: Sequence[str]) -> dict[str, object]:
     if not isinstance(row, dict):
         raise ValueError(f"no object of texts by language, such as {json.dumps(dict.fromkeys(keys, '...'))}")
     return row
+
+
+def _object(entries: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(entries)
+    if len(found) != len(entries):
+        for key in found:
+            _column([name for name, _ in entries], key)
+    return found
 
 
 def _pair_of_row(row: dict[str, object], keys: Sequence[str]) -> Pair:
@@ -199,9 +249,7 @@ def _pair_of_row(row: dict[str, object], keys: Sequence[str]) -> Pair:
     pair = []
     for key in keys:
         if key not in texts:
-            raise ValueError(
-                f"there is no column {key!r}, only {_shown(texts)}; name two of them with the option columns"
-            )
+            _column([*texts], key)
         text = texts[key]
         if not isinstance(text, str | None):
             raise ValueError(f"the text in {key!r} is not a string: {reprlib.repr(text)}")
@@ -210,37 +258,89 @@ def _pair_of_row(row: dict[str, object], keys: Sequence[str]) -> Pair:
     return pair[0], pair[1]
 
 
-def _shown(names: Iterable[str]) -> str:
-    text = ", ".join(names)
-    return repr(text if len(text) <= _LONGEST_LIST else f"{text[:_LONGEST_LIST]}...")[1:-1] or "nothing"
+# Parquet, and directories of `datasets`
 
 
-def _in_one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+def pairs_of_batches(
+    batches: Iterable[pa.Table], name: str, keys: Sequence[str], allowance: Allowance | None = None
+) -> Iterator[Pair]:
+    """The texts of two columns, which may lie in a column "translation"; "" for a null.
+
+    Args:
+        batches: Rows in the order to read them.
+        name: What messages call them.
+        keys: Names of the columns of source and target.
+        allowance: How much text they may be.
+    """
+    for batch in batches:
+        flat = batch.flatten()
+        nested = {f"translation.{key}" for key in keys} & {*flat.column_names}
+        prefix = "translation." if nested else ""
+        names = [each.removeprefix(prefix) for each in flat.column_names if each.startswith(prefix)]
+        columns = []
+        for key in keys:
+            try:
+                _column(names, key)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            column = flat.column(prefix + key)
+            if str(column.type.value_type if pa.types.is_dictionary(column.type) else column.type) not in _TEXTS:
+                raise ValueError(f"{name}: the column {key!r} is of type {column.type}, not of strings")
+            columns.append(column.cast(pa.large_string()))
+        if allowance is not None:
+            allowance.spend(sum(column.nbytes for column in columns), len(flat))
+        for source, target in zip(*(column.to_pylist() for column in columns), strict=True):
+            yield source or "", target or ""
 
 
-def _parquet_rows(path: Path) -> Iterator[dict[str, object]]:
+def _batches(path: Path, kind: str, split: str, allowance: Allowance) -> Iterator[pa.Table]:
+    with _damage(path, kind):
+        if kind == "parquet":
+            batches = _parquet_batches(path, allowance)
+        else:
+            batches = _load_saved(path, split).with_format("arrow").iter(_BATCH)
+        for batch in batches:
+            batch.validate(full=True)  # else Arrow follows a damaged offset out of the memory
+            yield batch
+
+
+def _parquet_batches(path: Path, allowance: Allowance) -> Iterator[pa.Table]:
+    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            allowance.spend(group.total_byte_size, group.num_rows)
+            # All rows may have the longest text of a dictionary, which is at most as long as its row group.
+            rows = min(_BATCH, 1 + allowance.bytes // (1 + group.total_byte_size))
+            for batch in file.iter_batches(rows, [number]):
+                yield pa.Table.from_batches([batch])
+
+
+def saved_files(path: Path, split: str) -> list[str]:
+    """The files that the rows of a saved directory are in."""
+    with _damage(path, "saved"):
+        return [file["filename"] for file in _load_saved(path, split).cache_files]
+
+
+def _load_saved(path: Path, split: str) -> Dataset:
+    saved = load_from_disk(str(path), keep_in_memory=False)
+    if isinstance(saved, DatasetDict):
+        if split not in saved:
+            raise ValueError(f"{path}: has no split {split!r}, only {', '.join(saved)}; name a folder in it")
+        saved = saved[split]
+    for file in saved.cache_files:
+        if not Path(os.path.abspath(file["filename"])).is_relative_to(os.path.abspath(path)):
+            raise ValueError(f"{path}: its state.json names {file['filename']}, which is outside of it; save it again")
+    return saved
+
+
+@contextmanager
+def _damage(path: Path, kind: str) -> Iterator[None]:
+    """Turn what pyarrow and `datasets` raise into a ValueError that names the file."""
     try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(_BATCH):
-                yield from batch.to_pylist()
+        yield
     except _DAMAGE as error:
-        raise ValueError(f"{path}: not a whole Parquet file ({_in_one_line(error)}); fetch or make it again") from None
-
-
-def _saved_rows(path: Path, split: str) -> Iterator[dict[str, object]]:
-    missing = ""
-    try:
-        saved = load_from_disk(str(path))
-        if isinstance(saved, DatasetDict):
-            missing = "" if split in saved else f"has no split {split!r}, only {', '.join(saved)}; name a folder in it"
-            saved = saved.get(split, [])
-        if not missing:
-            for batch in saved.with_format("arrow").iter(_BATCH):
-                yield from batch.to_pylist()
-    except _DAMAGE as error:
-        raise ValueError(
-            f"{path}: not a whole dataset of save_to_disk ({_in_one_line(error)}); save it again"
-        ) from None
-    if missing:
-        raise ValueError(f"{path}: {missing}")
+        if str(error).startswith(str(path)):
+            raise
+        what = "Parquet file" if kind == "parquet" else "dataset of save_to_disk"
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: not a whole {what} ({reason}); fetch or make it again") from None

@@ -2,19 +2,20 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 
-# Suffix, first bytes, how to open.
+# Suffix, first bytes, class.
 _COMPRESSIONS = (
-    (".gz", b"\x1f\x8b", gzip.open),
-    (".bz2", b"BZh", bz2.open),
-    (".xz", b"\xfd7zXZ\0", lzma.open),
+    (".gz", b"\x1f\x8b", gzip.GzipFile),
+    (".bz2", b"BZh", bz2.BZ2File),
+    (".xz", b"\xfd7zXZ\0", lzma.LZMAFile),
 )
 COMPRESSED = tuple(suffix for suffix, *_ in _COMPRESSIONS)
 PARQUET = b"PAR1"
@@ -31,38 +32,81 @@ _NOT_TEXT = {
 _START = 4096  # bytes by which the content of a file is recognised
 _LONGEST_LINE = 1 << 26  # bytes; a small archive may unpack to more than the memory holds
 
-# What a damaged archive makes its reader raise. That of bz2 raises OSError, which `damaged` tells from other faults.
-ARCHIVE_ERRORS = (OSError, zlib.error, lzma.LZMAError, EOFError)
+_CHUNK = 1 << 17  # bytes unpacked at a time
+_UNPACKED = 200  # bytes that a byte of a file may become; text becomes 3 to 10
+_ALWAYS = 1 << 24  # bytes that a file may become, however small it is
+_ROW = 32  # bytes that a row costs beside its text
+
+
+class Allowance:
+    """How much text and how many rows a packed file may become, so that a small one fills no memory and no disk.
+
+    Args:
+        name: What messages call the file.
+        size: Its size in bytes.
+    """
+
+    def __init__(self, name: Path, size: int) -> None:
+        self.bytes = max(_ALWAYS, _UNPACKED * size)
+        self._name, self._spent = name, 0
+
+    def spend(self, size: int, rows: int = 1) -> None:
+        """Raise a ValueError if the file has become too much, with this many bytes and rows more."""
+        self._spent += size + _ROW * rows
+        if self._spent > self.bytes:
+            raise ValueError(
+                f"{self._name}: its content is more than {_UNPACKED} times as large as the file; if that is right, "
+                f"unpack it, and give it as plain text"
+            )
+
+
+class _Archive(io.RawIOBase):
+    """The content of a compressed file; damage, and more than its allowance, are a ValueError."""
+
+    def __init__(self, path: Path, suffix: str, opener: type[gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]) -> None:
+        self._path, self._suffix, self._file = path, suffix, opener(path)
+        self._allowance = Allowance(path, path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            content = self._file.read(len(buffer))
+        except (OSError, zlib.error, lzma.LZMAError, EOFError) as error:
+            if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile) and error.errno is not None:
+                raise  # the system's own; that of a damaged .bz2 has no number
+            raise ValueError(
+                f"{self._path}: not a whole {self._suffix} file ({error}); fetch or make it again"
+            ) from None
+        self._allowance.spend(len(content), content.count(b"\n"))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def open_binary(path: Path) -> BinaryIO:
-    """Open a plain, .gz, .bz2 or .xz file for reading bytes."""
+    """Open a plain, .gz, .bz2 or .xz file for reading bytes.
+
+    Raises:
+        ValueError: On reading: the archive is damaged, or unpacks to far more than text does.
+    """
     with open(path, "rb") as file:
         start = file.read(8)
-    by_content = [opener for _, magic, opener in _COMPRESSIONS if start.startswith(magic)]
     # A file whose suffix promises an archive must be one: what a server sent instead is no corpus.
-    by_suffix = [opener for suffix, _, opener in _COMPRESSIONS if path.suffix == suffix]
-    return cast(BinaryIO, next(iter([*by_content, *by_suffix, open]))(path, "rb"))
+    by_content = [kind for kind in _COMPRESSIONS if start.startswith(kind[1])]
+    for suffix, _, opener in by_content or [kind for kind in _COMPRESSIONS if path.suffix == kind[0]]:
+        return io.BufferedReader(_Archive(path, suffix, opener), _CHUNK)
+    return open(path, "rb")
 
 
 def first_bytes(path: Path) -> bytes:
-    """The beginning of a file, decompressed; b"" if it is damaged, which reading it will report."""
+    """The beginning of a file, decompressed."""
     with open_binary(path) as file:
-        try:
-            return file.read(_START)
-        except ARCHIVE_ERRORS as error:
-            if isinstance(damaged(file, path, "", error), OSError):
-                raise
-            return b""
-
-
-def damaged(file: BinaryIO, name: Path, place: str, error: BaseException) -> Exception:
-    """The error to raise for one of `ARCHIVE_ERRORS`: that the archive is damaged, or the system's own."""
-    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile) and error.errno is not None:
-        return error
-    classes = {gzip.GzipFile: ".gz", bz2.BZ2File: ".bz2", lzma.LZMAFile: ".xz"}
-    suffix = classes.get(type(file), name.suffix)  # type: ignore[call-overload]
-    return ValueError(f"{name}{place}: not a whole {suffix} file ({error}); fetch or make it again")
+        return file.read(_START)
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -79,7 +123,7 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
         name: What messages call it.
 
     Raises:
-        ValueError: The file is no text, a line is not UTF-8 or has more than 64 MiB, or the file is a damaged archive.
+        ValueError: The file is no text, or a line is not UTF-8 or has more than 64 MiB.
     """
     number = 0
     try:
@@ -95,8 +139,6 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
             f"{name}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8, as by iconv -f LATIN1 -t "
             f"UTF-8"
         ) from None
-    except ARCHIVE_ERRORS as error:
-        raise damaged(file, name, f", after line {number}", error) from None
 
 
 def require_text(start: bytes, name: Path) -> None:

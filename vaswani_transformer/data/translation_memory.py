@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.parsers import expat
 
-from .text_files import ARCHIVE_ERRORS, damaged, open_binary
+from .text_files import open_binary
 
 
 _CHUNK = 1 << 16  # bytes
 _LONGEST_SEGMENT = 1 << 24  # characters
+_LONGEST_TOKEN = 1 << 20  # bytes of a tag or comment: expat scans it from its beginning at every chunk
+_DEEPEST = 100  # elements, each inside of the one before
 _CODES = {"bpt", "ept", "it", "ph", "ut"}  # mark-up of the original document inside of a segment
 
 
@@ -28,7 +30,7 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
     with open_binary(path) as file:
         try:
             while chunk := file.read(_CHUNK):
-                units.parser.Parse(chunk)
+                units.feed(chunk)
                 yield from units.take()
             units.parser.Parse(b"", True)
         except expat.ExpatError as error:
@@ -38,8 +40,6 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
             if str(error).startswith(str(path)):
                 raise
             raise ValueError(f"{path}: {error}; convert the file to UTF-8") from None
-        except ARCHIVE_ERRORS as error:
-            raise damaged(file, path, f", after line {units.parser.CurrentLineNumber}", error) from None
     if not units.has_pairs:
         wanted, found = " and ".join(map(repr, languages)), ", ".join(units.languages) or "none"
         raise ValueError(
@@ -63,7 +63,7 @@ class _Units:
         self._variants: dict[str, str] = {}
         self._language = ""
         self._text: list[str] | None = None  # of the segment that is open
-        self._codes = self._depth = self._length = 0
+        self._codes = self._depth = self._length = self._bytes = 0
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
@@ -71,6 +71,14 @@ class _Units:
         self.parser.CharacterDataHandler = self._characters
         self.parser.EntityDeclHandler = self._refuse_entity
         self.parser.SkippedEntityHandler = self._refuse_entity  # one of the DTD, which is not fetched
+
+    def feed(self, chunk: bytes) -> None:
+        """Parse the next bytes of the file."""
+        self.parser.Parse(chunk)
+        self._bytes += len(chunk)
+        if self._bytes - max(0, self.parser.CurrentByteIndex) > _LONGEST_TOKEN:
+            line = self.parser.CurrentLineNumber
+            raise ValueError(f"{self._path}, line {line}: a tag or comment has more than {_LONGEST_TOKEN:,} bytes")
 
     def take(self) -> list[tuple[str, str]]:
         """The pairs since the last call."""
@@ -81,6 +89,9 @@ class _Units:
         self._depth += 1
         if self._depth == 1 and name != "tmx":
             raise ValueError(f"{self._path}: XML, but no TMX; its root is <{name[:80]}>, not <tmx>")
+        if self._depth > _DEEPEST:
+            line = self.parser.CurrentLineNumber
+            raise ValueError(f"{self._path}, line {line}: more than {_DEEPEST} elements, each inside of another")
         if name == "tu":
             self._variants = {}
         elif name == "tuv":
