@@ -10,6 +10,7 @@ tokenizer and model card, `all_results.json`, `parses.test.txt` and a picture of
 """
 
 import dataclasses
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,7 @@ from vaswani_transformer.experiments.training_run import (
     configure_model,
     describe_model,
     model_settings,
+    show_model,
     show_plan,
     training_run,
 )
@@ -150,6 +152,7 @@ def train_and_score(
         trainer.log(record.metrics)
         with suppress(OSError):  # standard output may be full or closed; all results are in files
             show_results(record)
+            show_model(args.output_dir, trainer.state.log_history, next_commands(args.output_dir))
     if args.push_to_hub and trainer.is_world_process_zero():
         with run.errors_in_one_line():
             push_run(args.hub_model_id, args.output_dir, args.hub_revision)
@@ -197,6 +200,18 @@ def show_results(record: ParsingRecord) -> None:
             row = [f"{whole.f1:.2f}", f"{parser.evalb.f1:.2f}", str(left_out), f"{parser.unseen.f1:.2f}"]
             table.add_row(f"{split}, {name}", *row, f"{whole.complete_match:.2f}", str(parser.repaired))
     PlainConsole().print(table)
+
+
+def next_commands(directory: str) -> list[str]:
+    """Commands for a shell that parse a sentence with the trained model, and draw its tree."""
+    model, text, trees, drawings = (
+        shlex.quote(f"{directory.rstrip('/')}{suffix}") for suffix in ("", ".txt", ".mrg", "_drawings")
+    )
+    options = f"--input {text} --output {trees} --draw {drawings} --constrained --overwrite"
+    return [
+        f"echo 'The cat that Mary saw sleeps.' > {text}",
+        f"RECIPES/parse.py --model {model} {options}",
+    ]
 
 
 if __name__ == "__main__":

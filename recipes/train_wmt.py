@@ -19,6 +19,7 @@ heartbeat for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoi
 `--resume`.
 """
 
+import shlex
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +36,7 @@ from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data import TrainingData, load_corpora, sentences
 from vaswani_transformer.data.bpe_dropout import require_byte_pairs
 from vaswani_transformer.data.corpora import is_of_hub
+from vaswani_transformer.data.tables import kind_of_suffix
 from vaswani_transformer.evaluation import bleu_by_source_length, perplexity, sacrebleu_score, translate_corpus
 from vaswani_transformer.evaluation.scores import chrf_score
 from vaswani_transformer.experiments import RunRecord, plot_bleu_by_source_length, plot_learning_curve
@@ -45,6 +47,7 @@ from vaswani_transformer.experiments.training_run import (
     configure_model,
     describe_model,
     model_settings,
+    show_model,
     show_plan,
     training_run,
 )
@@ -101,6 +104,7 @@ def train_and_score(
         trainer.log(record.metrics)
         with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
             show_results(record)
+            show_model(args.output_dir, trainer.state.log_history, next_commands(data_args, args.output_dir, record))
     if args.push_to_hub and trainer.is_world_process_zero():
         with run.errors_in_one_line():
             push_run(args.hub_model_id, args.output_dir, args.hub_revision)
@@ -195,6 +199,26 @@ def show_results(record: RunRecord) -> None:
         for example in record.examples:
             examples.add_row(example.source, example.translation, example.reference)
         console.print(examples)
+
+
+def next_commands(data_args: DataArguments, directory: str, record: RunRecord) -> list[str]:
+    """Commands for a shell that translate with the trained model, score it, and explore a translation."""
+    sentence = shlex.quote(record.examples[0].source if record.examples else "A sentence to translate.")
+    model = f"--model {shlex.quote(directory)}"
+    if data_args.both_directions:
+        model += f" --target_language {shlex.quote(data_args.target_language)}"
+    explorer = shlex.quote(f"{directory.rstrip('/')}_explorer.html")
+    commands = [
+        f"echo {sentence} | RECIPES/translate.py {model}",
+        f"RECIPES/explore.py {model} --source {sentence} --output {explorer} --overwrite",
+    ]
+    test = data_args.test or []
+    if len(test) == 2 and all(Path(name).is_file() and kind_of_suffix(Path(name)) is None for name in test):
+        source, reference = map(shlex.quote, test)
+        scores = shlex.quote(f"{directory.rstrip('/')}_scores")
+        files = f"--source {source} --reference {reference} --output_dir {scores}"
+        commands.insert(1, f"RECIPES/score.py {model} {files}")
+    return commands
 
 
 if __name__ == "__main__":

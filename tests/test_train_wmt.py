@@ -136,6 +136,15 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     chrf = CHRF().corpus_score(translations, [[german for _, german in pairs]])
     assert f"| {results['test']['bleu']['score']:.2f} | {chrf.score:.2f} |" in card.text
     assert re.search(r"^- Speed: \d+\.\d sentences of the test set a second", card.text, re.M)
+    heading, *following = result.stdout.partition("The model is in ")[2].splitlines()
+    best = max((entry["eval_bleu"], -entry["step"]) for entry in logged if "eval_bleu" in entry)
+    assert heading == f"{directory}; its best eval_bleu was {best[0]:.4g}, at step {-best[1]:.0f}. Next:"
+    assert [Path(re.search(r"\S+\.py", command)[0]).stem for command in following] == ["translate", "score", "explore"]
+    for command in following:
+        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    for made in ("run_scores/results.json", "run_explorer.html"):
+        assert (tmp_path / made).is_file()
     # progress: loss, rate, speed, padding
     assert re.search(r"loss=\d.*lr=\d.*tok/s=\d.*padding=\d", result.stderr)
 

@@ -1,7 +1,10 @@
 """The steps that training recipes share: checks, trainer, training, choice of the models to score."""
 
 import math
-from collections.abc import Container, Iterator
+import shlex
+import shutil
+import sys
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -359,6 +362,32 @@ def show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
         f"{_steps_an_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
         f"{args.target_tokens:,} target tokens, {trainer.padding_share:.1%} of them padding",
         flush=True,
+    )
+
+
+def show_model(directory: str, log: Sequence[Mapping[str, float]], commands: Sequence[str]) -> None:
+    """Print where a trained model is, its best evaluation, and commands that use it.
+
+    Args:
+        directory: Of the model.
+        log: `log_history` of the training.
+        commands: For a shell, with RECIPES/ before the names of recipes.
+    """
+    best = ""
+    for name, choose in (("eval_bleu", max), ("eval_loss", min)):
+        if not best and (found := [entry for entry in log if name in entry]):
+            entry = choose(found, key=lambda each: each[name])
+            best = f"; its best {name} was {entry[name]:.4g}, at step {int(entry['step'])}"
+    here, python = Path.cwd(), Path(sys.executable)
+    if shutil.which("python") == sys.executable:
+        python = Path("python")
+    elif python.is_relative_to(here):
+        python = python.relative_to(here)
+    program = f"{shlex.quote(str(python))} {shlex.quote(str(Path(sys.argv[0]).parent))}/"
+    print(
+        f"The model is in {directory}{best}. Next:",
+        *(each.replace("RECIPES/", program) for each in commands),
+        sep="\n  ",
     )
 
 
