@@ -141,7 +141,7 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     assert heading == f"{directory}; its best eval_bleu was {best[0]:.4g}, at step {-best[1]:.0f}. Next:"
     assert [Path(re.search(r"\S+\.py", command)[0]).stem for command in following] == ["translate", "score", "explore"]
     for command in following:
-        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     for made in ("run_scores/results.json", "run_explorer.html"):
         assert (tmp_path / made).is_file()
