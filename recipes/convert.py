@@ -13,7 +13,6 @@ tokenizer. The recipe needs `pip install -e ".[convert]"`.
 """
 
 import importlib.util
-import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,15 +72,13 @@ def main() -> None:
     for package in TOKENIZERS_NEED:
         if importlib.util.find_spec(package) is None:
             sys.exit(f"convert.py: {package} is not installed; run `pip install {package}`")
-    with (
-        exit_on_error("convert.py", ImportError, pickle.UnpicklingError),
-        atomic_directory(args.output) as directory,
-    ):
-        model, tokenizer = converted(args)
-        model.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
-        Manifest.of(directory, MODEL_FILES).save(directory)
-    show(args, model, tokenizer)
+    with exit_on_error("convert.py"):
+        with atomic_directory(args.output) as directory:
+            model, tokenizer = converted(args)
+            model.save_pretrained(directory)
+            tokenizer.save_pretrained(directory)
+            Manifest.of(directory, MODEL_FILES).save(directory)
+        show(args, model, tokenizer)
 
 
 def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:

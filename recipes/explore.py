@@ -47,7 +47,7 @@ def main() -> None:
         model, tokenizer = saved.load(), saved.tokenizer
         given = (source, args.target, args.alternatives, args.max_tokens)
         write_explorer(args.output, model, tokenizer, *given, show_progress=True, **args.generate_kwargs)
-    print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")
+        print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class ExportArguments:
 
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
-    with exit_on_error("export.py", ImportError):
+    with exit_on_error("export.py"):
         export, translator = engine(args)
         sentences, references = read(args)  # before the export, to find mistakes early
         saved = open_model(args.model, model_type="vaswani")
@@ -100,7 +100,7 @@ def main() -> None:
             file = next(output.glob("tokenizer.json"), None)
             report = parity_report(model, tokenizer, translator(output), sentences, references, file)
             report.save(output / PARITY)
-    show(args, output, report)
+        show(args, output, report)
 
 
 def engine(args: ExportArguments) -> tuple[Callable[..., Path], Callable[[Path], Engine]]:

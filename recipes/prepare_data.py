@@ -11,11 +11,10 @@ Memory grows with `--num_proc`, not with the corpus. Until everything is encoded
 text. A dataset on the Hub is downloaded into the cache of datasets or, with `--streaming`, read over the network.
 """
 
-import sys
 import time
 
 from vaswani_transformer.arguments import RecipeParser
-from vaswani_transformer.console import one_line, printable
+from vaswani_transformer.console import exit_on_error, printable
 from vaswani_transformer.data import load_prepared, prepare_corpus
 from vaswani_transformer.experiments.fine_tuning import open_parent
 from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
@@ -24,16 +23,12 @@ from vaswani_transformer.training.run_arguments import DataArguments, ModelArgum
 def main() -> None:
     data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
     started = time.monotonic()
-    try:
+    with exit_on_error("prepare_data.py", f"repeat the command to continue in {data_args.prepared}"):
         if data_args.prepared is None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
         open_parent(model_args, data_args, args)
         splits = prepare_corpus(data_args.prepared, data_args)
         load_prepared(data_args.prepared, splits)  # raises if files were damaged since
-    except KeyboardInterrupt:
-        sys.exit(f"prepare_data.py: interrupted; repeat the command to continue in {data_args.prepared}")
-    except (ValueError, OSError) as error:
-        sys.exit(f"prepare_data.py: {one_line(error)}")
     for split, entry in splits.items():
         dropped = ", ".join(f"{reason} {count:,}" for reason, count in entry.cleaning.items() if reason != "kept")
         print(f"{split}: {entry.pairs:,} sentence pairs" + (f" (dropped: {dropped})" if dropped else ""))

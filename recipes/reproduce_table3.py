@@ -27,7 +27,7 @@ from rich.table import Table
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, SEED, RecipeParser, option
-from vaswani_transformer.console import PlainConsole, one_line
+from vaswani_transformer.console import PlainConsole, exit_on_error
 from vaswani_transformer.data import prepare_corpus
 from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
 from vaswani_transformer.experiments.costs import paper_cost
@@ -91,7 +91,7 @@ def main() -> None:
     args, data_args, settings = parse()
     directory = Path(args.output_dir)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # SystemExit stops the trainings
-    try:
+    with exit_on_error("reproduce_table3.py", "repeat the command to continue"):
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory) as lock:
             manifest = {"width": args.width, "depth": args.depth, **settings}
@@ -104,10 +104,6 @@ def main() -> None:
                 failed = train_rows(args, data_args.prepared, lock)
             finally:
                 report(directory, args)
-    except KeyboardInterrupt:
-        sys.exit("reproduce_table3.py: interrupted; repeat the command to continue")
-    except (ValueError, OSError) as error:
-        sys.exit(f"reproduce_table3.py: {one_line(error)}")
     if failed:
         sys.exit("reproduce_table3.py: " + "; ".join(f"{job.name} failed, see {job.log}" for job in failed))
 

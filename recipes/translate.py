@@ -36,7 +36,6 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import standard_output
 from vaswani_transformer.data.text_files import decode_lines
 from vaswani_transformer.decoding import GenerationArguments
 from vaswani_transformer.evaluation.sharded_translation import (
@@ -95,19 +94,18 @@ def main() -> None:
 
 
 def translate_to_standard_output(args: TranslationArguments) -> None:
-    with standard_output():
-        source = on_main_process(lambda: plan_stream(args))
-        tokenizer, model = load(args)
-        if source is None:
-            shards = split_lines(decode_lines(sys.stdin.buffer, Path("standard input")), args.lines_per_shard)
-        else:
-            shards = source.shards()
-        total = source and source.lines
-        long = LongLines(model.config, args.split_sentences)
-        with long, tqdm(total=total, desc="Translating", unit="lines") as bar:
-            for number, lines in enumerate(shards):
-                sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar, long))
-                sys.stdout.buffer.flush()
+    source = on_main_process(lambda: plan_stream(args))
+    tokenizer, model = load(args)
+    if source is None:
+        shards = split_lines(decode_lines(sys.stdin.buffer, Path("standard input")), args.lines_per_shard)
+    else:
+        shards = source.shards()
+    total = source and source.lines
+    long = LongLines(model.config, args.split_sentences)
+    with long, tqdm(total=total, desc="Translating", unit="lines") as bar:
+        for number, lines in enumerate(shards):
+            sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar, long))
+            sys.stdout.buffer.flush()
 
 
 def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> None:

@@ -1,17 +1,24 @@
 """What a terminal is shown of hostile text: every character, and none that it or rich obeys."""
 
 import io
+import pickle
+import re
+import subprocess
+import sys
 import unicodedata
 from dataclasses import replace
 
 import pytest
-from helpers import REPOSITORY, recipe_module
+import torch
+from helpers import REPOSITORY, call_recipe, recipe_module
 from rich.progress import Progress, TextColumn
 from rich.table import Table
+from safetensors import SafetensorError
 
-from vaswani_transformer.console import PlainConsole, one_line, printable
+from vaswani_transformer.console import PlainConsole, exit_on_error, one_line, printable
 from vaswani_transformer.convert.parity import Difference, ParityReport
 from vaswani_transformer.experiments.records import Example, RunRecord
+from vaswani_transformer.training import joined_processes
 
 
 HOSTILE = [
@@ -120,3 +127,78 @@ def test_recipes_show_data_through_this_console_alone():
         assert "rich.console" not in text, path
         assert "from_markup" not in text, path
         assert "TextColumn(" not in text or "markup=False" in text, path
+
+
+ENDS = [
+    (ValueError("file x,\n line 3"), 1, "file x, line 3"),
+    (FileNotFoundError(2, "No such file", "x"), 1, "[Errno 2] No such file: 'x'"),
+    (ImportError("x is not installed"), 1, "x is not installed"),
+    (pickle.UnpicklingError("x"), 1, "x"),
+    (OverflowError("int too large"), 1, "int too large"),
+    (SafetensorError("header"), 1, "header"),
+    (RecursionError("maximum"), 1, "the input is nested too deeply"),
+    (MemoryError(), 1, "there is not enough memory; "),
+    (torch.OutOfMemoryError("CUDA out of memory"), 1, "there is not enough memory; "),
+    (RuntimeError("[enforce] DefaultCPUAllocator: can't allocate memory: 8 bytes"), 1, "there is not enough memory; "),
+    (KeyboardInterrupt(), 130, "interrupted; repeat it"),
+]
+
+
+@pytest.mark.parametrize("handler", [exit_on_error, lambda name, advice: joined_processes(name, 1.0, advice)])
+@pytest.mark.parametrize(("error", "status", "line"), ENDS, ids=lambda value: type(value).__name__)
+def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, status, line, capsys):
+    with pytest.raises(SystemExit) as stop, handler("some.py", "repeat it"):
+        raise error
+    shown = capsys.readouterr().err.strip() if status != 1 else str(stop.value)
+    assert shown.startswith(f"some.py: {line}")
+    assert len(shown.splitlines()) == 1
+    assert stop.value.code == (shown if status == 1 else status)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes"), KeyError("x"), TypeError("x"), AttributeError("x")])
+def test_a_bug_keeps_its_traceback(error):
+    with pytest.raises(type(error)), exit_on_error("some.py"):
+        raise error
+
+
+def test_torch_fails_to_allocate_in_these_words():
+    with pytest.raises(SystemExit, match="there is not enough memory"), exit_on_error("some.py"):
+        torch.empty(2**59)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("translate.py", "--model {model} --input {text} --output {out}"),
+        ("translate.py", "--model {model} --input {text}"),
+        ("score.py", "--model {model} --source {text} --reference {text} --output_dir {out}"),
+        ("explore.py", "--model {model} --source Hi --output {out}.html"),
+        ("visualize_attention.py", "--model {model} --source Hi --output {out}.svg"),
+        ("export.py", "--model {model} --output {out} --to marian"),
+        ("convert.py", "--model {model} --output {out} --from marian"),
+        ("demo_app.py", "--model {model} --push_to_space {out}"),
+        ("parse.py", "--model {model} --input {text} --output {out}"),
+    ],
+)
+def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
+    name, options, saved_model, tmp_path, monkeypatch, capsys
+):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    (tmp_path / "text").write_text("Hi.\n", encoding="utf-8")
+    words = options.format(model=saved_model, text=tmp_path / "text", out=tmp_path / "out").split()
+    monkeypatch.setattr("vaswani_transformer.saved_model._weight_files", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        call_recipe(name, *words)
+    assert stop.value.code == 130
+    assert re.fullmatch(rf"{name}: interrupted.*\n", capsys.readouterr().err)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_a_closed_pipe_ends_a_program_without_a_word():
+    code = "from vaswani_transformer.console import exit_on_error as handler\nwith handler('x'): print(100_000 * 'x')"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

@@ -174,12 +174,15 @@ def test_mistakes_in_the_data_are_told_before_anything_is_made(error, settings, 
     assert not list(tmp_path.glob("prepared/*/shard-*"))
 
 
-def test_an_interruption_is_answered_with_what_to_do(recipe, error, settings, monkeypatch):
+def test_an_interruption_is_answered_with_what_to_do(recipe, main, settings, monkeypatch, capsys):
     def interrupted(*args):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(recipe, "prepare_corpus", interrupted)
-    assert "interrupted; repeat the command to continue" in error(settings)
+    with pytest.raises(SystemExit) as stop:
+        main(settings)
+    assert stop.value.code == 130
+    assert capsys.readouterr().err.endswith(f"interrupted; repeat the command to continue in {settings['prepared']}\n")
 
 
 def test_training_refuses_what_was_prepared_otherwise(main, settings, monkeypatch, tmp_path):

@@ -1,18 +1,22 @@
 """Text from data, such as sentences and file names, escaped for a terminal.
 
 Data may contain markup of rich (`[/INST]`, `[link=...]`, `:smile:`) and escape sequences, which a terminal executes.
-Recipes print it through `PlainConsole`, and their errors through `one_line`.
+Recipes print it through `PlainConsole`, and their errors through `exit_on_error`, the outermost handler.
 """
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager
+from pickle import UnpicklingError
+from typing import Any, NoReturn
 
+import torch
 from rich.console import Console
 from rich.text import Text
+from safetensors import SafetensorError
 from transformers.utils import logging
 
 
@@ -36,25 +40,69 @@ def hide_library_bars() -> None:
         sys.modules["datasets"].disable_progress_bars()
 
 
+def out_of_memory(error: BaseException) -> str | None:
+    """What to tell the user of an allocation that failed; None for any other error."""
+    is_plain = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # of torch, on a CPU
+    if not is_plain and not isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return None
+    details = one_line(error)[:200]
+    return f"there is not enough memory; take smaller batches, or a smaller model{details and f' ({details})'}"
+
+
+def fault_in_one_line(error: BaseException, advice: str = "") -> str | None:
+    """What to tell the user of an error that is not a bug; None for a bug, which needs its traceback.
+
+    Args:
+        error: What ended the program.
+        advice: What to do after an interruption.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return one_line(error) or "; ".join(filter(None, ("interrupted", advice)))
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply"
+    if isinstance(error, (ValueError, OSError, ImportError, OverflowError, UnpicklingError, SafetensorError)):
+        return one_line(error) or type(error).__name__
+    return out_of_memory(error)
+
+
+def exit_status(error: BaseException) -> int:
+    """The status of a program that ends with an error; after a signal, 128 and its number."""
+    return getattr(error, "status", 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1)
+
+
 @contextmanager
-def exit_on_error(program: str, *others: type[Exception]) -> Iterator[None]:
-    """End the program with one line, its name first, after a ValueError, an OSError or one of `others`."""
-    caught: tuple[type[Exception], ...] = (ValueError, OSError, *others)
+def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
+    """End the program with one line, its name first, unless the error is a bug; see `fault_in_one_line`."""
     try:
-        yield
-    except caught as error:
-        sys.exit(f"{program}: {one_line(error)}")
+        with standard_output():
+            yield
+    except BaseException as error:
+        if (message := fault_in_one_line(error, advice)) is None:
+            raise
+        end_program(f"{program}: {message}", exit_status(error))
+
+
+def end_program(line: str, status: int) -> NoReturn:
+    """Print a line to standard error, and exit."""
+    if status == 1:
+        sys.exit(line)
+    print(line, file=sys.stderr)
+    sys.exit(status)
 
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """After an error, discard buffered output, which Python would try to write again at exit."""
+    """Write buffered output at the end; what cannot be written is discarded, since Python would try again at exit."""
     try:
         yield
-    except OSError as error:
         if sys.stdout is not None:
-            with suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.stdout.flush()
+    except BaseException as error:
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
             sys.exit(1)
         raise

@@ -16,7 +16,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, ProgressCallback, TrainerCallback, set_seed
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
-from ..console import one_line
+from ..console import fault_in_one_line, one_line
 from ..data import TrainingData, sentences
 from ..data.corpora import spread
 from ..files import Json, require_directory
@@ -105,8 +105,11 @@ class TrainingRun:
         """End all processes with one line on an error of the options, the data or the Hub."""
         try:
             yield
-        except (ValueError, OSError, StrictDataclassError) as error:
-            self.watchdog.exit(one_line(error))
+        except Exception as error:
+            message = one_line(error) if isinstance(error, StrictDataclassError) else fault_in_one_line(error)
+            if message is None or isinstance(error, ImportError):  # of an option, as the outer handler says
+                raise
+            self.watchdog.exit(message)
 
     def open(self, describe: Describe) -> None:
         """Check the options, lock the output directory, and find the checkpoint to resume from. Collective.

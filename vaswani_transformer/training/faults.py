@@ -14,7 +14,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
 
-from ..console import one_line
+from ..console import exit_status, fault_in_one_line, one_line, out_of_memory, standard_output
 from .divergence import DivergenceError
 from .interruption import Interrupted
 from .processes import leave_process_group
@@ -43,7 +43,7 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
     try:
         with _bus_error_in_one_line(watchdog):
             yield
-    except (Interrupted, DivergenceError, OSError, ImportError, RuntimeError) as error:
+    except (Interrupted, DivergenceError, OSError, ImportError, RuntimeError, MemoryError) as error:
         _end_if_rank_is_lost(error, watchdog)
         message = _message(error, watchdog.advice)
         if message is None:
@@ -53,7 +53,7 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
         error.__traceback__ = None
         watchdog.stop()
         leave_process_group()
-        sys.exit(getattr(error, "status", 1))
+        sys.exit(exit_status(error))
 
 
 def _message(error: BaseException, advice: str) -> str | None:
@@ -66,7 +66,7 @@ def _message(error: BaseException, advice: str) -> str | None:
         case OSError():
             fault: object = error
         case _:
-            fault = _lost_loader(error)
+            fault = _lost_loader(error) or out_of_memory(error)
     return None if fault is None else f"{fault}; older checkpoints are intact; {advice}"
 
 
@@ -80,7 +80,7 @@ def joined_processes(program: str, timeout_minutes: float, advice: str) -> Itera
         advice: What to do after a process was lost.
 
     Raises:
-        SystemExit: After a ValueError, OSError or ImportError.
+        SystemExit: After an error that is not a bug; see `fault_in_one_line`.
     """
     # Without `cpu`, processes that have no GPU form no group, and each would do all the work.
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
@@ -89,13 +89,13 @@ def joined_processes(program: str, timeout_minutes: float, advice: str) -> Itera
         state = PartialState(cpu=cpu, timeout=timedelta(days=30))
     watchdog = Watchdog(program, 60 * timeout_minutes, advice)
     try:
-        with watchdog:
+        with watchdog, standard_output():
             yield
-    except (ValueError, OSError, ImportError) as error:
-        watchdog.exit(one_line(error))
-    except RuntimeError as error:
+    except BaseException as error:
         _end_if_rank_is_lost(error, watchdog)
-        raise
+        if (message := fault_in_one_line(error, advice)) is None:
+            raise
+        watchdog.exit(message, exit_status(error))
     state.destroy_process_group()
 
 

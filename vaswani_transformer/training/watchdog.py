@@ -18,6 +18,8 @@ from torch.distributed import PrefixStore, Store, TCPStore
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
+from ..console import end_program
+
 
 # Environment variable: id of the parent process. This process ends when that one dies, as under torchrun.
 LAUNCHER = "VASWANI_LAUNCHER"
@@ -107,12 +109,12 @@ class Watchdog(TrainerCallback):
             if self._group is not None:
                 self._group.await_claims()
 
-    def exit(self, message: str) -> NoReturn:
-        """Announce a message and exit with status 1, so that contexts are left."""
+    def exit(self, message: str, status: int = 1) -> NoReturn:
+        """Announce a message and exit, so that contexts are left."""
         if self._group is None:
-            sys.exit(f"{self.program}: {message}")
+            end_program(f"{self.program}: {message}", status)
         self.announce(message)
-        sys.exit(1)
+        sys.exit(status)
 
     def end(self, message: str, delay: float = 0.0, status: int = 1) -> NoReturn:
         """Announce a message and end the process at once, even if its threads are blocked."""
