@@ -65,7 +65,8 @@ OTHER_VALUES = (
     "maybe",
     "9" * 6000,
 )
-PROSE = ("source", "target")  # of explore.py and visualize_attention.py: sentences, which may be longer than a name
+SENTENCES = ("source", "target")  # may be longer than a name
+PROSE = {"explore.py": SENTENCES, "visualize_attention.py": SENTENCES, "demo_app.py": ("examples",)}
 CONVERTED = ("generation_config", "liger_kernel_config")  # a path and a mapping, which are never empty
 
 
@@ -168,7 +169,7 @@ def test_texts_that_no_option_takes_are_refused(parsers, recipe):
     parser = parsers[recipe]
     for name in options(parser, str):
         for value in TEXTS_NO_OPTION_TAKES if name not in CONVERTED else ():
-            if recipe in ("explore.py", "visualize_attention.py") and value == "a" * 256 and name in PROSE:
+            if value == "a" * 256 and name in PROSE.get(recipe, ()):
                 continue
             message = outcome(parser, *RECIPES[recipe], f"--{name}={value}")
             assert message is not None, f"--{name}={value!r}"

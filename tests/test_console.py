@@ -187,7 +187,8 @@ def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
         raise KeyboardInterrupt
 
     (tmp_path / "text").write_text("Hi.\n", encoding="utf-8")
-    words = options.format(model=saved_model, text=tmp_path / "text", out=tmp_path / "out").split()
+    paths = {"model": saved_model, "text": tmp_path / "text", "out": tmp_path / "out"}
+    words = [word.format(**paths) for word in options.split()]
     monkeypatch.setattr("vaswani_transformer.saved_model._weight_files", interrupted)
     with pytest.raises(SystemExit) as stop:
         call_recipe(name, *words)

@@ -244,7 +244,7 @@ def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, t
     result = AutoModelForSeq2SeqLM.from_pretrained(run)
     assert result.generation_config.to_diff_dict() == parent.generation_config.to_diff_dict()
     assert (result.config.layer_norm_eps, result.config.label_smoothing) == (1e-5, 0.1)
-    assert not torch.equal(result.lm_head.bias, parent.lm_head.bias)
+    assert torch.equal(result.lm_head.bias, parent.lm_head.bias)  # a buffer in Marian, too
     again = AutoTokenizer.from_pretrained(run)
     for text in PAIRS[0]:
         assert again(text_target=text).input_ids == tokenizer(text_target=text).input_ids

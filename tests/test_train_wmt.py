@@ -213,8 +213,10 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     again = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
     assert again["training"].pop("resumed_from") == "checkpoint-4"
     changing = {"seconds", "cost"}  # are measured
-    for split in ("test", "validation", "test_last_checkpoint", "examples"):
-        assert again[split] == results[split]
+    for split in ("test", "validation", "test_last_checkpoint"):
+        assert again[split].pop("seconds") > 0
+        assert again[split] == {name: value for name, value in results[split].items() if name != "seconds"}
+    assert again["examples"] == results["examples"]
     for name in again["training"].keys() - changing:
         assert again["training"][name] == results["training"][name], name
     state = json.loads((directory / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8"))
@@ -245,7 +247,7 @@ def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_pat
     for content in ("", "{}"):
         results.write_text(content, encoding="utf-8")
         message = error("--resume")
-        assert message.startswith(f"train_wmt.py: {results}: ")
+        assert message.startswith(f"train_wmt.py: {results}")
         assert message.endswith("; delete it to score again")
     results.unlink()
     with pytest.raises(pytest.fail.Exception, match="training began"):
