@@ -3,10 +3,10 @@
 # multi30k, decode (of the model of multi30k), parsing and canlaws. Half an hour is enough for the first four, for parsing, or for
 # canlaws.
 #
-# DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`, `newstest2013.{en,de}.gz`, and for canlaws its
-# `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz` as `canlaws.*`, and `newstest2014.{en,fr}.gz`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for each training,
-# the model card, the results, the translations and the learning curve, to be kept in `model_cards/`, and the table of decoding
-# speeds, for `recipes/benchmarks/`. Needs one GPU with bf16, ctranslate2, and no network. The times are guesses: nothing of it
+# DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`; for canlaws its `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz`
+# as `canlaws.*`, and `newstest2014.{en,fr}.gz`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for
+# each training, the model card, the results, the translations and the learning curve, to be kept in `model_cards/`, and the
+# table of decoding speeds, for `recipes/benchmarks/`. Needs one GPU with bf16, ctranslate2, and no network. The times are guesses: nothing of it
 # has run yet.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -67,8 +67,8 @@ parsing() {
 
 # Beam search beside MarianMTModel and CTranslate2; aims: 8 times MarianMTModel in input order, and CTranslate2 in float16.
 decode() {
-    python3 recipes/benchmarks/decode.py --device cuda --sentences 3000 \
-        --text "$data"/newstest2013.en.gz --references "$data"/newstest2013.de.gz --model runs/multi30k_gpu --output "$out"
+    python3 recipes/benchmarks/decode.py --device cuda --sentences 1000 --batch_sizes 64 256 1000 --output "$out" \
+        --text "$data"/test_2016_flickr.en.gz --references "$data"/test_2016_flickr.de.gz --model runs/multi30k_gpu
 }
 
 # The base model on statutes, and MarianMTModel in the stock trainer for the same time. 28 minutes, of which 22 train.
