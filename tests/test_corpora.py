@@ -470,7 +470,10 @@ def test_files_named_after_the_other_language_are_refused(folder, names):
     assert load(*names, languages=("de", "en")) == [{"translation": {"de": "one", "en": "one"}}]
 
 
-@pytest.mark.parametrize("names", [("a.en", "a.de"), ("de-en.en", "de-en.de"), ("a.src", "a.tgt"), ("fr", "is.it")])
+@pytest.mark.parametrize(
+    "names",
+    [("a.en", "a.de"), ("de-en.en", "de-en.de"), ("a.src", "a.tgt"), ("fr", "is.it"), ("en.de.src", "en.de.tgt")],
+)
 def test_files_whose_names_do_not_contradict_the_languages_are_read(folder, names):
     assert load(*(folder.lines(name, ["one"]) for name in names)) == [{"translation": {"en": "one", "de": "one"}}]
 

@@ -134,6 +134,11 @@ def test_a_directory_of_save_to_disk_is_a_table(folder, as_splits):
     assert load(folder.path / "saved", folder.json("a.json", ROWS[:1]), split="test") == [*PAIRS, PAIRS[0]]
 
 
+def test_a_saved_directory_without_rows_is_refused(folder):
+    Dataset.from_list(ROWS).select([]).save_to_disk(folder.path / "saved")
+    assert error_of(folder.path / "saved").startswith(f"{folder.path / 'saved'}: not a whole dataset of save_to_disk")
+
+
 def test_a_saved_directory_that_has_changed_is_read_again(folder):
     for word in ("old", "new"):
         shutil.rmtree(folder.path / "saved", ignore_errors=True)

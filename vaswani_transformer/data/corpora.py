@@ -205,8 +205,7 @@ def _readers(
         raise ValueError(f"{tables[0]} is a table, but {texts[0]} is text; give tables, or two aligned text files")
     if may_be_text:
         for name, language, other in zip(names, languages, reversed(languages), strict=True):
-            named = [part for part in Path(name).name.split(".") if part in languages]
-            if named[-1:] == [other]:
+            if {*Path(name).name.split(".")} & {*languages} == {other}:
                 raise ValueError(
                     f"source_language, target_language: {name} is {other} by its name, but given as {language}; give "
                     f"the source first, or exchange the languages"

@@ -35,7 +35,7 @@ _LONGEST_LIST = 200  # characters of a list of columns in a message
 _TEXTS = ("string", "large_string", "string_view", "null")  # Arrow's types
 
 # What a damaged Parquet file or directory of `datasets` makes pyarrow and `datasets` raise.
-_DAMAGE = (ValueError, OSError, TypeError, KeyError, MemoryError, pa.ArrowException)
+_DAMAGE = (ValueError, OSError, TypeError, LookupError, MemoryError, pa.ArrowException)
 
 
 def kind_of_suffix(path: Path) -> str | None:
