@@ -98,7 +98,7 @@ class ParsingArguments(DataArguments):
 
 def main() -> None:
     data_args, model_args, args = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments)).parse()
-    with training_run("train_parsing.py", args, ParsingRecord) as run:
+    with training_run("train_parsing.py", args, ParsingRecord, push_run) as run:
         train_and_score(data_args, model_args, args, run)
 
 
@@ -153,9 +153,6 @@ def train_and_score(
         with suppress(OSError):  # standard output may be full or closed; all results are in files
             show_results(record)
             show_model(args.output_dir, trainer.state.log_history, next_commands(args.output_dir))
-    if args.push_to_hub and trainer.is_world_process_zero():
-        with run.errors_in_one_line():
-            push_run(args.hub_model_id, args.output_dir, args.hub_revision)
 
 
 def published_options(data_args: ParsingArguments) -> dict[str, object]:

@@ -59,7 +59,7 @@ from vaswani_transformer.typed_json import from_json
 
 def main() -> None:
     data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
-    with training_run("train_wmt.py", args, RunRecord) as run:
+    with training_run("train_wmt.py", args, RunRecord, push_run) as run:
         train_and_score(data_args, model_args, args, run)
 
 
@@ -105,9 +105,6 @@ def train_and_score(
         with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
             show_results(record)
             show_model(args.output_dir, trainer.state.log_history, next_commands(data_args, args.output_dir, record))
-    if args.push_to_hub and trainer.is_world_process_zero():
-        with run.errors_in_one_line():
-            push_run(args.hub_model_id, args.output_dir, args.hub_revision)
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:

@@ -221,6 +221,13 @@ for name in {names}:
         assert "hf auth login" in message
 
 
+def test_a_finished_run_whose_push_was_interrupted_is_pushed_by_resuming_it(hub, pushed):
+    result = train(hub, pushed.folder, "hf_right", "--resume", "--hub_model_id", "user/again")
+    assert result.returncode == 0
+    assert "has ended, after 4 steps" in result.stderr
+    assert hub.repositories["user/again"].files == hub.repositories["user/en-de"].files
+
+
 @pytest.mark.parametrize("trouble", ["drop_uploads", "fail_commits"])
 def test_an_interrupted_push_leaves_the_model_whole_and_says_how_to_go_on(hub, pushed, tmp_path, trouble):
     setattr(hub, trouble, True)

@@ -4,10 +4,11 @@ import math
 import shlex
 import shutil
 import sys
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from accelerate import PartialState
@@ -51,20 +52,24 @@ from .records import ParentModel, RunModel, RunTraining, TrainingResults
 # Trackers that transformers does not list as available even if they are installed.
 _UNLISTED_TRACKERS = ("azure_ml", "flyte")
 
+Push: TypeAlias = Callable[[str, str, str | None], None]
+
 
 @contextmanager
 def training_run(
-    program: str, args: RecipeTrainingArguments, results: type[TrainingResults]
+    program: str, args: RecipeTrainingArguments, results: type[TrainingResults], push: Push
 ) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with a message of one line.
 
-    At the end, the process group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer
-    does: the trainer must be a local variable of a function called in the context.
+    At its end the run is pushed, also if it had ended before: that push may have been interrupted. Then the process
+    group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer does: the trainer must be
+    a local variable of a function called in the context.
 
     Args:
         program: Name of the recipe, the start of the line.
         args: Options of the training.
         results: As in `TrainingRun`.
+        push: Uploads to a repository an output directory, on a branch or None.
     """
     with (
         Watchdog(program, args.ddp_timeout) as watchdog,
@@ -72,7 +77,17 @@ def training_run(
         Interruption(watchdog) as interruption,
         ExitStack() as until_the_end,
     ):
-        yield TrainingRun(args, results, watchdog, interruption, until_the_end)
+        run, ended = TrainingRun(args, results, watchdog, interruption, until_the_end), None
+        try:
+            yield run
+        except AlreadyTrainedError as error:
+            ended = error
+        if args.push_to_hub and PartialState().is_main_process:
+            with run.errors_in_one_line():
+                push(args.hub_model_id, args.output_dir, args.hub_revision)
+        PartialState().wait_for_everyone()
+        if ended is not None:
+            raise ended
     leave_process_group()
 
 
