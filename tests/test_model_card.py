@@ -91,6 +91,14 @@ def test_every_number_is_the_runs_or_the_papers(results, tmp_path):
     assert common == ["1706.03762", "6.1", "3.3e18", "2.3e19"]
 
 
+def test_limits_name_the_longest_source_trained_on_or_else_what_training_left_out(results, tmp_path):
+    assert "sentences of more than 250 sub-words, which training left out" in write(tmp_path / "a.md", results).text
+    results["model"]["longest_source"] = 61
+    text = write(tmp_path / "b.md", results).text
+    assert "sentences of more than 61 tokens, the longest trained on" in text
+    assert "250" not in text
+
+
 def test_costs_are_those_of_the_results(results, tmp_path):
     text = write(tmp_path / "README.md", results).text
     cost, line = (

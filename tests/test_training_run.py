@@ -72,6 +72,8 @@ def test_an_error_is_one_line_that_names_the_recipe(run):
 
 def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):
     assert run.models_to_score({"validation"}) == {"validation": ("validation", tmp_path)}
+    run.averaging.averaged = [Path("checkpoint-4")]  # the same weights
+    assert run.models_to_score({"test"}) == {"test": ("test", tmp_path)}
     run.averaging.averaged = [Path("checkpoint-2"), Path("checkpoint-4")]
     assert run.models_to_score({"test"}) == {
         "test": ("test", tmp_path),

@@ -219,7 +219,7 @@ class TrainingRun:
         """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
         final = Path(self.args.output_dir)
         models = {split: (split, final) for split in ("validation", "validation_reverse", "test", "test_reverse")}
-        if self.averaging.averaged:
+        if len(self.averaging.averaged) > 1:  # of one, the last checkpoint is the final model
             models["test_last_checkpoint"] = ("test", self.averaging.averaged[-1])
         models["replay_test"] = ("replay_test", final)
         if parent is not None:

@@ -34,6 +34,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         source_name=_language(source),
         target_name=_language(target),
         parameters=record.model.parameters,
+        longest_source=record.model.others.get("longest_source"),
         megabytes=4 * record.model.parameters / 1e6,
         replay_test=_corpus(record.data.replay_test or []),
         has_reverse=record.data.others.get("both_directions"),
