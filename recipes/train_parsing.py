@@ -110,7 +110,7 @@ def train_and_score(
         config = configure_model(model_args, *data_args.languages)
         with args.main_process_first(local=False, desc="reading the treebanks"):
             corpora = parallel_corpora(data_args)
-        run.open(partial(describe_settings, corpora, model_settings(config), args))
+        run.open(partial(describe_settings, corpora, model_settings(config), args), bool(data_args.validation))
         args.hub_model_id = repository_of_training(args)
         with args.main_process_first(local=False, desc="preparing the data"):
             data = load_corpora(corpora, corpora.prepared)

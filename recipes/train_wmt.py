@@ -71,7 +71,9 @@ def train_and_score(
         require_byte_pairs(args.bpe_dropout, data_args)
         config = parent.config if parent else configure_model(model_args, *data_args.languages)
         origin = describe_parent(model_args.model, parent) if parent else None
-        run.open(partial(describe_settings, data_args, model_settings(config, origin), args))
+        run.open(
+            partial(describe_settings, data_args, model_settings(config, origin), args), bool(data_args.validation)
+        )
         args.hub_model_id = repository_of_training(args)
         with args.main_process_first(local=False, desc="preparing the data"):
             data = load_corpora(data_args, data_args.prepared)

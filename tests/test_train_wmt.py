@@ -409,11 +409,12 @@ def test_options_of_evaluation_that_cannot_work(error, options, message):
     assert message in error(*options)
 
 
-def test_bleu_needs_a_validation_corpus(settings, monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize("options", [(), ("--eval_bleu", "5")])
+def test_evaluations_need_a_validation_corpus(settings, monkeypatch, capsys, tmp_path, options):
     del settings["validation"]
-    assert "eval_bleu: there is no validation corpus; give --validation" in in_process(
-        monkeypatch, capsys, settings, tmp_path, "--eval_bleu", "5"
-    )
+    message = in_process(monkeypatch, capsys, settings, tmp_path, *options)
+    assert "eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no" in message
+    assert not (tmp_path / "run").exists()  # found before the corpus is prepared
 
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])

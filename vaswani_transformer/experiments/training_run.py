@@ -126,15 +126,19 @@ class TrainingRun:
                 raise
             self.watchdog.exit(message)
 
-    def open(self, describe: Describe) -> None:
+    def open(self, describe: Describe, has_validation: bool) -> None:
         """Check the options, lock the output directory, and find the checkpoint to resume from. Collective.
 
         Args:
             describe: Returns the training's settings, as for `open_run`.
+            has_validation: Whether there is a corpus to evaluate on.
 
         Raises:
-            ValueError: A tracker is not installed, checkpoints cannot be averaged, or the directory cannot be used.
+            ValueError: A tracker is not installed, checkpoints cannot be averaged, nothing can be evaluated, or the
+                directory cannot be used.
         """
+        if self.args.eval_strategy != "no" and not has_validation:
+            raise ValueError("eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no")
         directory = Path(self.args.output_dir)
         _require_trackers(self.args.report_to)
         self.averaging.check(self.args)
@@ -270,14 +274,12 @@ def _validation_bleu(args: RecipeTrainingArguments, config: VaswaniConfig, data:
     """What `eval_bleu` asks for: evenly spaced sentences of the validation corpus.
 
     Raises:
-        ValueError: There is no validation corpus, or the model is a parser.
+        ValueError: The model is a parser.
     """
     if args.eval_bleu is None:
         return None
     if is_parser(config):
         raise ValueError("eval_bleu: parsers are scored by F1; leave it out")
-    if "validation" not in data.text:
-        raise ValueError("eval_bleu: there is no validation corpus; give --validation")
     corpus = data.text["validation"]
     part = corpus.select(spread(len(corpus), args.eval_bleu))
     source, reference = (
