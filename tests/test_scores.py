@@ -55,3 +55,12 @@ def test_a_true_difference_is_significant():
     whole = [text for (text,) in references]
     for sides in ((lines, whole), (whole, lines)):
         assert all(found.two_sided_p_value < 0.01 for found in paired_bootstrap(*sides, references, 200).values())
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_few_sentences_show_little(count):
+    """As an exact test does: each of the 2^n exchanges between two equal systems is as likely."""
+    references = [[german] for _, german in phrasebook("test")[:count]]
+    whole = [text for (text,) in references]
+    for found in paired_bootstrap([""] * count, whole, references, 200).values():
+        assert found.two_sided_p_value == 0.5 ** (count - 1)

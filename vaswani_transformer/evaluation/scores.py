@@ -189,7 +189,8 @@ def two_sided_bootstrap(
 ) -> float:
     """P-value of a difference d: how often a sample's differs from the samples' mean by |d| or more.
 
-    It is (k + 1) / (samples + 1) for k such samples of the test set, drawn with replacement.
+    It is (k + 1) / (samples + 1) for k such samples of the test set, drawn with replacement, but at least 2^(1 - n) for
+    n sentences: a sign test's, if one system is better in all of them. The samples of one sentence are all equal.
     """
     statistics = [
         np.array(metric._extract_corpus_statistics(lines, _streams(references)), dtype=float)
@@ -204,7 +205,8 @@ def two_sided_bootstrap(
     )
     difference, *sampled = second - first
     deviations = np.abs(sampled - np.mean(sampled))
-    return float((np.sum(deviations >= abs(difference)) + 1) / (samples + 1))
+    share = float((np.sum(deviations >= abs(difference)) + 1) / (samples + 1))
+    return max(share, 2.0 ** (1 - len(baseline)))
 
 
 def _resampled(result: Result) -> ResampledScore:
