@@ -164,21 +164,31 @@ def begin(output: Path, fate: str) -> subprocess.Popen:
 def test_what_a_killed_process_has_left_is_deleted_and_nothing_else(tmp_path):
     begin(tmp_path / "out", "killed").communicate()
     (left,) = tmp_path.glob("*.tmp")
-    elsewhere = tmp_path / "out.elsewhere.tmp"
+    elsewhere = left.with_name(f"{left.name.rpartition('-')[0]}-another.tmp")  # another machine's
     shutil.copytree(left, elsewhere)
-    (mark,) = (path for path in elsewhere.iterdir() if path.is_file())
-    mark.write_text(json.dumps({**json.loads(mark.read_text()), "host": "another"}), encoding="utf-8")
     ended = subprocess.Popen(["true"])
     ended.wait()
     foreign = ["out.20240131.tmp_backup", f"out.{ended.pid}.tmp", f"out.{ended.pid}.tmp.replaced", "out.tmp", "out.x"]
     for name in foreign:
         (tmp_path / name / "work").mkdir(parents=True)
-    damaged = tmp_path / "out.damaged.tmp"
-    damaged.mkdir()
-    (damaged / mark.name).write_text(99_999 * "[", encoding="utf-8")
     write(tmp_path / "out")
-    assert names(tmp_path) == {"out", elsewhere.name, damaged.name, *foreign}
+    assert names(tmp_path) == {"out", elsewhere.name, *foreign}
     assert all((tmp_path / name / "work").is_dir() for name in foreign)
+
+
+def test_what_an_interrupted_deletion_has_left_is_deleted(tmp_path, monkeypatch):
+    def interrupted(directory, **_):
+        for file in Path(directory).glob("*"):
+            if file.is_file():
+                file.unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", interrupted)
+        write(tmp_path / "out", interrupted=True)
+    assert len(names(tmp_path)) == 1
+    write(tmp_path / "out")
+    assert names(tmp_path) == {"out"}
 
 
 def test_a_directory_moved_aside_by_a_killed_process_comes_back(tmp_path):

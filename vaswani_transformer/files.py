@@ -24,7 +24,6 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 MANIFEST_NAME = "manifest.json"
-_OWNER = "temporary.json"  # marks a temporary directory as ours
 # What a saved model needs. Other files of its directory may hold secrets, or change later.
 MODEL_FILES = (
     "config.json",
@@ -95,8 +94,6 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
         try:
             _require_absent(path, option, replace)
             staged.mkdir(parents=True)
-            owner = {"host": platform.node(), "process": os.getpid()}
-            (temporary / _OWNER).write_text(json.dumps(owner), encoding="utf-8")
             yield staged
             _require_absent(path, option, replace)  # another program may have made it
             publish(staged, path)
@@ -174,22 +171,26 @@ def sync(path: Path) -> None:
 
 def _temporary(path: Path, folder: Path | None = None) -> Path:
     """A name that no other process uses, on any machine."""
-    return (folder or path.parent) / f"{path.name}.{uuid.uuid4().hex[:12]}.tmp"
+    return (folder or path.parent) / f"{path.name}.{uuid.uuid4().hex[:12]}{_machine()}"
+
+
+def _machine() -> str:
+    """The end of the names of this machine's temporary files and directories."""
+    return f"-{hashlib.sha256(platform.node().encode()).hexdigest()[:8]}.tmp"
 
 
 def _remove_leftovers(path: Path) -> None:
     """Delete temporary directories of killed processes; the caller holds the lock of `path`, so that none is in use.
 
-    A directory without a mark of ours is another program's. One of another machine may be in use, if the lock is not
-    seen there.
+    They are known by their names, which no moment of making or deleting them lacks. A directory of another name is
+    another program's. One of another machine may be in use, if the lock is not seen there.
     """
-    for mark in path.parent.glob(f"{glob.escape(path.name)}.*.tmp/{_OWNER}"):
-        with suppress(ValueError, OSError):
-            if read_json(mark).get("host") == platform.node():
-                replaced = mark.parent / f"{path.name}.replaced"
-                if replaced.exists() and not path.exists():  # killed between two renames of `publish`
-                    os.replace(replaced, path)
-                shutil.rmtree(mark.parent, ignore_errors=True)
+    for temporary in path.parent.glob(f"{glob.escape(path.name)}.{12 * '[0-9a-f]'}{_machine()}"):
+        with suppress(OSError):
+            replaced = temporary / f"{path.name}.replaced"
+            if replaced.exists() and not path.exists():  # killed between two renames of `publish`
+                os.replace(replaced, path)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def file_digest(path: str | Path) -> str:
