@@ -55,17 +55,18 @@ class AverageArguments:
 
 def main() -> None:
     (args,) = RecipeParser((AverageArguments,)).parse()
-    with exit_on_error("average.py"), atomic_directory(args.output) as directory:
-        checkpoints = args.directories()
-        weights = average_checkpoints(checkpoints)
-        saved = open_model(checkpoints[-1], option="checkpoints")
-        model = saved.load(torch.float32)
-        model.load_state_dict(weights, strict=False)  # tied tensors are saved once
-        model.config.use_cache = True  # which a training disables
-        model.save_pretrained(directory)
-        saved.tokenizer.save_pretrained(directory)
-        Manifest.of(directory, MODEL_FILES).save(directory)
-    print(f"{args.output}: the average of {', '.join(each.name for each in checkpoints)}")
+    with exit_on_error("average.py"):
+        with atomic_directory(args.output) as directory:
+            checkpoints = args.directories()
+            weights = average_checkpoints(checkpoints)
+            saved = open_model(checkpoints[-1], option="checkpoints")
+            model = saved.load(torch.float32)
+            model.load_state_dict(weights, strict=False)  # tied tensors are saved once
+            model.config.use_cache = True  # which a training disables
+            model.save_pretrained(directory)
+            saved.tokenizer.save_pretrained(directory)
+            Manifest.of(directory, MODEL_FILES).save(directory)
+        print(f"{args.output}: the average of {', '.join(each.name for each in checkpoints)}")
 
 
 if __name__ == "__main__":

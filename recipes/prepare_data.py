@@ -29,10 +29,10 @@ def main() -> None:
         open_parent(model_args, data_args, args)
         splits = prepare_corpus(data_args.prepared, data_args)
         load_prepared(data_args.prepared, splits)  # raises if files were damaged since
-    for split, entry in splits.items():
-        dropped = ", ".join(f"{reason} {count:,}" for reason, count in entry.cleaning.items() if reason != "kept")
-        print(f"{split}: {entry.pairs:,} sentence pairs" + (f" (dropped: {dropped})" if dropped else ""))
-    print(f"{printable(data_args.prepared)} is complete, after {time.monotonic() - started:.1f} seconds")
+        for split, entry in splits.items():
+            dropped = ", ".join(f"{reason} {count:,}" for reason, count in entry.cleaning.items() if reason != "kept")
+            print(f"{split}: {entry.pairs:,} sentence pairs" + (f" (dropped: {dropped})" if dropped else ""))
+        print(f"{printable(data_args.prepared)} is complete, after {time.monotonic() - started:.1f} seconds")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unicodedata
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -195,6 +196,22 @@ def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
     assert stop.value.code == 130
     assert re.fullmatch(rf"{name}: interrupted.*\n", capsys.readouterr().err)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("average.py", "--checkpoints {model} --output {out}"),
+        ("prepare_data.py", "--train {text} {text} --vocab_size 262 --prepared {out} --num_proc 1"),
+    ],
+)
+def test_recipes_end_with_one_line_when_their_output_is_full(name, options, saved_model, tmp_path, monkeypatch):
+    (tmp_path / "text").write_text("A cat.\n" * 9, encoding="utf-8")
+    words = options.format(model=saved_model, text=tmp_path / "text", out=tmp_path / "out").split()
+    with Path("/dev/full").open("w", buffering=1, encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit, match=rf"^{name}: .*No space left on device$"):
+            call_recipe(name, *words)
 
 
 def test_a_closed_pipe_ends_a_program_without_a_word():
