@@ -27,7 +27,7 @@ from rich.table import Table
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.arguments import COUNT, POSITIVE, SEED, RecipeParser, option
-from vaswani_transformer.console import PlainConsole, exit_on_error
+from vaswani_transformer.console import PlainConsole, end_program, exit_on_error
 from vaswani_transformer.data import prepare_corpus
 from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
 from vaswani_transformer.experiments.costs import paper_cost
@@ -90,8 +90,10 @@ class SweepArguments(RecipeTrainingArguments):
 def main() -> None:
     args, data_args, settings = parse()
     directory = Path(args.output_dir)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # SystemExit stops the trainings
-    with exit_on_error("reproduce_table3.py", "repeat the command to continue"):
+    advice = "repeat the command to continue"
+    line = f"reproduce_table3.py: interrupted; {advice}"
+    signal.signal(signal.SIGTERM, lambda number, frame: end_program(line, 128 + number))  # SystemExit stops trainings
+    with exit_on_error("reproduce_table3.py", advice):
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory) as lock:
             manifest = {"width": args.width, "depth": args.depth, **settings}
