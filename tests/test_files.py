@@ -164,15 +164,22 @@ def begin(output: Path, fate: str) -> subprocess.Popen:
 def test_what_a_killed_process_has_left_is_deleted_and_nothing_else(tmp_path):
     begin(tmp_path / "out", "killed").communicate()
     (left,) = tmp_path.glob("*.tmp")
-    elsewhere = left.with_name(f"{left.name.rpartition('-')[0]}-another.tmp")  # another machine's
-    shutil.copytree(left, elsewhere)
+    elsewhere, unmarked, damaged = (tmp_path / f"out.{digit * 12}.tmp" for digit in "012")
+    for directory in (elsewhere, unmarked, damaged):
+        shutil.copytree(left, directory)
+    (mark,) = (path for path in left.iterdir() if path.is_file())
+    found = {**json.loads(mark.read_text()), "host": "another"}
+    (elsewhere / mark.name).write_text(json.dumps(found), encoding="utf-8")
+    (unmarked / mark.name).unlink()
+    (damaged / mark.name).write_text(99_999 * "[", encoding="utf-8")
+    (tmp_path / f"out.{'3' * 12}.tmp").mkdir()  # killed before it was marked
     ended = subprocess.Popen(["true"])
     ended.wait()
     foreign = ["out.20240131.tmp_backup", f"out.{ended.pid}.tmp", f"out.{ended.pid}.tmp.replaced", "out.tmp", "out.x"]
     for name in foreign:
         (tmp_path / name / "work").mkdir(parents=True)
     write(tmp_path / "out")
-    assert names(tmp_path) == {"out", elsewhere.name, *foreign}
+    assert names(tmp_path) == {"out", elsewhere.name, unmarked.name, damaged.name, *foreign}
     assert all((tmp_path / name / "work").is_dir() for name in foreign)
 
 

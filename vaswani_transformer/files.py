@@ -24,6 +24,7 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 MANIFEST_NAME = "manifest.json"
+_OWNER = "temporary.json"  # marks a temporary directory as ours
 # What a saved model needs. Other files of its directory may hold secrets, or change later.
 MODEL_FILES = (
     "config.json",
@@ -93,7 +94,10 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
         staged = temporary / path.name
         try:
             _require_absent(path, option, replace)
-            staged.mkdir(parents=True)
+            temporary.mkdir(parents=True)
+            owner = {"host": platform.node(), "process": os.getpid()}
+            (temporary / _OWNER).write_text(json.dumps(owner), encoding="utf-8")
+            staged.mkdir()
             yield staged
             _require_absent(path, option, replace)  # another program may have made it
             publish(staged, path)
@@ -102,7 +106,7 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
                 raise
             raise OSError(f"{option}: cannot write {path}: {error}") from error
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            _remove_temporary(temporary)
 
 
 def _require_absent(path: Path, option: str, replace: bool) -> None:
@@ -171,26 +175,34 @@ def sync(path: Path) -> None:
 
 def _temporary(path: Path, folder: Path | None = None) -> Path:
     """A name that no other process uses, on any machine."""
-    return (folder or path.parent) / f"{path.name}.{uuid.uuid4().hex[:12]}{_machine()}"
+    return (folder or path.parent) / f"{path.name}.{uuid.uuid4().hex[:12]}.tmp"
 
 
-def _machine() -> str:
-    """The end of the names of this machine's temporary files and directories."""
-    return f"-{hashlib.sha256(platform.node().encode()).hexdigest()[:8]}.tmp"
+def _remove_temporary(directory: Path) -> None:
+    """Delete a temporary directory, its mark last, so that what an interruption leaves is still marked as ours."""
+    for path in directory.glob("*"):
+        if path.name != _OWNER:
+            shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        (directory / _OWNER).unlink(missing_ok=True)
+        directory.rmdir()
 
 
 def _remove_leftovers(path: Path) -> None:
     """Delete temporary directories of killed processes; the caller holds the lock of `path`, so that none is in use.
 
-    They are known by their names, which no moment of making or deleting them lacks. A directory of another name is
-    another program's. One of another machine may be in use, if the lock is not seen there.
+    A directory without a mark of ours is another program's, and is deleted only if it is empty. One of another machine
+    may be in use, if the lock is not seen there.
     """
-    for temporary in path.parent.glob(f"{glob.escape(path.name)}.{12 * '[0-9a-f]'}{_machine()}"):
-        with suppress(OSError):
-            replaced = temporary / f"{path.name}.replaced"
-            if replaced.exists() and not path.exists():  # killed between two renames of `publish`
-                os.replace(replaced, path)
-            shutil.rmtree(temporary, ignore_errors=True)
+    for temporary in path.parent.glob(f"{glob.escape(path.name)}.{12 * '[0-9a-f]'}.tmp"):
+        with suppress(ValueError, OSError):
+            if not any(temporary.iterdir()):
+                temporary.rmdir()  # killed before it was marked, or after
+            elif read_json(temporary / _OWNER).get("host") == platform.node():
+                replaced = temporary / f"{path.name}.replaced"
+                if replaced.exists() and not path.exists():  # killed between two renames of `publish`
+                    os.replace(replaced, path)
+                _remove_temporary(temporary)
 
 
 def file_digest(path: str | Path) -> str:
