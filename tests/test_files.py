@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,20 @@ def test_a_file_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         atomic_write(tmp_path / "results.json", "after \udcff")
     assert (tmp_path / "results.json").read_text(encoding="utf-8") == "before"
+
+
+def test_what_exceeds_a_limit_of_the_size_of_files_is_named(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*/out\.txt'$"):
+            atomic_write(tmp_path / "out.txt", 2000 * "x")
+        cannot = pytest.raises(OSError, match=r"^output: cannot write .*/out: .*File too large")
+        with cannot, atomic_directory(tmp_path / "out") as directory:
+            (directory / "file").write_bytes(bytes(2000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not names(tmp_path)
 
 
 def test_a_file_in_place_of_a_directory_is_named(tmp_path):

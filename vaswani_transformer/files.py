@@ -67,6 +67,10 @@ def atomic_write(path: str | Path, content: str | Iterable[bytes], temporary_fol
         with open(temporary, "wb") as file:
             file.writelines(chunks)
         publish(temporary, path)
+    except OSError as error:
+        if error.errno and not error.filename:  # a failed write names no file
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -85,7 +89,7 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
     Raises:
         FileExistsError: `path` exists, at the beginning or at the end, and `replace` is not set.
         ValueError: Another process is making `path`.
-        OSError: The disk is full.
+        OSError: The disk is full, or a file is larger than a limit.
     """
     path = Path(path)
     with locked(path, option, beside=True):
@@ -102,7 +106,7 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
             _require_absent(path, option, replace)  # another program may have made it
             publish(staged, path)
         except (OSError, SafetensorError) as error:
-            if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+            if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
                 raise
             raise OSError(f"{option}: cannot write {path}: {error}") from error
         finally:
