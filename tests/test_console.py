@@ -167,6 +167,12 @@ def test_torch_fails_to_allocate_in_these_words():
         torch.empty(2**59)
 
 
+def words_of(options: str, model: Path, directory: Path) -> list[str]:
+    """Options of a recipe, with paths in which white space may stand."""
+    paths = {"model": model, "text": directory / "text", "out": directory / "out"}
+    return [word.format(**paths) for word in options.split()]
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -188,8 +194,7 @@ def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
         raise KeyboardInterrupt
 
     (tmp_path / "text").write_text("Hi.\n", encoding="utf-8")
-    paths = {"model": saved_model, "text": tmp_path / "text", "out": tmp_path / "out"}
-    words = [word.format(**paths) for word in options.split()]
+    words = words_of(options, saved_model, tmp_path)
     monkeypatch.setattr("vaswani_transformer.saved_model._weight_files", interrupted)
     with pytest.raises(SystemExit) as stop:
         call_recipe(name, *words)
@@ -207,7 +212,7 @@ def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
 )
 def test_recipes_end_with_one_line_when_their_output_is_full(name, options, saved_model, tmp_path, monkeypatch):
     (tmp_path / "text").write_text("A cat.\n" * 9, encoding="utf-8")
-    words = options.format(model=saved_model, text=tmp_path / "text", out=tmp_path / "out").split()
+    words = words_of(options, saved_model, tmp_path)
     with Path("/dev/full").open("w", buffering=1, encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(SystemExit, match=rf"^{name}: .*No space left on device$"):
