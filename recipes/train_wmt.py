@@ -202,7 +202,8 @@ def show_results(record: RunRecord) -> None:
 
 def next_commands(data_args: DataArguments, directory: str, record: RunRecord) -> list[str]:
     """Commands for a shell that translate with the trained model, score it, and explore a translation."""
-    sentence = shlex.quote(record.examples[0].source if record.examples else "A sentence to translate.")
+    examples = record.examples or []  # from the worst to the best
+    sentence = shlex.quote(examples[len(examples) // 2].source if examples else "A sentence to translate.")
     model = f"--model {shlex.quote(directory)}"
     if data_args.both_directions:
         model += f" --target_language {shlex.quote(data_args.target_language)}"
