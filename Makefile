@@ -10,7 +10,7 @@ TESTS := tests
 PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config_vaswani modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo test test-matrix test-core test-transformers test-clients test-browser trials fuzz check format
+.PHONY: demo test test-matrix test-core test-transformers test-clients test-browser trials fuzz check format tree
 
 demo: .venv/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
@@ -50,6 +50,9 @@ check: .venv/installed
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy vaswani_transformer recipes
+
+tree: .venv/installed  ## every file, with the first line of its docstring
+	@$(BIN)/python tests/tree.py
 
 format: .venv/installed
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -25,7 +25,7 @@ setup(
     packages=[*find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]), "vaswani_transformer.recipes"],
     package_dir={"vaswani_transformer.recipes": "recipes"},
     package_data={
-        "vaswani_transformer": ["py.typed", "hub/*.md.jinja", "visualization/explorer.*"],
+        "vaswani_transformer": ["py.typed", "runs/*.md.jinja", "visualization/explorer.*"],
         "vaswani_transformer.recipes": ["configs/*.yaml", "launch/*.yaml"],
     },
     entry_points={"console_scripts": ["vaswani = vaswani_transformer.__main__:main"]},

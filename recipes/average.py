@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 from vaswani_transformer import average_checkpoints
-from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import exit_on_error
-from vaswani_transformer.files import MODEL_FILES, Manifest, atomic_directory
-from vaswani_transformer.saved_model import open_model
+from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.io.files import MODEL_FILES, Manifest, atomic_directory
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
 
 

@@ -24,13 +24,13 @@ from rich.table import Table
 from transformers import AutoTokenizer, FSMTTokenizer, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.arguments import RecipeParser, option
-from vaswani_transformer.console import PlainConsole, exit_on_error
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
 from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian
-from vaswani_transformer.files import MODEL_FILES, Manifest, atomic_directory
-from vaswani_transformer.saved_model import has_length_limit, open_model, require_finite
+from vaswani_transformer.io.console import PlainConsole, exit_on_error
+from vaswani_transformer.io.files import MODEL_FILES, Manifest, atomic_directory
+from vaswani_transformer.model.saved_model import has_length_limit, open_model, require_finite
+from vaswani_transformer.options.arguments import RecipeParser, option
 
 
 # Without sacremoses MarianTokenizer only warns, and tokenizes differently.

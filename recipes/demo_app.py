@@ -17,13 +17,14 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani_transformer.arguments import Interval, RecipeParser, option
-from vaswani_transformer.console import exit_on_error, printable
-from vaswani_transformer.decoding import DecodingArguments, ShownSearchArguments
-from vaswani_transformer.demo import DemoTranslator, Limits, write_space
-from vaswani_transformer.experiments.records import RunRecord
+from vaswani_transformer.decoding.decoding_arguments import DecodingArguments, ShownSearchArguments
+from vaswani_transformer.io.console import exit_on_error, printable
 from vaswani_transformer.model.languages_vaswani import direction, required_tag
-from vaswani_transformer.saved_model import SavedModel
+from vaswani_transformer.model.saved_model import SavedModel
+from vaswani_transformer.options.arguments import Interval, RecipeParser, option
+from vaswani_transformer.runs.records import RunRecord
+from vaswani_transformer.visualization.demo.space import write_space
+from vaswani_transformer.visualization.demo.translator import DemoTranslator, Limits
 
 
 @dataclass
@@ -91,7 +92,10 @@ def changed(limits: Limits) -> dict[str, int]:
 
 
 def serve_model(args: DemoArguments, limits: Limits, saved: SavedModel) -> None:
-    from vaswani_transformer.demo.page import build_page, serve  # gradio is optional, and imports for seconds
+    from vaswani_transformer.visualization.demo.page import (  # gradio is optional, and imports for seconds
+        build_page,
+        serve,
+    )
 
     model = DecodingArguments().load(saved)
     print(f"http://{args.host}:{args.port}")

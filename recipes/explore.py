@@ -11,11 +11,11 @@ and alternatives belong to that translation; the search is always the model's ow
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option, require_new_file
-from vaswani_transformer.console import exit_on_error
-from vaswani_transformer.decoding import ShownSearchArguments
+from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
+from vaswani_transformer.io.console import exit_on_error
 from vaswani_transformer.model.languages_vaswani import tagged
-from vaswani_transformer.visualization import write_explorer
+from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, require_new_file
+from vaswani_transformer.visualization.explorer import write_explorer
 
 
 @dataclass

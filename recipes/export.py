@@ -30,18 +30,18 @@ from rich.table import Table
 from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.arguments import RecipeParser, option
-from vaswani_transformer.console import PlainConsole, exit_on_error
 from vaswani_transformer.convert.marian import POSITIONS, MarianTranslator, export_marian
 from vaswani_transformer.convert.output import PARITY
 from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.convert.parity import Difference, Engine, ParityReport, parity_report
 from vaswani_transformer.convert.shortlist import learn_shortlist
-from vaswani_transformer.data import load_parallel_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.text_files import read_lines
-from vaswani_transformer.decoding import BEAMS
+from vaswani_transformer.decoding.decoding_arguments import BEAMS
+from vaswani_transformer.io.console import PlainConsole, exit_on_error
 from vaswani_transformer.model.languages_vaswani import language_tag, tagged, with_tag
-from vaswani_transformer.saved_model import open_model
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.options.arguments import RecipeParser, option
 
 
 @dataclass

@@ -17,16 +17,16 @@ from pathlib import Path
 from accelerate import PartialState
 from rich.table import Table
 
-from vaswani_transformer.arguments import RecipeParser, option, require_new_file
-from vaswani_transformer.console import PlainConsole
 from vaswani_transformer.data.text_files import read_lines
-from vaswani_transformer.decoding import DecodingArguments, SearchArguments
-from vaswani_transformer.files import atomic_write, make_directory
+from vaswani_transformer.decoding.decoding_arguments import DecodingArguments, SearchArguments
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
+from vaswani_transformer.options.arguments import RecipeParser, option, require_new_file
 from vaswani_transformer.parsing.drawing import draw_tree
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserRecord, ParserScores, parse_corpus, score_parser
 from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line, words_of_tree
-from vaswani_transformer.training import joined_processes
 
 
 @dataclass

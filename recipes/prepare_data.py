@@ -13,11 +13,11 @@ text. A dataset on the Hub is downloaded into the cache of datasets or, with `--
 
 import time
 
-from vaswani_transformer.arguments import RecipeParser
-from vaswani_transformer.console import exit_on_error, printable
-from vaswani_transformer.data import load_prepared, prepare_corpus
-from vaswani_transformer.experiments.fine_tuning import open_parent
-from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.data.preparation import load_prepared, prepare_corpus
+from vaswani_transformer.io.console import exit_on_error, printable
+from vaswani_transformer.options.arguments import RecipeParser
+from vaswani_transformer.runs.fine_tuning import open_parent
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 
 
 def main() -> None:

@@ -23,14 +23,18 @@ from pathlib import Path
 from accelerate import PartialState
 from rich.table import Table
 
-from vaswani_transformer.arguments import RecipeParser, option
-from vaswani_transformer.console import PlainConsole, printable
-from vaswani_transformer.decoding import BEAMS, DecodingArguments
-from vaswani_transformer.evaluation import PairedComparison, TestSet, read_test_set, sacrebleu_test_set
-from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
-from vaswani_transformer.experiments import ScoreRecord
-from vaswani_transformer.experiments.records import SearchScores
-from vaswani_transformer.experiments.scoring import (
+from vaswani_transformer.decoding.decoding_arguments import BEAMS, DecodingArguments
+from vaswani_transformer.evaluation.moses_bleu import paper_tokenizer
+from vaswani_transformer.evaluation.scores import PairedComparison
+from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
+from vaswani_transformer.io.console import PlainConsole, printable
+from vaswani_transformer.io.files import locked, make_directory, require_directory
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.processes import on_main_process
+from vaswani_transformer.options.arguments import RecipeParser, option
+from vaswani_transformer.runs.provenance import describe_run
+from vaswani_transformer.runs.records import ScoreRecord, SearchScores
+from vaswani_transformer.runs.search_scores import (
     System,
     Translations,
     languages_to_score,
@@ -38,10 +42,6 @@ from vaswani_transformer.experiments.scoring import (
     translate_test_set,
     write_scores,
 )
-from vaswani_transformer.files import locked, make_directory, require_directory
-from vaswani_transformer.hub import describe_run
-from vaswani_transformer.training import joined_processes
-from vaswani_transformer.training.processes import on_main_process
 
 
 @dataclass

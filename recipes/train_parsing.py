@@ -18,14 +18,23 @@ from pathlib import Path
 
 from rich.table import Table
 
-from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option, refuse_unused
-from vaswani_transformer.console import PlainConsole
-from vaswani_transformer.data import load_corpora
-from vaswani_transformer.decoding import BEAMS
-from vaswani_transformer.experiments import plot_learning_curve
-from vaswani_transformer.experiments.parsing import GoldTrees, f1_by_step, score_split
-from vaswani_transformer.experiments.records import ParsingRecord, ParsingSplit, RunData, RunSettings
-from vaswani_transformer.experiments.training_run import (
+from vaswani_transformer.data.preparation import load_corpora
+from vaswani_transformer.decoding.decoding_arguments import BEAMS
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.io.typed_json import from_json
+from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
+from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, refuse_unused
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
+from vaswani_transformer.parsing.treebank import TreebankOptions, default_directory, prepare_treebank
+from vaswani_transformer.runs.model_card import write_parsing_card
+from vaswani_transformer.runs.parser_scores import GoldTrees, f1_by_step, score_split
+from vaswani_transformer.runs.plots import plot_learning_curve
+from vaswani_transformer.runs.provenance import describe_run, published
+from vaswani_transformer.runs.push import push_run, repository_of_training
+from vaswani_transformer.runs.records import ParsingRecord, ParsingSplit, RunData, RunSettings
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.run_directory import describe_settings
+from vaswani_transformer.runs.training_run import (
     TrainingRun,
     configure_model,
     describe_model,
@@ -34,15 +43,7 @@ from vaswani_transformer.experiments.training_run import (
     show_plan,
     training_run,
 )
-from vaswani_transformer.hub import describe_run, published, push_run, repository_of_training
-from vaswani_transformer.hub.model_card import write_parsing_card
-from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
-from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
-from vaswani_transformer.parsing.treebank import TreebankOptions, default_directory, prepare_treebank
 from vaswani_transformer.training.checkpoints import list_checkpoints
-from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.training.run_directory import describe_settings
-from vaswani_transformer.typed_json import from_json
 
 
 @dataclass

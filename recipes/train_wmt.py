@@ -31,18 +31,26 @@ from datasets import Dataset
 from rich.table import Table
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.arguments import RecipeParser
-from vaswani_transformer.console import PlainConsole
-from vaswani_transformer.data import TrainingData, load_corpora, sentences
 from vaswani_transformer.data.bpe_dropout import require_byte_pairs
-from vaswani_transformer.data.corpora import is_of_hub
+from vaswani_transformer.data.corpora import is_of_hub, sentences
+from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.data.tables import kind_of_suffix
-from vaswani_transformer.evaluation import bleu_by_source_length, perplexity, sacrebleu_score, translate_corpus
-from vaswani_transformer.evaluation.scores import chrf_score
-from vaswani_transformer.experiments import RunRecord, plot_bleu_by_source_length, plot_learning_curve
-from vaswani_transformer.experiments.fine_tuning import describe_parent, open_parent
-from vaswani_transformer.experiments.records import Example, RunData, RunSettings, SplitScores
-from vaswani_transformer.experiments.training_run import (
+from vaswani_transformer.data.training_data import TrainingData
+from vaswani_transformer.decoding.translation import translate_corpus
+from vaswani_transformer.evaluation.perplexity import perplexity
+from vaswani_transformer.evaluation.scores import bleu_by_source_length, chrf_score, sacrebleu_score
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.io.typed_json import from_json
+from vaswani_transformer.options.arguments import RecipeParser
+from vaswani_transformer.runs.fine_tuning import describe_parent, open_parent
+from vaswani_transformer.runs.model_card import write_model_card
+from vaswani_transformer.runs.plots import plot_bleu_by_source_length, plot_learning_curve
+from vaswani_transformer.runs.provenance import describe_run, published
+from vaswani_transformer.runs.push import push_run, repository_of_training
+from vaswani_transformer.runs.records import Example, RunData, RunRecord, RunSettings, SplitScores
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.run_directory import describe_settings
+from vaswani_transformer.runs.training_run import (
     TrainingRun,
     configure_model,
     describe_model,
@@ -51,10 +59,6 @@ from vaswani_transformer.experiments.training_run import (
     show_plan,
     training_run,
 )
-from vaswani_transformer.hub import describe_run, published, push_run, repository_of_training, write_model_card
-from vaswani_transformer.training.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.training.run_directory import describe_settings
-from vaswani_transformer.typed_json import from_json
 
 
 def main() -> None:

@@ -35,10 +35,9 @@ from accelerate import PartialState
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vaswani_transformer.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.data.text_files import decode_lines
-from vaswani_transformer.decoding import GenerationArguments
-from vaswani_transformer.evaluation.sharded_translation import (
+from vaswani_transformer.decoding.decoding_arguments import GenerationArguments
+from vaswani_transformer.decoding.sharded_translation import (
     LongLines,
     SourceText,
     TranslatedShards,
@@ -49,10 +48,11 @@ from vaswani_transformer.evaluation.sharded_translation import (
     split_lines,
     translate_lines,
 )
-from vaswani_transformer.files import Json
+from vaswani_transformer.io.files import Json
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.sentences_vaswani import require_splitter
-from vaswani_transformer.training import joined_processes
-from vaswani_transformer.training.processes import on_main_process
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.training.randomness import derived_seed
 
 

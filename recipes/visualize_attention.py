@@ -16,10 +16,10 @@ from typing import Literal
 
 from transformers import PreTrainedConfig
 
-from vaswani_transformer.arguments import COUNT, RecipeParser, option, refuse_unused, require_new_file
-from vaswani_transformer.console import exit_on_error
-from vaswani_transformer.saved_model import open_model
-from vaswani_transformer.visualization import (
+from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option, refuse_unused, require_new_file
+from vaswani_transformer.visualization.figures import (
     Picture,
     attention_view,
     entropy_view,

@@ -25,16 +25,13 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
-from vaswani_transformer.files import Manifest
-from vaswani_transformer.training import (
-    DivergenceError,
-    LabelSmoothedLoss,
-    TimeLimit,
-    TrainingProgress,
-    VaswaniTrainingArguments,
-    leave_process_group,
-)
-from vaswani_transformer.training.run_directory import locked
+from vaswani_transformer.io.files import Manifest
+from vaswani_transformer.launch.processes import leave_process_group
+from vaswani_transformer.runs.run_directory import locked
+from vaswani_transformer.training.callbacks import TimeLimit, TrainingProgress
+from vaswani_transformer.training.divergence import DivergenceError
+from vaswani_transformer.training.loss import LabelSmoothedLoss
+from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
 NUM_ROWS = 30

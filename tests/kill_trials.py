@@ -30,7 +30,7 @@ from pathlib import Path
 from helpers import TINY_MODEL
 from zygote import ENVIRONMENT, Program
 
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "train_wmt.py"

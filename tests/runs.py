@@ -4,9 +4,9 @@ import copy
 from typing import Any
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.experiments import RunRecord
-from vaswani_transformer.experiments.paper import PAPER_SCORES
-from vaswani_transformer.typed_json import from_json
+from vaswani_transformer.io.typed_json import from_json
+from vaswani_transformer.paper.numbers import PAPER_SCORES
+from vaswani_transformer.runs.records import RunRecord
 
 
 _SCORES = {

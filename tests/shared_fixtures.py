@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM
 from zygote import hasten
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, recipe_module, run_python
 
-from vaswani_transformer.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, check_values
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, check_values
 
 
 # Each recipe, and the options without which it does not start.

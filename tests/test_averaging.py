@@ -31,7 +31,7 @@ from vaswani_transformer import (
     VaswaniForConditionalGeneration,
     average_checkpoints,
 )
-from vaswani_transformer.saved_model import open_model
+from vaswani_transformer.model.saved_model import open_model
 
 
 ROWS = [{"input_ids": [5 + n, 6, 1], "labels": [7, 8 + n, 9, 1]} for n in range(4)]

@@ -11,8 +11,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from vaswani_transformer.data import TokenBudgetBatchSampler
-from vaswani_transformer.data.batching import plan_batches
+from vaswani_transformer.data.batching import TokenBudgetBatchSampler, plan_batches
 
 
 PROPERTY = settings(deadline=None, database=None)

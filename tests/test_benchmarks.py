@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY, recipe_module
 
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 @pytest.fixture

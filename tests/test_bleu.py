@@ -7,8 +7,9 @@ import evaluate
 import pytest
 from helpers import run_python
 
-from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation import Bleu, bleu
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.evaluation import bleu
+from vaswani_transformer.evaluation.bleu import Bleu
 
 
 @pytest.fixture

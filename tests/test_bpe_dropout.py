@@ -16,9 +16,10 @@ from datasets import Dataset
 from distributed_step import RecordingTrainer, make_trainer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data import PreparationArguments, encode_corpus
 from vaswani_transformer.data.bpe_dropout import BpeDropout, ResampledPairs, require_byte_pairs
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.cleaning import encode_corpus
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.preparation_arguments import PreparationArguments
 
 
 TEXTS = [

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data import clean_corpus, encode_corpus
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 BLANKS = ["", " ", "\t\n", "\u3000\u2028"]

@@ -8,10 +8,10 @@ import pandas
 import pytest
 from runs import run_record, sweep_as_in_paper
 
-from vaswani_transformer.experiments import RunRecord
 from vaswani_transformer.experiments.comparison import Scale, SweepRecord, compare_with_paper, rank_correlation
-from vaswani_transformer.experiments.paper import PAPER_SCORES
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
+from vaswani_transformer.paper.numbers import PAPER_SCORES
+from vaswani_transformer.runs.records import RunRecord
 
 
 def compare(runs: dict[str, dict[int, RunRecord]]) -> SweepRecord:

@@ -16,10 +16,10 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 from safetensors import SafetensorError
 
-from vaswani_transformer.console import PlainConsole, exit_on_error, one_line, printable
 from vaswani_transformer.convert.parity import Difference, ParityReport
-from vaswani_transformer.experiments.records import Example, RunRecord
-from vaswani_transformer.training import joined_processes
+from vaswani_transformer.io.console import PlainConsole, exit_on_error, one_line, printable
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.runs.records import Example, RunRecord
 
 
 HOSTILE = [
@@ -195,7 +195,7 @@ def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
 
     (tmp_path / "text").write_text("Hi.\n", encoding="utf-8")
     words = words_of(options, saved_model, tmp_path)
-    monkeypatch.setattr("vaswani_transformer.saved_model._weight_files", interrupted)
+    monkeypatch.setattr("vaswani_transformer.model.saved_model._weight_files", interrupted)
     with pytest.raises(SystemExit) as stop:
         call_recipe(name, *words)
     assert stop.value.code == 130

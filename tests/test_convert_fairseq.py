@@ -43,7 +43,7 @@ from transformers import (
 from transformers.activations import ACT2FN
 
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
-from vaswani_transformer.data import encode_corpus
+from vaswani_transformer.data.cleaning import encode_corpus
 
 
 LEARNED = 32  # rows of a learned table of positions; none is at the first two, the second one being padding's

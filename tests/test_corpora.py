@@ -11,16 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from vaswani_transformer.data import (
-    clean_corpus,
-    corpora,
-    encode_corpus,
-    load_parallel_corpus,
-    sentences,
-    text_files,
-)
-from vaswani_transformer.data.corpora import is_of_hub, spread
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data import corpora, text_files
+from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
+from vaswani_transformer.data.corpora import is_of_hub, load_parallel_corpus, sentences, spread
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.data.text_files import read_lines
 
 

@@ -9,8 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.experiments import costs, sustained_rate, training_cost
-from vaswani_transformer.experiments.costs import paper_cost
+from vaswani_transformer.paper import costs
+from vaswani_transformer.paper.costs import paper_cost, sustained_rate, training_cost
 from vaswani_transformer.training.flops import training_flops
 
 

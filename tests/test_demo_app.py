@@ -15,10 +15,10 @@ import pytest
 from helpers import REPOSITORY, call_recipe, free_port, recipe_module, run_python
 from transformers import AutoModelForSeq2SeqLM
 
-from vaswani_transformer.arguments import RecipeParser
-from vaswani_transformer.demo import DemoTranslator, Limits, RefusedError, write_space
-from vaswani_transformer.demo.space import GRADIO
-from vaswani_transformer.experiments.records import RunRecord
+from vaswani_transformer.options.arguments import RecipeParser
+from vaswani_transformer.runs.records import RunRecord
+from vaswani_transformer.visualization.demo.space import GRADIO, write_space
+from vaswani_transformer.visualization.demo.translator import DemoTranslator, Limits, RefusedError
 
 
 EXAMPLE = "A <b>."
@@ -269,7 +269,7 @@ def test_limits_are_options():
 def address(translator) -> Iterator[str]:
     """Address of a page that is served; tests that ask for it skip without gradio."""
     pytest.importorskip("gradio", reason="gradio is not installed")
-    from vaswani_transformer.demo.page import build_page, serve
+    from vaswani_transformer.visualization.demo.page import build_page, serve
 
     page = build_page(translator, "a <b>model</b>", [EXAMPLE])
     yield serve(page, translator, "127.0.0.1", free_port(), is_blocking=False)
@@ -399,7 +399,7 @@ def test_a_refusal_is_shown_in_the_page_instead_of_old_results(tab):
     ],
 )
 def test_the_title_names_the_languages(model, tokenizer, monkeypatch, languages, target, title):
-    from vaswani_transformer.demo.page import build_page
+    from vaswani_transformer.visualization.demo.page import build_page
 
     for name, value in languages.items():
         monkeypatch.setattr(model.config, name, value, raising=False)

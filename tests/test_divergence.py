@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging
-from vaswani_transformer.training import DivergenceError, DivergenceGuard
-from vaswani_transformer.training.divergence import all_finite, spread_non_finite
+from vaswani_transformer.training.divergence import DivergenceError, DivergenceGuard, all_finite, spread_non_finite
 
 
 SPOILED = STEPS_AN_EPOCH + 3  # a step in the second epoch

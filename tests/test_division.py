@@ -13,13 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from vaswani_transformer import (
-    VaswaniConfig,
-    VaswaniForConditionalGeneration,
-    VaswaniTrainer,
-    VaswaniTrainingArguments,
-)
-from vaswani_transformer.data import TokenBudgetBatchSampler, division
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTrainer, VaswaniTrainingArguments
+from vaswani_transformer.data import division
+from vaswani_transformer.data.batching import TokenBudgetBatchSampler
 from vaswani_transformer.data.division import divide_batches
 
 

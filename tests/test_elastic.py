@@ -11,9 +11,9 @@ from elastic_run import STEPS, STEPS_AN_EPOCH, VIRTUAL_RANKS, elastic_trainer
 from helpers import run_ranks
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.training import VaswaniTrainingArguments
 from vaswani_transformer.training.elastic import VirtualRanks, VirtualRankSampler
 from vaswani_transformer.training.randomness import derived_seed
+from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
 TESTS = Path(__file__).parent

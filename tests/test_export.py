@@ -15,7 +15,7 @@ from helpers import recipe_module
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")

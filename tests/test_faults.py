@@ -18,10 +18,11 @@ from helpers import REPOSITORY, TINY_MODEL, start_python, start_ranks
 from transformers import TrainerState
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.training import Watchdog, faults_in_one_line
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.launch.faults import faults_in_one_line
+from vaswani_transformer.launch.watchdog import Watchdog
+from vaswani_transformer.runs.run_directory import locked
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
-from vaswani_transformer.training.run_directory import locked
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"

@@ -11,16 +11,14 @@ from matplotlib.colors import to_hex
 from models import lively
 
 from vaswani_transformer import noam_learning_rate
-from vaswani_transformer.visualization import (
-    AttentionWeights,
+from vaswani_transformer.visualization.attention import AttentionWeights, merge_words, read_attention
+from vaswani_transformer.visualization.figures import (
     attention_entropy,
     attention_view,
     draw_attention,
     entropy_view,
     learning_rate_view,
-    merge_words,
     positions_view,
-    read_attention,
 )
 
 

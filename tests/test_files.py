@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from vaswani_transformer.files import (
+from vaswani_transformer.io.files import (
     Manifest,
     atomic_directory,
     atomic_remove,

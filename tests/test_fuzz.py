@@ -27,8 +27,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer.arguments import RecipeParser
-from vaswani_transformer.data import load_parallel_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.options.arguments import RecipeParser
 
 
 CASES = int(os.environ.get("FUZZ_CASES", "6"))

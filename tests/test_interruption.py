@@ -13,8 +13,7 @@ from distributed_step import make_trainer
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTrainer
-from vaswani_transformer.training import Interrupted, Interruption
-from vaswani_transformer.training.interruption import interruption_steps
+from vaswani_transformer.launch.interruption import Interrupted, Interruption, interruption_steps
 
 
 STEPS = 8

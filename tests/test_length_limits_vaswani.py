@@ -6,10 +6,7 @@ import pytest
 import torch
 from models import EOS, as_batch
 from transformers import GenerationConfig
-from transformers.generation import (
-    LogitsProcessor,
-    LogitsProcessorList,
-)
+from transformers.generation import LogitsProcessor, LogitsProcessorList
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 

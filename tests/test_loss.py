@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vaswani_transformer.training import LabelSmoothedLoss
+from vaswani_transformer.training.loss import LabelSmoothedLoss
 
 
 VOCABULARY = 11

@@ -12,13 +12,11 @@ from huggingface_hub import EvalResult, ModelCard, metadata_load
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from runs import run_results
 
-from vaswani_transformer.experiments import RunRecord
-from vaswani_transformer.experiments.paper import PAPER_PARSING_SETTINGS, PAPER_SETTINGS
-from vaswani_transformer.experiments.records import ParsingRecord
-from vaswani_transformer.hub import write_model_card
-from vaswani_transformer.hub.model_card import write_parsing_card
+from vaswani_transformer.io.typed_json import from_json
+from vaswani_transformer.paper.numbers import PAPER_PARSING_SETTINGS, PAPER_SETTINGS
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
-from vaswani_transformer.typed_json import from_json
+from vaswani_transformer.runs.model_card import write_model_card, write_parsing_card
+from vaswani_transformer.runs.records import ParsingRecord, RunRecord
 
 
 # Those of models, which begin with metadata, and not the reports of experiments.

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert import parity
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 for package in ("onnx", "onnxscript", "onnxruntime"):

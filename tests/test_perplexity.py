@@ -6,8 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
-from vaswani_transformer.data import encode_corpus, load_parallel_corpus
-from vaswani_transformer.evaluation import perplexity
+from vaswani_transformer.data.cleaning import encode_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.evaluation.perplexity import perplexity
 
 
 @torch.no_grad()

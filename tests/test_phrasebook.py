@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from vaswani_transformer.data.phrasebook import corpus as module
-from vaswani_transformer.data.phrasebook import lexicon, phrasebook
+from vaswani_transformer.data.phrasebook import lexicon
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.data.phrasebook.grammar import Clause, compound, noun_phrase, question, statement, tied
 from vaswani_transformer.data.phrasebook.lexicon import Pair, Phrase
 

@@ -5,12 +5,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from runs import run_record, sweep_as_in_paper
 
-from vaswani_transformer.evaluation import LengthGroup
-from vaswani_transformer.evaluation.scores import BleuScore, Score
-from vaswani_transformer.experiments import plot_bleu_by_source_length, plot_learning_curve, plot_sweep
+from vaswani_transformer.evaluation.scores import BleuScore, LengthGroup, Score
 from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
-from vaswani_transformer.experiments.plots import plot_rows
-from vaswani_transformer.experiments.records import SearchScores
+from vaswani_transformer.experiments.reports import plot_rows
+from vaswani_transformer.runs.plots import plot_bleu_by_source_length, plot_learning_curve, plot_sweep
+from vaswani_transformer.runs.records import SearchScores
 
 
 def test_learning_curve_is_a_picture_of_what_was_logged(tmp_path, monkeypatch):

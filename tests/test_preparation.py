@@ -16,21 +16,13 @@ from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data import (
-    PreparationArguments,
-    clean_corpus,
-    corpora,
-    encode_corpus,
-    load_corpora,
-    load_parallel_corpus,
-    load_prepared,
-    preparation,
-    prepare_corpus,
-    sentences,
-    shards,
-)
-from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.files import locked
+from vaswani_transformer.data import corpora, preparation, shards
+from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.preparation import load_corpora, load_prepared, prepare_corpus
+from vaswani_transformer.data.preparation_arguments import PreparationArguments
+from vaswani_transformer.io.files import locked
 
 
 # With rows that cleaning drops, in the first, a middle and the last shard of seven.
@@ -208,7 +200,7 @@ def test_a_second_start_reads_and_writes_nothing(files, output, monkeypatch):
     first = prepare_corpus(output, arguments(files))
     before = contents(output)
     monkeypatch.setattr(preparation, "load_parallel_corpus", lambda *_, **__: pytest.fail("a corpus was opened"))
-    monkeypatch.setattr("vaswani_transformer.files.file_digest", lambda _: pytest.fail("a file was read"))
+    monkeypatch.setattr("vaswani_transformer.io.files.file_digest", lambda _: pytest.fail("a file was read"))
     assert prepare_corpus(output, arguments(files)) == first
     assert contents(output) == before
     assert not (output / "cache").exists()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, TINY, recipe_module, run_python, run_ranks, start_python
 
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 RECIPES = REPOSITORY / "recipes"

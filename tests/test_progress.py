@@ -15,17 +15,11 @@ from typing import Any, TextIO
 
 import pytest
 from datasets import Dataset
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProgressCallback,
-    TrainerControl,
-    TrainerState,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainerControl, TrainerState
 
 from vaswani_transformer import VaswaniTrainer
-from vaswani_transformer.training import TrainingProgress, VaswaniTrainingArguments
-from vaswani_transformer.training.callbacks import ProgressBar
+from vaswani_transformer.training.callbacks import ProgressBar, TrainingProgress
+from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import REPOSITORY, run_python
 
-from vaswani_transformer.hub import describe_run, published
+from vaswani_transformer.runs.provenance import describe_run, published
 
 
 def test_run_is_described_by_command_commit_machine_and_versions():

@@ -14,7 +14,7 @@ from helpers import REPOSITORY, run_python
 from hub_server import HubServer, Repository
 from huggingface_hub import ModelCard
 
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 SPLITS = {"train": 300, "validation": 6, "test": 6}

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from transformers import TrainerControl, TrainerState, set_seed
 
-from vaswani_transformer.training import SeedByRank
-from vaswani_transformer.training.randomness import derived_seed
+from vaswani_transformer.training.randomness import SeedByRank, derived_seed
 
 
 def draws() -> tuple[float, float, float]:

@@ -19,7 +19,7 @@ from hub_server import Repository
 from models import make_parser
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 DEMO = REPOSITORY / "runs" / "demo"

@@ -6,10 +6,9 @@ import pytest
 from helpers import REPOSITORY
 from runs import run_results
 
-from vaswani_transformer.experiments import RunRecord
 from vaswani_transformer.experiments.comparison import SweepRecord
-from vaswani_transformer.experiments.records import ParsingRecord
-from vaswani_transformer.typed_json import from_json, to_json
+from vaswani_transformer.io.typed_json import from_json, to_json
+from vaswani_transformer.runs.records import ParsingRecord, RunRecord
 
 
 # Both were written before records had types.

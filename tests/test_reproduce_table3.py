@@ -19,10 +19,10 @@ from runs import run_results
 from zygote import Program
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.experiments import sweep as sweep_module
 from vaswani_transformer.experiments.sweep import Job, scaled_sizes, shares, start, stop
-from vaswani_transformer.files import locked
+from vaswani_transformer.io.files import locked
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 

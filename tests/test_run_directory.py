@@ -13,14 +13,10 @@ import pytest
 from datasets import Dataset
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data import PreparationArguments, TrainingData
-from vaswani_transformer.files import Json
-from vaswani_transformer.training.run_directory import (
-    check_data,
-    describe_settings,
-    locked,
-    open_run,
-)
+from vaswani_transformer.data.preparation_arguments import PreparationArguments
+from vaswani_transformer.data.training_data import TrainingData
+from vaswani_transformer.io.files import Json
+from vaswani_transformer.runs.run_directory import check_data, describe_settings, locked, open_run
 
 
 MODEL: dict[str, Json] = {"d_model": 16, "dropout": 0.1}
@@ -262,7 +258,7 @@ def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]
     with open_run(tmp_path / "run", describe(corpus), resume=False):
         for resume in (False, True):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("vaswani_transformer.training.run_directory._PATIENCE", 0.2)
+                patch.setattr("vaswani_transformer.runs.run_directory._PATIENCE", 0.2)
                 with pytest.raises(ValueError, match="another training is at work"):
                     begin(tmp_path / "run", describe(corpus), resume)
     begin(tmp_path / "run", describe(corpus), resume=True)

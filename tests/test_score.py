@@ -16,10 +16,15 @@ from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_rank
 from sacrebleu.dataset import DATASETS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer.data import encode_corpus, load_parallel_corpus
-from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation import Scores, paper_bleu, perplexity, score_translations, translate_corpus
-from vaswani_transformer.experiments import ScoreRecord, scoring
+from vaswani_transformer.data.cleaning import encode_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.decoding.translation import translate_corpus
+from vaswani_transformer.evaluation.moses_bleu import paper_bleu
+from vaswani_transformer.evaluation.perplexity import perplexity
+from vaswani_transformer.evaluation.scores import Scores, score_translations
+from vaswani_transformer.runs import search_scores as scoring
+from vaswani_transformer.runs.records import ScoreRecord
 
 
 RECIPE = REPOSITORY / "recipes" / "score.py"

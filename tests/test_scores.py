@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation import bleu_by_source_length, paired_bootstrap, score_translations
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
 
 
 def test_groups_of_lengths_are_scored_apart():

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, run_python
 
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 @pytest.mark.parametrize("limit", [{"max_steps": 2}, {"max_steps": 1000, "max_minutes": 0.0001}])

@@ -13,8 +13,7 @@ from corpus_folder import COMPRESS, Folder
 from datasets import Dataset, DatasetDict
 from pyarrow import parquet
 
-from vaswani_transformer.data import load_parallel_corpus
-from vaswani_transformer.data.corpora import identify_corpus
+from vaswani_transformer.data.corpora import identify_corpus, load_parallel_corpus
 
 
 PAIRS = [("one", "eins"), ('she said "no", twice', "sie sagte „nein“; zweimal"), ("two\u2028x ", " zwei"), ("", "drei")]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vaswani_transformer.evaluation import newstest2014_variant, read_test_set, sacrebleu_test_set
+from vaswani_transformer.evaluation.test_sets import newstest2014_variant, read_test_set, sacrebleu_test_set
 
 
 @pytest.fixture

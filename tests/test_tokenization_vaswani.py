@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import AddedToken, AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 PAD, EOS, UNK = 0, 1, 2

@@ -10,10 +10,10 @@ from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, ru
 from nltk import Tree
 from transformers import GenerationConfig, pipeline
 
-from vaswani_transformer.experiments.paper import PAPER_PARSING_SETTINGS
-from vaswani_transformer.experiments.parsing import GoldTrees
-from vaswani_transformer.experiments.records import ParsingRecord
+from vaswani_transformer.paper.numbers import PAPER_PARSING_SETTINGS
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
+from vaswani_transformer.runs.parser_scores import GoldTrees
+from vaswani_transformer.runs.records import ParsingRecord
 
 
 RECIPE = REPOSITORY / "recipes" / "train_parsing.py"

@@ -16,9 +16,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniTrainer
-from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.experiments.training_run import configure_model
-from vaswani_transformer.training.run_directory import locked
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.runs.run_directory import locked
+from vaswani_transformer.runs.training_run import configure_model
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
@@ -310,7 +310,7 @@ def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, capfd, 
     config.write_text(yaml.safe_dump({**settings, "learning_rate_factor": 1e9}), encoding="utf-8")
     push = ["--push_to_hub", "--hub_model_id", "user/name"]
     monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config), "--save_steps", "1", *push])
-    monkeypatch.setattr("vaswani_transformer.hub.push.prepare_repository", lambda name, private: name)
+    monkeypatch.setattr("vaswani_transformer.runs.push.prepare_repository", lambda name, private: name)
     monkeypatch.setattr(VaswaniTrainer, "init_hf_repo", lambda *_: None)
     for work in ("score", "push_run"):
         monkeypatch.setattr(train_wmt, work, lambda *_, work=work: pytest.fail(work))

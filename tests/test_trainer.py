@@ -43,8 +43,10 @@ from vaswani_transformer import (
     average_checkpoints,
 )
 from vaswani_transformer.data.mixing import MixedCorpus
-from vaswani_transformer.files import Manifest
-from vaswani_transformer.training import TimeLimit, VaswaniTrainer, VaswaniTrainingArguments, keep_freed_memory
+from vaswani_transformer.io.files import Manifest
+from vaswani_transformer.launch.memory import keep_freed_memory
+from vaswani_transformer.training.callbacks import TimeLimit
+from vaswani_transformer.training.trainer import VaswaniTrainer, VaswaniTrainingArguments
 
 
 TESTS = Path(__file__).parent

@@ -7,9 +7,12 @@ import pytest
 from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data import TrainingData
-from vaswani_transformer.experiments import RunRecord
-from vaswani_transformer.experiments.training_run import (
+from vaswani_transformer.data.training_data import TrainingData
+from vaswani_transformer.launch.interruption import Interruption
+from vaswani_transformer.launch.watchdog import Watchdog
+from vaswani_transformer.runs.records import RunRecord
+from vaswani_transformer.runs.run_arguments import ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.training_run import (
     TrainingRun,
     complete_config,
     configure_model,
@@ -17,8 +20,6 @@ from vaswani_transformer.experiments.training_run import (
     model_settings,
     require_positions,
 )
-from vaswani_transformer.training import Interruption, Watchdog
-from vaswani_transformer.training.run_arguments import ModelArguments, RecipeTrainingArguments
 
 
 @pytest.fixture

@@ -24,10 +24,11 @@ import torch
 from helpers import REPOSITORY, recipe_module, run_ranks, start_python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer, decoding
-from vaswani_transformer.data import load_parallel_corpus
-from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation import sharded_translation
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.decoding import decoding_arguments as decoding
+from vaswani_transformer.decoding import sharded_translation
 from vaswani_transformer.model import sentences_vaswani
 
 

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from corpus_folder import COMPRESS, Folder
 
-from vaswani_transformer.data import load_parallel_corpus, translation_memory
+from vaswani_transformer.data import translation_memory
+from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.translation_memory import read_memory
 
 

@@ -9,13 +9,7 @@ from nltk import Tree
 
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels, parse_of_sequence
 from vaswani_transformer.parsing.evalb import score_parse
-from vaswani_transformer.parsing.trees import (
-    normalize_tree,
-    parse_tree,
-    read_trees,
-    sequence_of_tree,
-    words_of_tree,
-)
+from vaswani_transformer.parsing.trees import normalize_tree, parse_tree, read_trees, sequence_of_tree, words_of_tree
 
 
 MARY = "(TOP (S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .)))"

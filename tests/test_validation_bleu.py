@@ -11,18 +11,12 @@ from sacrebleu.metrics.bleu import BLEU
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging, VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.training import (
-    EarlyStopping,
-    Interrupted,
-    Interruption,
-    NoamSchedule,
-    OpenTracker,
-    ValidationBleu,
-)
-from vaswani_transformer.training import (
-    callbacks as training_callbacks,
-)
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.launch.interruption import Interrupted, Interruption
+from vaswani_transformer.runs.validation_bleu import ValidationBleu
+from vaswani_transformer.training import callbacks as training_callbacks
+from vaswani_transformer.training.callbacks import EarlyStopping, OpenTracker
+from vaswani_transformer.training.schedule import NoamSchedule
 
 
 SOURCES = [f" {english}" for english, _ in phrasebook("test")[:40]]
@@ -78,7 +72,7 @@ class Scripted:
     def __init__(self, *scores: float, signalled: int | None = None) -> None:
         self.scores, self.signalled, self.trainer = scores, signalled, None
 
-    def compute(self, model: Any, after_round: Any) -> float:
+    def __call__(self, model: Any, after_round: Any) -> float:
         step = self.trainer.state.global_step
         if step == self.signalled:
             os.kill(os.getpid(), signal.SIGTERM)

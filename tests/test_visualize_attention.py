@@ -7,8 +7,8 @@ import pytest
 from helpers import call_recipe
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer.saved_model import SavedModel
-from vaswani_transformer.visualization import attention_view, entropy_view, learning_rate_view, positions_view
+from vaswani_transformer.model.saved_model import SavedModel
+from vaswani_transformer.visualization.figures import attention_view, entropy_view, learning_rate_view, positions_view
 
 
 SOURCE, TARGET = "The old man reads a book. " * 12, "Der alte Mann."  # longer than the name of a file may be

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from helpers import run_python, start_python
 
-from vaswani_transformer.training.watchdog import LAUNCHER as LAUNCHER_ID
+from vaswani_transformer.launch.watchdog import LAUNCHER as LAUNCHER_ID
 
 
 RANK = Path(__file__).parent / "watched_rank.py"

@@ -15,7 +15,7 @@ from datetime import timedelta
 import torch
 from accelerate import PartialState
 
-from vaswani_transformer.training import Watchdog
+from vaswani_transformer.launch.watchdog import Watchdog
 
 
 def main(timeout: float, stages: list[str]) -> None:

@@ -44,7 +44,10 @@ LIBRARIES = (
     "transformers.pipelines",
     "transformers.integrations",
 )
-PACKAGE = tuple(f"vaswani_transformer.{part}" for part in ("data", "evaluation", "experiments", "hub", "training"))
+PACKAGE = tuple(
+    f"vaswani_transformer.{part}"
+    for part in ("runs.training_run", "runs.search_scores", "runs.model_card", "runs.push", "runs.plots")
+)
 # Arrow's allocator has a thread of its own, which ends in a fork.
 HARMLESS_THREADS = {"jemalloc_bg_thd"}
 # Variables that nothing reads while it is imported, and which may therefore differ from the zygote's.
@@ -172,9 +175,9 @@ def hasten() -> None:
     their ends; and its pages stay shared by forks.
     """
     os.fsync = os.fstat  # no test cuts the power; a wrong descriptor is an error still
-    if costs := sys.modules.get("vaswani_transformer.experiments.costs"):
+    if costs := sys.modules.get("vaswani_transformer.paper.costs"):
         costs.MEASURED_SECONDS = 0.01
-    if corpus := sys.modules.get("vaswani_transformer.data.phrasebook"):
+    if corpus := sys.modules.get("vaswani_transformer.data.phrasebook.corpus"):
         corpus.phrasebook("train")
     if mapping := sys.modules.get("transformers.conversion_mapping"):
         mapping.get_checkpoint_conversion_mapping("vaswani")

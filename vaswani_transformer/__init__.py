@@ -1,23 +1,25 @@
 """The model of "Attention Is All You Need", as a Hugging Face package.
 
 Importing it makes the model known to transformers: `AutoModelForSeq2SeqLM.from_pretrained` and
-`pipeline("translation")` then work with what was trained here.
+`pipeline("translation")` then work with what was trained here. It loads nothing else: what trains is imported when its
+name is asked for.
 """
 
+from typing import TYPE_CHECKING
+
+from .io.lazy_names import lazy_names
 from .model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .model.pipeline_vaswani import VaswaniTranslationPipeline
+from .model.registration import register
 from .model.tokenization_vaswani import VaswaniTokenizer
-from .registration import register
-from .training import (
-    CheckpointAveraging,
-    LabelSmoothedLoss,
-    NoamSchedule,
-    VaswaniTrainer,
-    VaswaniTrainingArguments,
-    average_checkpoints,
-    noam_learning_rate,
-)
+
+
+if TYPE_CHECKING:
+    from .training.averaging import CheckpointAveraging, average_checkpoints
+    from .training.loss import LabelSmoothedLoss
+    from .training.schedule import NoamSchedule, noam_learning_rate
+    from .training.trainer import VaswaniTrainer, VaswaniTrainingArguments
 
 
 register()
@@ -39,3 +41,16 @@ __all__ = [
     "average_checkpoints",
     "noam_learning_rate",
 ]
+
+_, __getattr__ = lazy_names(
+    __name__,
+    {
+        "CheckpointAveraging": "training.averaging",
+        "LabelSmoothedLoss": "training.loss",
+        "NoamSchedule": "training.schedule",
+        "VaswaniTrainer": "training.trainer",
+        "VaswaniTrainingArguments": "training.trainer",
+        "average_checkpoints": "training.averaging",
+        "noam_learning_rate": "training.schedule",
+    },
+)

@@ -8,7 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from .config_file import RECIPES
+from .options.config_file import RECIPES
 
 
 _SHORT = {

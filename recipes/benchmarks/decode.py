@@ -28,22 +28,22 @@ import torch
 from rich.progress import track
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import exit_on_error, printable
 from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
 from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.data.corpora import spread
 from vaswani_transformer.data.text_files import read_lines
-from vaswani_transformer.evaluation import sacrebleu_score
-from vaswani_transformer.experiments import Provenance
+from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.files import atomic_write, make_directory
-from vaswani_transformer.hub import describe_run
+from vaswani_transformer.io.console import exit_on_error, printable
+from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.io.typed_json import Record
+from vaswani_transformer.launch.memory import keep_freed_memory
 from vaswani_transformer.model.acceleration_vaswani import joined_projection
+from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
-from vaswani_transformer.saved_model import open_model
-from vaswani_transformer.training.memory import keep_freed_memory
-from vaswani_transformer.typed_json import Record
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.runs.provenance import describe_run
+from vaswani_transformer.runs.records import Provenance
 
 
 BEAMS, ALPHA, OVER_SOURCE = 4, 0.6, 50

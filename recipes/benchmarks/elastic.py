@@ -25,15 +25,16 @@ from vaswani_transformer import (
     VaswaniTrainer,
     VaswaniTrainingArguments,
 )
-from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import exit_on_error
-from vaswani_transformer.data import encode_corpus, load_parallel_corpus, sentences
-from vaswani_transformer.experiments import Provenance
+from vaswani_transformer.data.cleaning import encode_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.files import atomic_write, make_directory
-from vaswani_transformer.hub import describe_run
-from vaswani_transformer.training import keep_freed_memory
-from vaswani_transformer.typed_json import Record
+from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.io.typed_json import Record
+from vaswani_transformer.launch.memory import keep_freed_memory
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.runs.provenance import describe_run
+from vaswani_transformer.runs.records import Provenance
 
 
 PAIRS = 3000  # of the embedded corpus

@@ -21,17 +21,17 @@ from pathlib import Path
 from nltk import Tree
 from rich.progress import track
 
-from vaswani_transformer.arguments import COUNT, Interval, RecipeParser, option
-from vaswani_transformer.console import exit_on_error
-from vaswani_transformer.experiments import Provenance
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.files import atomic_write, make_directory
-from vaswani_transformer.hub import describe_run, published
+from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.parse_sequence_vaswani import Parse
+from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option
 from vaswani_transformer.parsing.pcfg import GrammarOptions, TreebankGrammar
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserScores, right_branching, score_parser
 from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line, words_of_tree
-from vaswani_transformer.typed_json import Record
+from vaswani_transformer.runs.provenance import describe_run, published
+from vaswani_transformer.runs.records import Provenance
 
 
 LONGEST_TO_TUNE = 40  # words

@@ -19,11 +19,13 @@ import torch
 from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.console import exit_on_error
-from vaswani_transformer.data import TokenBudgetBatchSampler, encode_corpus, load_parallel_corpus
+from vaswani_transformer.data.batching import TokenBudgetBatchSampler
+from vaswani_transformer.data.cleaning import encode_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.division import TARGET_COST
-from vaswani_transformer.files import atomic_write, make_directory
+from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.training.flops import training_flops
 
 

@@ -30,17 +30,19 @@ from transformers import (
 )
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.arguments import COUNT, POSITIVE, RecipeParser, option
-from vaswani_transformer.config_file import read_config
-from vaswani_transformer.console import exit_on_error
-from vaswani_transformer.data import clean_corpus, encode_corpus, load_parallel_corpus, sentences
-from vaswani_transformer.evaluation import BleuScore, sacrebleu_score, translate_corpus
-from vaswani_transformer.experiments import Provenance
-from vaswani_transformer.files import make_directory
-from vaswani_transformer.hub import describe_run
-from vaswani_transformer.saved_model import open_model
-from vaswani_transformer.training import TimeLimit
-from vaswani_transformer.typed_json import Record, from_json
+from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
+from vaswani_transformer.decoding.translation import translate_corpus
+from vaswani_transformer.evaluation.scores import BleuScore, sacrebleu_score
+from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.io.files import make_directory
+from vaswani_transformer.io.typed_json import Record, from_json
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, RecipeParser, option
+from vaswani_transformer.options.config_file import read_config
+from vaswani_transformer.runs.provenance import describe_run
+from vaswani_transformer.runs.records import Provenance
+from vaswani_transformer.training.callbacks import TimeLimit
 
 
 # The options that are numbers.

@@ -6,8 +6,8 @@ from gradio_client import Client
 from helpers import free_port
 from transformers import pipeline
 
-from vaswani_transformer.demo.page import build_page, serve
-from vaswani_transformer.demo.translator import DemoTranslator
+from vaswani_transformer.visualization.demo.page import build_page, serve
+from vaswani_transformer.visualization.demo.translator import DemoTranslator
 
 
 def test_page(model, tokenizer, pairs, translate, row):

@@ -19,8 +19,8 @@ from vaswani_transformer import (
     VaswaniTrainer,
     VaswaniTrainingArguments,
 )
-from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation.translation import translate_corpus
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.decoding.translation import translate_corpus
 
 
 MODEL = REPOSITORY / "runs" / "demo"  # of `make demo`

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from ..files import read_json
+from ..io.files import read_json
+from ..io.typed_json import from_json
 from ..model.beam_search_vaswani import length_penalty
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.embeddings_vaswani import sinusoidal_positions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
-from ..typed_json import from_json
 from .batches import batches_of_one_length
 from .output import export_directory
 from .stock_tokenizer import UNUSED, save_stock_tokenizer

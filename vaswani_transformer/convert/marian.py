@@ -13,14 +13,7 @@ from .batches import best_hypotheses
 from .output import export_directory
 from .padding_last import padding_last
 from .stock_tokenizer import save_stock_tokenizer
-from .weights import (
-    Weights,
-    layers_renamed,
-    model_from_transformers,
-    require_fields,
-    require_translator,
-    weights_of,
-)
+from .weights import Weights, layers_renamed, model_from_transformers, require_fields, require_translator, weights_of
 
 
 # Rows of the position table of an exported model. Its sinusoids are computed in Python whenever it is loaded.

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import atomic_directory
-from ..typed_json import Record
+from ..io.files import atomic_directory
+from ..io.typed_json import Record
 
 
 _RECORD = "export.json"

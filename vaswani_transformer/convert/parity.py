@@ -9,10 +9,10 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from ..evaluation import Bleu
+from ..evaluation.bleu import Bleu
+from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..typed_json import Record
 from .batches import best_hypotheses
 
 

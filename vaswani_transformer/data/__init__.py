@@ -1,22 +1,20 @@
 """Section 5.1 of the paper: sentence pairs, their cleaning, and batches of them."""
 
-from .batching import TokenBudgetBatchSampler
-from .cleaning import clean_corpus, encode_corpus
-from .corpora import load_parallel_corpus, sentences
-from .preparation import load_corpora, load_prepared, prepare_corpus
-from .preparation_arguments import PreparationArguments
-from .training_data import TrainingData
+from ..io.lazy_names import lazy_names
 
 
-__all__ = [
-    "PreparationArguments",
-    "TokenBudgetBatchSampler",
-    "TrainingData",
-    "clean_corpus",
-    "encode_corpus",
-    "load_corpora",
-    "load_parallel_corpus",
-    "load_prepared",
-    "prepare_corpus",
-    "sentences",
-]
+__all__, __getattr__ = lazy_names(
+    __name__,
+    {
+        "PreparationArguments": "preparation_arguments",
+        "TokenBudgetBatchSampler": "batching",
+        "TrainingData": "training_data",
+        "clean_corpus": "cleaning",
+        "encode_corpus": "cleaning",
+        "load_corpora": "preparation",
+        "load_parallel_corpus": "corpora",
+        "load_prepared": "preparation",
+        "prepare_corpus": "preparation",
+        "sentences": "corpora",
+    },
+)

@@ -18,8 +18,8 @@ from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ..model.parse_sequence_vaswani import MARK
+from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import EOS, PAD, UNK, VaswaniTokenizer, is_own
-from ..saved_model import load_tokenizer
 from .batching import TokenBudgetBatchSampler
 from .corpora import spread
 from .preparation import PreparationArguments

@@ -15,8 +15,8 @@ import numpy as np
 from datasets import Dataset, Features, IterableDataset, Translation, load_dataset, packaged_modules
 from datasets.exceptions import DatasetGenerationError, DatasetsError
 
-from ..files import Json, identify
-from .phrasebook import phrasebook
+from ..io.files import Json, identify
+from .phrasebook.corpus import phrasebook
 from .tables import Pair, is_saved, kind_of_suffix, kind_of_table, pairs_of_batches, read_table, saved_files
 from .text_files import read_lines
 

@@ -23,7 +23,7 @@ from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
 from transformers import PreTrainedTokenizerBase
 
-from ..files import (
+from ..io.files import (
     Json,
     Manifest,
     atomic_directory,
@@ -37,18 +37,11 @@ from ..files import (
     require_directory,
     require_same_manifest,
 )
+from ..io.typed_json import Record
+from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import VaswaniTokenizer
-from ..saved_model import load_tokenizer
-from ..typed_json import Record
 from .cleaning import require_kept, require_tags
-from .corpora import (
-    check_parallel_corpus,
-    has_columns,
-    identify_corpus,
-    load_parallel_corpus,
-    sentences,
-    spread,
-)
+from .corpora import check_parallel_corpus, has_columns, identify_corpus, load_parallel_corpus, sentences, spread
 from .mixing import MixedCorpus
 from .preparation_arguments import MIXED, TRAINED_ON, PreparationArguments
 from .shards import ShardFormat, read_shards, sum_counts, write_shards

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ..arguments import COUNT, Interval, check_values, option, refuse_unused
 from ..model.languages_vaswani import language_tag
+from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
 from .corpora import require_columns, require_phrasebook_languages
 
 

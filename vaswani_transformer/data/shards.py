@@ -18,8 +18,8 @@ from datasets import Dataset, concatenate_datasets, disable_progress_bars, inter
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from ..files import MANIFEST_NAME, Manifest, atomic_directory, file_errors_as_os_error
-from ..saved_model import load_tokenizer
+from ..io.files import MANIFEST_NAME, Manifest, atomic_directory, file_errors_as_os_error
+from ..model.saved_model import load_tokenizer
 from .cleaning import encode_both_directions, encode_corpus, filter_pairs
 
 

@@ -9,10 +9,10 @@ from statistics import fmean, stdev
 import numpy as np
 import pandas
 
-from ..typed_json import Record
-from .costs import RowCost
-from .paper import PAPER_SCORES
-from .records import Provenance, RunRecord, SplitScores
+from ..io.typed_json import Record
+from ..paper.costs import RowCost
+from ..paper.numbers import PAPER_SCORES
+from ..runs.records import Provenance, RunRecord, SplitScores
 
 
 _VARIED = (

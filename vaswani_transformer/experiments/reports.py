@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from tabulate import tabulate
 
-from ..files import atomic_write
-from .comparison import SweepRecord, SweepScore
-from .costs import TOKENS_PER_SENTENCE
-from .plots import plot_rows
+from ..io.files import atomic_write
+from ..paper.costs import TOKENS_PER_SENTENCE
+from .comparison import PaperScore, SweepRecord, SweepScore
 
 
 _SHORT = 0.95  # of the references' length; below it the brevity penalty lowers BLEU by more than five percent
@@ -151,3 +152,28 @@ def write_report(sweep: SweepRecord, directory: Path) -> None:
     sweep.save(directory / "table3.json")
     plot_rows(sweep, directory / "table3.png")
     atomic_write(directory / "report.md", as_markdown(sweep))
+
+
+def plot_rows(sweep: SweepRecord, path: str | Path) -> None:
+    """Plot both scores of Table 3 relative to the reference row, beside the paper's."""
+    rows = list(sweep.rows.values())
+    figure = Figure(figsize=(2 + 0.9 * max(len(rows), 4), 7), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    _draw_differences(upper, [row.bleu for row in rows], [row.paper.bleu for row in rows])
+    _draw_differences(lower, [row.perplexity for row in rows], [row.paper.perplexity for row in rows])
+    upper.set_ylabel(f"BLEU relative to {sweep.reference}")
+    lower.set_ylabel(f"perplexity relative to {sweep.reference}")
+    lower.set_xticks(range(len(rows)), list(sweep.rows), rotation=30, ha="right")
+    figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.savefig(path, dpi=120)
+
+
+def _draw_differences(axes: Axes, scores: Sequence[SweepScore], papers: Sequence[PaperScore]) -> None:
+    places, deviations = range(len(scores)), [score.standard_deviation or 0.0 for score in scores]
+    label = "this sweep, ± standard deviation over seeds" if any(deviations) else "this sweep, one seed"
+    heights = [score.difference for score in scores]
+    axes.bar(places, heights, 0.6, yerr=deviations, capsize=4, color="tab:blue", alpha=0.7, label=label)
+    paper = [score.difference for score in papers]
+    axes.plot(places, paper, "D", color="tab:orange", markeredgecolor="white", markersize=9, label="paper")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.grid(axis="y", alpha=0.3)

@@ -16,11 +16,11 @@ from queue import SimpleQueue
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..console import PlainConsole
-from ..files import Json, read_json, require_same_manifest
+from ..io.console import PlainConsole
+from ..io.files import Json, read_json, require_same_manifest
+from ..launch.watchdog import LAUNCHER
 from ..model.configuration_vaswani import VaswaniConfig
-from ..training.watchdog import LAUNCHER
-from .records import RunRecord
+from ..runs.records import RunRecord
 
 
 _WIDTHS = ("d_model", "d_ff", "d_k", "d_v")

@@ -4,18 +4,3 @@ transformers copies these files with the weights, so that the model loads withou
 the form `from .name import ...` only. The files import only each other, torch, transformers and tokenizers.
 `tokenization_vaswani.py` is not copied: a saved tokenizer loads as transformers' own fast tokenizer.
 """
-
-from .configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
-from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .pipeline_vaswani import VaswaniTranslationPipeline
-from .tokenization_vaswani import VaswaniTokenizer
-
-
-__all__ = [
-    "PAPER_VARIANTS",
-    "VaswaniConfig",
-    "VaswaniForConditionalGeneration",
-    "VaswaniModel",
-    "VaswaniTokenizer",
-    "VaswaniTranslationPipeline",
-]

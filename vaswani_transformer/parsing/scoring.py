@@ -6,10 +6,10 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..evaluation.translation import search_on_all_processes
+from ..decoding.translation import search_on_all_processes
+from ..io.typed_json import Record
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_pipeline_vaswani import parse_in_batches
-from ..typed_json import Record
 from .evalb import ParsingScore, SentenceScore, parsing_scores, score_parses
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import datasets
 from nltk import Tree
 
-from ..files import (
+from ..io.files import (
     Json,
     Manifest,
     atomic_directory,

@@ -14,12 +14,12 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
-from ..files import read_json
-from ..typed_json import from_json
+from ..io.files import read_json
+from ..io.typed_json import from_json
+from ..launch.interruption import interruption_steps
+from ..launch.processes import on_main_process
 from .callbacks import have_passed
 from .checkpoints import checkpoint_damage, list_checkpoints
-from .interruption import interruption_steps
-from .processes import on_main_process
 
 
 logger = logging.get_logger(__name__)

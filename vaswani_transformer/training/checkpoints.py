@@ -25,9 +25,17 @@ from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from transformers.utils import logging
 
-from ..files import MANIFEST_NAME, MODEL_FILES, Manifest, atomic_remove, file_errors_as_os_error, find_damage, publish
+from ..io.files import (
+    MANIFEST_NAME,
+    MODEL_FILES,
+    Manifest,
+    atomic_remove,
+    file_errors_as_os_error,
+    find_damage,
+    publish,
+)
+from ..launch.processes import all_ranks_or_none, first_of_any_rank, on_main_process
 from .callbacks import TimeLimit
-from .processes import all_ranks_or_none, first_of_any_rank, on_main_process
 
 
 logger = logging.get_logger(__name__)

@@ -10,10 +10,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from ..launch.faults import TrainingEndedError
 from .checkpoints import checkpoint_damage, list_checkpoints
 
 
-class DivergenceError(RuntimeError):
+class DivergenceError(TrainingEndedError):
     """A loss, gradient or weight is not finite.
 
     Attributes:

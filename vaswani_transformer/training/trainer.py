@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +23,7 @@ from huggingface_hub import ModelCard
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
+    PreTrainedModel,
     Seq2SeqTrainingArguments,
     TrainerCallback,
     TrainerControl,
@@ -31,20 +32,19 @@ from transformers import (
 )
 from transformers.trainer_utils import EvalLoopOutput
 
-from ..arguments import COUNT, Interval, check_values, option
 from ..data.batching import TokenBudgetBatchSampler
 from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
 from ..data.mixing import MixedCorpus
+from ..launch.interruption import EvaluationInterrupted, ignore_signals
+from ..launch.processes import join_process_group
+from ..options.arguments import COUNT, Interval, check_values, option
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
 from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, gradients_of
 from .flops import training_flops
-from .interruption import EvaluationInterrupted, ignore_signals
 from .loss import LabelSmoothedLoss
-from .processes import join_process_group
 from .randomness import SeedByRank
-from .validation_bleu import ValidationBleu
 
 
 # A data worker listens on TMPDIR/pymp-xxxxxxxx/listener-xxxxxxxx, and the path of a socket has at most 107 bytes.
@@ -128,7 +128,8 @@ class VaswaniTrainer(CheckpointingTrainer):
     Args:
         model: As in `Seq2SeqTrainer`, and so are all others.
         args: With `source_tokens` and `target_tokens`.
-        validation_bleu: Translates sentences at each evaluation, which then also logs `eval_bleu`.
+        validation_bleu: Scores the model at each evaluation, which then also logs `eval_bleu`; it calls its second
+            argument between batches, so that a signal can end it.
         mixed: Corpora, the last rows of `train_dataset`, from which pairs are drawn for each epoch; by default an epoch
             is all of it.
         train_dataset: A `datasets.Dataset` with columns `input_ids` and `labels`. Without columns `source_length` and
@@ -147,7 +148,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         self,
         model: Any,
         args: VaswaniTrainingArguments,
-        validation_bleu: ValidationBleu | None = None,
+        validation_bleu: Callable[[PreTrainedModel, Callable[[], object]], float] | None = None,
         mixed: Sequence[MixedCorpus] = (),
         **kwargs: Any,
     ) -> None:
@@ -293,7 +294,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         if self.validation_bleu is not None and metric_key_prefix == "eval":
             # An event between batches, at which a signal can end the evaluation.
             event = partial(self.callback_handler.on_prediction_step, self.args, self.state, self.control)
-            output.metrics["eval_bleu"] = self.validation_bleu.compute(self.model, event)
+            output.metrics["eval_bleu"] = self.validation_bleu(self.model, event)
         return output
 
     def _evaluate(self, trial: Any, *args: Any, **kwargs: Any) -> dict[str, float]:

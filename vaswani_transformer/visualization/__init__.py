@@ -1,33 +1,22 @@
 """Attention as in the paper's appendix, and other pictures of the model; a page to explore one translation."""
 
-from .attention import AttentionWeights, merge_words, read_attention
-from .explorer import explorer_page, write_explorer
-from .figures import (
-    Picture,
-    attention_entropy,
-    attention_view,
-    draw_attention,
-    entropy_view,
-    learning_rate_view,
-    positions_view,
-    require_numbers,
-    require_picture,
+from ..io.lazy_names import lazy_names
+
+
+__all__, __getattr__ = lazy_names(
+    __name__,
+    {
+        "AttentionWeights": "attention",
+        "Picture": "figures",
+        "attention_entropy": "figures",
+        "attention_view": "figures",
+        "draw_attention": "figures",
+        "entropy_view": "figures",
+        "explorer_page": "explorer",
+        "learning_rate_view": "figures",
+        "merge_words": "attention",
+        "positions_view": "figures",
+        "read_attention": "attention",
+        "write_explorer": "explorer",
+    },
 )
-
-
-__all__ = [
-    "AttentionWeights",
-    "Picture",
-    "attention_entropy",
-    "attention_view",
-    "draw_attention",
-    "entropy_view",
-    "explorer_page",
-    "learning_rate_view",
-    "merge_words",
-    "positions_view",
-    "read_attention",
-    "require_numbers",
-    "require_picture",
-    "write_explorer",
-]

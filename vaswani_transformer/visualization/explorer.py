@@ -12,7 +12,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..files import atomic_write
+from ..io.files import atomic_write
 from ..model.batches_vaswani import for_targets
 from .alternatives import Choice, find_alternatives
 from .attention import AttentionWeights, merge_words, read_attention, require_text, source_text, word_starts

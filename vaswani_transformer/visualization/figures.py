@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..files import atomic_write
+from ..io.files import atomic_write
 from ..model.embeddings_vaswani import sinusoidal_positions
 from .attention import AttentionWeights, Kind, merge_words, read_attention
 

@@ -1,0 +1,258 @@
+"""The paper's BLEU against a published value, Perl, and the rules of the published script, as loops and by cases."""
+
+import gzip
+import math
+import random
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import evaluate
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sacrebleu.metrics import BLEU
+
+from vaswani_transformer import evaluation
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.evaluation.moses_bleu import (
+    MultiBleu,
+    corpus_bleu,
+    multi_bleu,
+    paper_bleu,
+    paper_tokenizer,
+    split_at_spaces,
+    split_compounds,
+)
+
+
+FILE = Path(evaluation.__file__).with_name("multi_bleu.py")
+
+
+def by_definition(hypotheses: list[list[str]], references: list[list[list[str]]]) -> dict[str, float]:
+    """The script's rules, written out: tokens of each line, of several alternatives for each reference."""
+    correct, total, length = Counter(), Counter(), 0  # by order, but for the length
+    for hypothesis, alternatives in zip(hypotheses, references, strict=True):
+        expected = Counter()
+        for reference in alternatives:
+            expected |= ngrams(reference)
+        for ngram, count in ngrams(hypothesis).items():
+            total[len(ngram)] += count
+            correct[len(ngram)] += min(count, expected[ngram])
+        length += min(map(len, alternatives), key=lambda other: (abs(other - len(hypothesis)), other))
+    precisions = [correct[order] / max(total[order], 1) for order in range(1, 5)]
+    penalty = 1.0 if total[1] >= length else math.exp(1 - length / total[1]) if total[1] else 0.0
+    score = 100 * penalty * math.prod(precisions) ** 0.25
+    return {"score": score, "bp": penalty, "sys_len": total[1], "ref_len": length}
+
+
+def ngrams(tokens: list[str]) -> Counter:
+    return Counter(tuple(tokens[i : i + order]) for order in range(1, 5) for i in range(len(tokens) - order + 1))
+
+
+@pytest.mark.parametrize("split", ["bpe", "spm"])
+def test_the_value_that_was_published(shared_data, split):
+    def read(name: str) -> list[str]:
+        with gzip.open(shared_data / "bleu_reference" / name, "rt", encoding="utf-8", newline="\n") as file:
+            return [line.removesuffix("\n") for line in file]
+
+    references = read(f"deen_ref_{split}.gz")
+    if split == "bpe":
+        references = [line.replace("@@ ", "") for line in references]
+    else:
+        references = [line.replace(" ", "").replace("▁", " ").strip() for line in references]
+    assert multi_bleu(read("deen_output.gz"), references) == pytest.approx(22.5855084573, abs=1e-10)
+
+
+@pytest.mark.parametrize("tokenize", [split_at_spaces, str.split])
+@pytest.mark.parametrize("alternatives", [1, 2, 4, None])
+def test_any_lines_score_by_the_rules_of_the_script(alternatives, tokenize):
+    draw = random.Random(str(alternatives))
+    positive = 0
+
+    def line() -> str:
+        return "".join(draw.choices("aaab   \t\u00a0", k=draw.randint(0, 40)))
+
+    for lines in (1, 3, 40) * 20:
+        references = [[line() for _ in range(alternatives or draw.randint(1, 3))] for _ in range(lines)]
+        hypotheses = [draw.choice([line(), references[place][0][:-1], ""]) for place in range(lines)]
+        found = corpus_bleu(hypotheses, references, tokenize)
+        tokens = [[tokenize(text) for text in texts] for texts in references]
+        expected = by_definition([tokenize(text) for text in hypotheses], tokens)
+        assert {name: getattr(found, name) for name in expected} == pytest.approx(expected, abs=1e-12)
+        positive += 0 < found.score < 100
+    assert positive > 10
+
+
+def test_tokens_stand_between_single_spaces():
+    lines, references = ["a b  c d e", "", "f\u00a0g h\ti"], ["a b  c d x", "", "f\u00a0g h\ti"]
+    tokens = [[line.split(" ") for line in side] for side in (lines, references)]
+    expected = by_definition(tokens[0], [[reference] for reference in tokens[1]])["score"]
+    assert 0 < expected < 100
+    assert multi_bleu(lines, references) == pytest.approx(expected)
+    assert multi_bleu(["a  b c d e"], ["a b c d e"]) < 100
+    assert multi_bleu(["a\tb c d e f"], ["a b c d e f"]) < 100
+
+
+def test_a_missing_order_makes_it_nothing():
+    assert multi_bleu(["a b c x d e f"], ["a b c y d e f"]) == 0
+    assert multi_bleu(["a b c"], ["a b c"]) == 0  # no 4-gram at all
+    assert multi_bleu(["a b c d"], ["a b c d"]) == pytest.approx(100)
+    assert paper_bleu(["", ""], ["Ein Hund.", "Zwei Hunde."], "de") == 0
+    assert paper_bleu([""], [""], "de") == 0
+
+
+def state_machine(text: str) -> str:
+    """Hyphens with something on both sides that no hyphen before has used."""
+    data, result, free = text.encode(), b"", 0
+    for place, byte in enumerate(data):
+        between = free < place < len(data) - 1 and not data[place - 1 : place].isspace()
+        if byte == ord("-") and between and not data[place + 1 : place + 2].isspace():
+            result += b" ##AT##-##AT## "
+            free = place + 2
+        else:
+            result += bytes([byte])
+    return result.decode()
+
+
+LINES = st.text(alphabet="ab-ü漢 \t\u00a0\u2003\x0b\x0c", max_size=12)
+
+
+@given(LINES)
+def test_compounds_are_split_as_one_goes_from_left_to_right(text):
+    assert split_compounds(text) == state_machine(text)
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="there is no Perl to ask")
+def test_compounds_are_split_as_perl_does():
+    draw = random.Random(0)
+    lines = ["".join(draw.choices("ab--ü漢 \t\u00a0\u2003\x0b", k=draw.randint(1, 12))) for _ in range(3000)]
+    substitution = r"s/(\S)-(\S)/$1 ##AT##-##AT## $2/g"
+    text = "".join(line + "\n" for line in lines).encode()
+    result = subprocess.run(["perl", "-pe", substitution], input=text, capture_output=True, check=True)
+    assert [split_compounds(line) for line in lines] == result.stdout.decode().split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Berg-und-Tal-Bahn", "Berg ##AT##-##AT## und ##AT##-##AT## Tal ##AT##-##AT## Bahn"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+        ("a-ü-c", "a ##AT##-##AT## ü ##AT##-##AT## c"),
+        ("Haus- und Hof, - -x x-", "Haus- und Hof, - -x x-"),
+        ("a--b", "a ##AT##-##AT## -b"),
+    ],
+)
+def test_compounds_by_hand(text, expected):
+    assert split_compounds(text) == expected
+
+
+# What tokenizer.perl, version 1.1, makes of them.
+MOSES = [
+    (
+        "de",
+        'Sie rief: "Halt, oder es kostet 2,5 % mehr!"',
+        "Sie rief : &quot; Halt , oder es kostet 2,5 % mehr ! &quot;",
+    ),
+    ("de", "Am 7. Juni sprach u.a. Dr. Kurz.", "Am 7. Juni sprach u.a. Dr. Kurz ."),
+    ("de", "Es begann 1871.", "Es begann 1871 ."),
+    ("de", "x & y [z] <w> | wie geht's", "x &amp; y &#91; z &#93; &lt; w &gt; &#124; wie geht &apos; s"),
+    ("de", "Also ... gut....", "Also ... gut ...."),
+    ("de", "12.000 km/h, links,rechts und 4,x", "12.000 km / h , links , rechts und 4 , x"),
+    ("de", "  weite\u00a0 Räume\u2003hier ", "weite Räume hier"),
+    ("de", "Die E-Mail-Adresse (neu)", "Die E ##AT##-##AT## Mail ##AT##-##AT## Adresse ( neu )"),
+    ("fr", "L'ami n'a qu'une porte-fenêtre.", "L&apos; ami n&apos; a qu&apos; une porte-fenêtre ."),
+    ("fr", "«\u00a0Non\u00a0», dit M. Blanc, 5,2 %.", "« Non » , dit M. Blanc , 5,2 % ."),
+    ("en", "It's the dogs' well-known den.", "It &apos;s the dogs &apos; well-known den ."),
+    ("de", "", ""),
+]
+
+
+@pytest.mark.parametrize(("language", "text", "expected"), MOSES)
+def test_the_steps_of_the_published_script(language, text, expected):
+    assert paper_tokenizer(language)(text) == expected.split()
+
+
+@pytest.fixture
+def german():
+    """German sentences with compounds, and the same with a word lost here and there."""
+    references = [german for _, german in phrasebook("validation")[:30]]
+    references += ["Die Berg-und-Tal-Bahn fährt heute nicht, sagt er.", "Sie liest die Science-Fiction-Serie gern."]
+    hypotheses = [" ".join(text.split(" ")[: -1 if place % 3 else None]) for place, text in enumerate(references)]
+    hypotheses[-1] = references[-1].replace("Serie", "Reihe")
+    hypotheses[0] = ""
+    return hypotheses, references
+
+
+def test_paper_bleu_counts_the_tokens_of_those_steps(german):
+    hypotheses, references = german
+    tokenize = paper_tokenizer("de")
+    tokens = [tokenize(line) for line in references]
+    expected = by_definition([tokenize(line) for line in hypotheses], [[line] for line in tokens])["score"]
+    assert 0 < expected < 100
+    assert paper_bleu(hypotheses, references, "de") == pytest.approx(expected)
+    assert paper_bleu(hypotheses, references, "de") != pytest.approx(multi_bleu(hypotheses, references))
+    # A compound of which a part is wrong counts for its other parts, but in German only.
+    pair = (["Ich sah die gute Berg-und-Tal-Bahn"], ["Ich sah die gute Berg-und-Tal-Fahrt"])
+    assert paper_bleu(*pair, "de") > paper_bleu(*pair, "fr") > 0
+
+
+def test_the_metric_has_both_and_says_which(german):
+    hypotheses, references = german
+    metric = evaluate.load(str(FILE))
+    plain = metric.compute(predictions=hypotheses, references=references)
+    assert plain["score"] == multi_bleu(hypotheses, references)
+    assert plain["signature"] == "nrefs:1|case:mixed|tok:spaces|smooth:none"
+    paper = metric.compute(predictions=hypotheses, references=references, language="de")
+    assert paper["score"] == paper_bleu(hypotheses, references, "de")
+    assert "|tok:moses-de|compounds:split|" in paper["signature"]
+    french = metric.compute(predictions=["le chat"], references=["le chat"], language="fr")
+    assert "|tok:moses-fr|compounds:whole|" in french["signature"]
+    several = [[reference, "x"] for reference in references]
+    found = MultiBleu().compute(predictions=hypotheses, references=several)
+    expected = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
+        [line or "EMPTY" for line in hypotheses], [references, ["x"] * len(references)]
+    )
+    assert found["precisions"] == pytest.approx(expected.precisions)
+    assert found["brevity_penalty"] == pytest.approx(expected.bp)
+    assert (found["hypothesis_length"], found["reference_length"]) == (expected.sys_len, expected.ref_len)
+    assert found["signature"].startswith("nrefs:2|")
+
+
+_METRIC_SPACE = """
+import sys
+
+sys.modules["vaswani_transformer"] = None
+import evaluate
+
+module = evaluate.load("./multi_bleu")
+print(module.compute(predictions=["Ein Hund-Haus bellt laut."], references=["Ein Hund-Haus bellt so."], language="de"))
+print(module.name, all([module.description, module.citation, module.inputs_description, module.info.reference_urls]))
+"""
+
+
+def test_with_bleu_in_a_folder_it_is_a_metric(hub, tmp_path):
+    (tmp_path / "multi_bleu").mkdir()
+    for name in ("multi_bleu.py", "bleu.py"):
+        shutil.copy(FILE.with_name(name), tmp_path / "multi_bleu" / name)
+    done = hub.run(_METRIC_SPACE, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    sentences = {"predictions": ["Ein Hund-Haus bellt laut."], "references": ["Ein Hund-Haus bellt so."]}
+    assert done.stdout.splitlines() == [str(MultiBleu().compute(**sentences, language="de")), "multi_bleu True"]
+
+
+@pytest.mark.parametrize("score", [multi_bleu, lambda *pair: paper_bleu(*pair, "de")])
+def test_what_cannot_be_scored_is_named(score):
+    with pytest.raises(ValueError, match="there are 2 for 1 hypotheses"):
+        score(["a"], ["a", "b"])
+    with pytest.raises(ValueError, match="nothing to score"):
+        score([], [])
+    with pytest.raises(ValueError, match="none for hypothesis 2"):
+        score(["a", "b"], [["a"], []])
+
+
+@pytest.mark.parametrize("language", ["German", "de-DE", ""])
+def test_a_language_must_be_a_code(language):
+    with pytest.raises(ValueError, match="language"):
+        paper_bleu(["a"], ["a"], language)

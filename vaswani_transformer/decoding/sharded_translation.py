@@ -1,0 +1,353 @@
+"""Translation of a file in shards: a restart, on any number of processes, repeats only unfinished ones.
+
+OUTPUT.shards/manifest.json       input, model and options of the translation; `{}` while no shard is to be kept
+OUTPUT.shards/shard-000000.txt    a finished shard; shard-000000.json holds its number of lines and its digest
+OUTPUT.shards/input               a copy of standard input
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data.tables import kind_of_suffix
+from ..data.text_files import decode_lines, open_binary
+from ..io.files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
+from ..model.batches_vaswani import translate_in_batches
+from ..model.languages_vaswani import direction, required_tag, split_tag, target_tag
+from ..model.sentences_vaswani import longest_known
+
+
+_MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
+
+
+def translate_lines(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    lines: list[str],
+    tokens_per_batch: int,
+    bar: tqdm,
+    columns: tuple[str, str] | None = None,
+    **generate_kwargs: Any,
+) -> list[bytes]:
+    """Translate lines, stripped of white space as in training.
+
+    Args:
+        model: The model, on the device to use.
+        tokenizer: Its tokenizer.
+        lines: The lines.
+        tokens_per_batch: As for `translate_in_batches`.
+        bar: Counts the lines.
+        columns: Names of source and target in JSON, without the source's tag, which training adds itself; by default,
+            the result is text and has no source.
+        generate_kwargs: For `translate_in_batches`.
+
+    Returns:
+        For each line in order, a line for each of its `num_return_sequences` translations, line feed included.
+    """
+    translations: list[list[bytes]] = [[]] * len(lines)
+    sentences = [line.strip() for line in lines]
+    sources = sentences if columns is None else [split_tag(model.config, sentence)[1] for sentence in sentences]
+    for indices, hypotheses in translate_in_batches(model, tokenizer, sentences, tokens_per_batch, **generate_kwargs):
+        for index, texts in zip(indices, hypotheses, strict=True):
+            translations[index] = [_record(sources[index], text, columns) for text in texts]
+        bar.update(len(indices))
+    return list(chain.from_iterable(translations))
+
+
+class LongLines:
+    """Counts lines that are longer than any source trained on; as a context, reports them on standard error.
+
+    Args:
+        config: The model's configuration.
+        split_sentences: Whether lines are translated sentence by sentence.
+    """
+
+    def __init__(self, config: PreTrainedConfig, split_sentences: bool) -> None:
+        self.lines, self.longest, self.split_sentences = 0, longest_known(config), split_sentences
+
+    def count(self, long: Mapping[int, int]) -> None:
+        """Count lines that are, or have a sentence, too long."""
+        self.lines += len(long)
+
+    def __enter__(self) -> "LongLines":
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *details: object) -> None:
+        if self.lines and error is None:
+            what, advice = "have", "--split_sentences translates sentence by sentence"
+            if self.split_sentences:
+                what, advice = "have sentences with", "divide these sentences"
+            print(
+                f"{self.lines} lines {what} more tokens than the longest sentence trained on, {self.longest}; parts of "
+                f"them may be untranslated; {advice}",
+                file=sys.stderr,
+            )
+
+
+def _record(source: str, target: str, columns: tuple[str, str] | None) -> bytes:
+    # One line for every tool, because some take U+2028 and similar characters for line ends.
+    source, target = (" ".join(text.splitlines()) for text in (source, target))
+    if columns is not None:
+        target = json.dumps({columns[0]: source, columns[1]: target}, ensure_ascii=False)
+    return target.encode() + b"\n"
+
+
+def model_digest(directory: Path) -> str:
+    """Digest of the files that a model's translations depend on; the directory's name does not matter."""
+    return f"sha256 {matching_files_digest(directory, _MODEL_FILES)}"
+
+
+def require_input(name: str) -> Path:
+    """The path of a file that can be read repeatedly; raises a ValueError or OSError if it is not one."""
+    path = Path(name)
+    if path.is_dir():
+        raise IsADirectoryError(f"input: {path} is a directory; name a file in it")
+    if not path.exists():
+        raise FileNotFoundError(f"input: there is no file {path}")
+    if not path.is_file():
+        raise ValueError(f"input: {path} can be read only once; give it as standard input")
+    return path
+
+
+def require_output(path: Path, source: Path | None) -> None:
+    """Raise a ValueError or OSError unless a file other than `source` can be written at `path`."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"output: there is no directory {path.parent}; make it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"output: {path} is not a file; give one, or - for standard output")
+    if path.exists() and source is not None and path.samefile(source):
+        raise ValueError(f"output: {path} is the input too; name another file")
+
+
+def output_columns(path: Path, config: PreTrainedConfig, target_language: str | None) -> tuple[str, str] | None:
+    """Names of the columns of source and target, of an output in JSON; None of one in text.
+
+    Raises:
+        ValueError: The model does not translate into the language; or it has several directions, and the columns need
+            the language.
+    """
+    if kind_of_suffix(path) != "json":
+        target_tag(config, None, target_language)  # refuses a language that is not the model's
+        return None
+    source, target = direction(config, required_tag(config, target_language))
+    return source or "source", target or "target"
+
+
+def split_lines(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Lists of `size` lines; only one list is in memory."""
+    while shard := list(islice(lines, size)):
+        yield shard
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A file to translate, whose lines were checked and counted in a first pass.
+
+    Attributes:
+        path: The file; it may be compressed.
+        name: Its name in messages.
+        lines_per_shard: Lines of a shard, except the last.
+        lines: Number of lines.
+        digests: Digest of each shard.
+        digest: Digest of all lines.
+    """
+
+    path: Path
+    name: str
+    lines_per_shard: int
+    lines: int
+    digests: list[str]
+    digest: str
+
+    @classmethod
+    def read_ahead(cls, path: Path, name: str, lines_per_shard: int) -> "SourceText":
+        """Read a file to its end, so that a bad line is found before any translation.
+
+        Raises:
+            ValueError: It is not UTF-8, or not compressed as its suffix says; the message names the line.
+        """
+        count, digests, whole = 0, [], sha256()
+        with open_binary(path) as file:
+            for lines in split_lines(decode_lines(file, Path(name)), lines_per_shard):
+                count += len(lines)
+                digests.append(_digest(lines))
+                whole.update(_encode(lines))
+        return cls(path, name, lines_per_shard, count, digests, whole.hexdigest())
+
+    def size(self, number: int) -> int:
+        """Number of lines of a shard."""
+        return min(self.lines_per_shard, self.lines - number * self.lines_per_shard)
+
+    def shards(self) -> Iterator[list[str]]:
+        """Read the file again, without lines appended since the first pass.
+
+        Raises:
+            ValueError: The file has changed.
+        """
+        with open_binary(self.path) as file:
+            shards = split_lines(islice(decode_lines(file, self.path), self.lines), self.lines_per_shard)
+            for digest in self.digests:
+                shard = next(shards, [])
+                if _digest(shard) != digest:
+                    raise ValueError(
+                        f"input: {self.name} was changed while it was translated; restore the original and repeat the "
+                        f"command, or start from the beginning"
+                    )
+                yield shard
+
+
+def _encode(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def _digest(lines: list[str]) -> str:
+    return sha256(_encode(lines)).hexdigest()
+
+
+def _record_of_shard(content: bytes) -> bytes:
+    return json.dumps({"lines": content.count(b"\n"), "sha256": sha256(content).hexdigest()}).encode()
+
+
+class TranslatedShards:
+    """The folder `<output>.shards`, which holds finished shards until the output is written.
+
+    Args:
+        output: The file to write; a link is followed.
+
+    Raises:
+        ValueError: `output` is a directory, or a link to itself.
+    """
+
+    def __init__(self, output: Path) -> None:
+        try:
+            self.output = output.resolve()
+        except RuntimeError:  # before Python 3.13
+            raise ValueError(f"output: {output} is a link that leads back to itself; name another file") from None
+        if not self.output.name:
+            raise ValueError(f"output: {output} is a directory; name a file in it")
+        self.folder = self.output.with_name(self.output.name + ".shards")
+        self._manifest = self.folder / "manifest.json"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there are shards of an unfinished translation."""
+        return bool(self._recorded) and any(self.folder.glob("shard-*.txt"))
+
+    @property
+    def _recorded(self) -> dict[str, Json]:
+        """The manifest; empty if there is none."""
+        try:
+            return read_json(self._manifest) if self._manifest.exists() else {}
+        except ValueError as error:
+            raise ValueError(f"output: {error}; delete {self.folder} to start from the beginning") from None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Create and lock the folder, so that no other command writes the same output.
+
+        On an error before the first finished shard, the folder is removed.
+
+        Raises:
+            ValueError: Another command holds the lock.
+        """
+        self.folder.mkdir(exist_ok=True)
+        with locked(self.folder, "output"):
+            try:
+                yield
+            except BaseException:
+                if not self.begun:
+                    self._clear()
+                raise
+
+    def copy_input(self, chunks: Iterable[bytes]) -> Path:
+        """Copy standard input into the folder, since it can be read only once."""
+        self._claim()
+        atomic_write(self.folder / "input", chunks)
+        return self.folder / "input"
+
+    def begin(self, manifest: Mapping[str, Json]) -> None:
+        """Write the manifest or, if there are shards, compare it with theirs.
+
+        Raises:
+            ValueError: The shards belong to another translation.
+            FileExistsError: The folder has files of another program.
+        """
+        self._claim()
+        if self.begun:
+            require_same_manifest(
+                self._recorded,
+                manifest,
+                f"{self.folder} holds part of another translation, which differs in",
+                "repeat its command to continue it, or delete the folder to start from the beginning",
+            )
+        else:
+            atomic_write(self._manifest, json.dumps(manifest, indent=2))
+
+    def _claim(self) -> None:
+        if self._manifest.exists():
+            return
+        if any(path.suffix != ".tmp" for path in self.folder.iterdir()):
+            raise FileExistsError(f"output: {self.folder}, needed for unfinished shards, has other files in it")
+        atomic_write(self._manifest, "{}")
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"shard-{number:06d}.txt"
+
+    def save(self, number: int, translations: list[bytes]) -> None:
+        """Write a shard after its record, so that every shard has one."""
+        # Need not be atomic: with half a record, the shard counts as damaged and is translated again.
+        self.path(number).with_suffix(".json").write_bytes(_record_of_shard(b"".join(translations)))
+        atomic_write(self.path(number), translations)
+
+    def read(self, number: int) -> bytes | None:
+        """The content of a shard; None if it is missing or was changed."""
+        with suppress(FileNotFoundError):
+            content = self.path(number).read_bytes()
+            if self.path(number).with_suffix(".json").read_bytes() == _record_of_shard(content):
+                return content
+        return None
+
+    def missing(self, count: int) -> list[int]:
+        """Numbers of the shards to translate; standard error lists damaged ones."""
+        numbers = [number for number in range(count) if self.read(number) is None]
+        for path in filter(Path.exists, map(self.path, numbers)):
+            print(f"{path} is damaged; it is translated again", file=sys.stderr)
+        return numbers
+
+    def finish(self, count: int) -> None:
+        """Write the output from its `count` shards, and remove the folder.
+
+        Raises:
+            ValueError: A shard is damaged or missing; no output was written.
+        """
+        atomic_write(self.output, self._contents(count), temporary_folder=self.folder)
+        self._clear()
+
+    def _contents(self, count: int) -> Iterator[bytes]:
+        for number in range(count):
+            content = self.read(number)
+            if content is None:
+                raise ValueError(
+                    f"output: {self.path(number)} was changed or removed after it was written; repeat the command, "
+                    f"which translates that shard again"
+                )
+            yield content
+
+    def _clear(self) -> None:
+        """Remove the folder if its manifest shows that this program made it, or if it is empty."""
+        if self._manifest.exists():
+            atomic_write(self._manifest, "{}")  # if this is killed, the remaining shards must not be used
+            for pattern in ("shard-*.txt", "shard-*.json", "input", "*.tmp", self._manifest.name):
+                for path in self.folder.glob(pattern):
+                    path.unlink(missing_ok=True)
+        with suppress(OSError):  # it has other files
+            self.folder.rmdir()

@@ -1,0 +1,1 @@
+"""What is read and written: files, locks and JSON, and text on a terminal."""

@@ -1,0 +1,1 @@
+"""Options of the recipes, and the YAML file of `--config`."""

@@ -1,0 +1,101 @@
+"""Training cost in floating point operations: estimated as in Table 2, and counted."""
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedConfig
+
+from ..training.flops import training_flops
+from .numbers import PAPER_BATCH_TOKENS, PAPER_DEVICES, PAPER_RATE, PAPER_TRAININGS
+
+
+TOKENS_PER_SENTENCE = 25  # our guess for the paper's corpus; with 50 the count changes by less than one percent
+MEASURED_SECONDS = 0.5  # of matrix products, for `sustained_rate`
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCost:
+    """Cost of a training in floating point operations.
+
+    Attributes:
+        by_the_papers_accounting: Operations by Table 2: time x devices x rate.
+        counted: Operations counted from the shapes of the matrix products.
+        rate: Operations per second that one device sustains.
+        utilisation: `counted` divided by `by_the_papers_accounting`.
+        dtype: Dtype in which `rate` was measured.
+    """
+
+    by_the_papers_accounting: float
+    counted: float
+    rate: float
+    utilisation: float
+    dtype: str | None = None
+
+
+def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float32) -> float:
+    """Measure the operations per second of large square matrix products (footnote 5 of the paper).
+
+    The fastest product in `MEASURED_SECONDS` counts, because other work on the machine slows some of them. For float32,
+    TF32 is used if PyTorch is configured to.
+
+    Args:
+        device: Where to compute.
+        dtype: Dtype of the training's matrix products.
+    """
+    device = torch.device(device)
+    rows = 1024 if device.type == "cpu" else 8192
+    matrix = torch.randn(rows, rows, device=device).to(dtype)  # [rows, rows]
+    product = torch.empty_like(matrix)
+    _time_product(matrix, product)  # the first product loads libraries
+    fastest, started = math.inf, time.perf_counter()
+    while time.perf_counter() - started < MEASURED_SECONDS:
+        fastest = min(fastest, _time_product(matrix, product))
+    return 2.0 * rows**3 / fastest
+
+
+def _time_product(matrix: torch.Tensor, product: torch.Tensor) -> float:
+    _wait_for(matrix.device)
+    started = time.perf_counter()
+    torch.mm(matrix, matrix, out=product)
+    _wait_for(matrix.device)
+    return time.perf_counter() - started
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def training_cost(seconds: float, devices: int, rate: float, counted: float, dtype: str | None = None) -> TrainingCost:
+    """The cost of a training by the accounting of Table 2 (6.1).
+
+    Args:
+        seconds: Duration of the training.
+        devices: Number of devices.
+        rate: Operations per second that one device sustains, from `sustained_rate`.
+        counted: Operations of the training on all devices, such as a trainer's `state.total_flos`.
+        dtype: Dtype in which `rate` was measured.
+    """
+    accounted = seconds * devices * rate
+    return TrainingCost(
+        by_the_papers_accounting=accounted, counted=counted, rate=rate, utilisation=counted / accounted, dtype=dtype
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCost(TrainingCost):
+    """The cost of a row of a table, with its seconds and number of devices."""
+
+    seconds: float
+    devices: int
+
+
+def paper_cost(name: str, config: PreTrainedConfig) -> RowCost:
+    """The cost of the paper's "base" or "big" training; the count assumes full batches."""
+    steps, hours = PAPER_TRAININGS[name]
+    length = TOKENS_PER_SENTENCE
+    counted = steps * training_flops(config, PAPER_BATCH_TOKENS // length, length, length)
+    cost = training_cost(hours * 3600, PAPER_DEVICES, PAPER_RATE, counted)
+    return RowCost(**vars(cost), seconds=hours * 3600, devices=PAPER_DEVICES)

@@ -1,0 +1,94 @@
+"""Fine-tuning: a training that starts from a saved model, with its weights, configuration and tokenizer."""
+
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+from transformers import FSMTTokenizer
+
+from ..options.arguments import refuse_unused
+from ..data.preparation_arguments import PreparationArguments
+from ..data.training_data import TrainingData
+from ..io.files import matching_files_digest
+from ..model.saved_model import (SavedModel, open_model,)
+from .run_arguments import (ModelArguments, RecipeTrainingArguments,)
+from .records import (ParentModel, RunRecord,)
+
+
+# Options of the model that change no weight's shape or meaning.
+_CHANGEABLE = ("model", "dropout", "attention_dropout", "label_smoothing", "layer_norm_eps")
+_UNUSED_OF_MODEL = {
+    each.name: f"the configuration of --model decides it; only {', '.join(_CHANGEABLE[1:])} may differ"
+    for each in fields(ModelArguments)
+    if each.name not in _CHANGEABLE
+}
+_UNUSED_OF_DATA = dict.fromkeys(
+    ("tokenizer", "tokenizer_model", "vocab_size", "tokenizer_sample"), "the tokenizer of --model is used"
+)
+
+
+def open_parent(
+    args: ModelArguments, data: PreparationArguments, training: RecipeTrainingArguments
+) -> SavedModel | None:
+    """Check the saved model to start from; None if no model was named.
+
+    Its configuration gets the changes of `args` and the languages of `data`, `data` its tokenizer, and `training` the
+    defaults of fine-tuning.
+
+    Raises:
+        ValueError: As from `open_model`; or an option contradicts the model, such as its languages; or its tokenizer
+            cannot encode targets.
+    """
+    if args.model is None:
+        return None
+    refuse_unused(args, _UNUSED_OF_MODEL)
+    refuse_unused(data, _UNUSED_OF_DATA)
+    parent = open_model(args.model, model_type="vaswani", parses=False)
+    config, languages = parent.config, ("source_language", "target_language")
+    theirs = [getattr(config, name) or getattr(data, name) for name in languages]
+    if theirs != list(data.languages):
+        raise ValueError(
+            f"{', '.join(languages)}: are {'-'.join(data.languages)}, but {args.model} translates {'-'.join(theirs)}; "
+            f"give --source_language {theirs[0]} --target_language {theirs[1]}"
+        )
+    if bool(config.language_tags) != data.both_directions:
+        has = "has both directions; give --both_directions true" if config.language_tags else "has one direction"
+        raise ValueError(f"both_directions: is {str(data.both_directions).lower()}, but {args.model} {has}")
+    tokenizer = parent.tokenizer
+    # `encoder` has the ids of source tokens, `decoder` the tokens of target ids.
+    if (
+        isinstance(tokenizer, FSMTTokenizer)
+        and {n: token for token, n in tokenizer.encoder.items()} != tokenizer.decoder
+    ):
+        raise ValueError(f"model: {args.model}: its tokenizer has two vocabularies, and encodes with the source's only")
+    for name in (*_CHANGEABLE[1:], *languages):
+        value = getattr(data if name in languages else args, name)
+        if value is not None:
+            setattr(config, name, value)
+    data.tokenizer = args.model
+    training.tune(config.d_model)
+    return parent
+
+
+def fit_batches(args: RecipeTrainingArguments, data: TrainingData) -> None:
+    """Set the size of batches, where it was left out: a hundredth of an epoch, and at least 16 of the longest sentence.
+
+    The paper's batches would be an epoch each, or more, of the small corpora that models are tuned on.
+    """
+    for side in ("source", "target"):
+        if getattr(args, f"{side}_tokens") is None:
+            lengths = np.asarray(data.train[f"{side}_length"][:])
+            first = min((corpus.first for corpus in data.mixed.values()), default=len(lengths))
+            pairs = first + sum(corpus.drawn for corpus in data.mixed.values())
+            fitted = max(round(lengths.mean() * pairs / 100), 16 * int(lengths.max()))
+            setattr(args, f"{side}_tokens", max(min(fitted, 25000), int(lengths.max())))
+
+
+def describe_parent(name: str, parent: SavedModel) -> ParentModel:
+    """Describe a saved model to start from, which is called `name`; by its repository if its training pushed it."""
+    digest, repository = matching_files_digest(parent.directory, ["*.safetensors"]), None
+    with suppress(FileNotFoundError, ValueError):  # a model of something else, or converted
+        repository = RunRecord.load(parent.directory / "all_results.json").run.repository
+    is_on_hub = repository is not None or not Path(name).is_dir()
+    return ParentModel(name=repository or name, is_on_hub=is_on_hub, sha256=str(digest))

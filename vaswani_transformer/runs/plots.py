@@ -1,0 +1,92 @@
+"""Plots as PNG files: learning curves, BLEU by source length, search sweeps."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..evaluation.scores import LengthGroup
+from .records import SearchScores
+
+
+def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) -> str | None:
+    """Plot losses, BLEU and learning rate by step, each if there is any, from a trainer's `state.log_history`.
+
+    Both losses are without label smoothing, so that they compare. Returns the file's name; None if there is nothing.
+    """
+    panels: dict[str, dict[str, str | None]] = {
+        "loss without smoothing (nats per sub-word)": {"nll_loss": "training, with dropout", "eval_loss": "validation"},
+        "BLEU, part of validation": {"eval_bleu": None},
+        "learning rate": {"learning_rate": None},
+    }
+    logged = {name for entry in log_history for name in entry}
+    panels = {title: names for title, names in panels.items() if names.keys() & logged}
+    if not panels:
+        return None
+    figure = Figure(figsize=(8, 2 + 2 * len(panels)), layout="constrained")
+    heights = [3 if "loss" in title else 1 for title in panels]
+    columns = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
+    for axes, (title, names) in zip(columns.flat, panels.items(), strict=True):
+        for name in sorted(names.keys() & logged, reverse=True):
+            axes.plot(*_series(log_history, name), label=names[name], marker=".")
+        if "loss" in title:
+            axes.legend()
+        axes.set_ylabel(title)
+        axes.grid(alpha=0.3)
+    axes.set_xlabel("step")
+    figure.savefig(path, dpi=120)
+    return path.name
+
+
+def _series(log_history: Sequence[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:
+    entries = [entry for entry in log_history if name in entry]
+    return [entry["step"] for entry in entries], [entry[name] for entry in entries]
+
+
+def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path: str | Path) -> None:
+    """Plot `bleu_by_source_length` of each system on one test set."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    width = 0.8 / len(groups)
+    for number, (name, rows) in enumerate(groups.items()):
+        shift = (number - (len(groups) - 1) / 2) * width
+        bars = axes.bar([place + shift for place in range(len(rows))], [row.sacrebleu for row in rows], width)
+        axes.bar_label(bars, fmt="%.1f", fontsize=8)
+        bars.set_label(name)
+    axes.set_xticks(range(len(rows)), [_group_label(row) for row in rows])
+    axes.set_xlabel("words of the source (number of sentences)")
+    axes.set_ylabel("sacreBLEU")
+    axes.grid(axis="y", alpha=0.3)
+    figure.legend(loc="outside upper center")
+    figure.savefig(path, dpi=120)
+
+
+def _group_label(group: LengthGroup) -> str:
+    lengths = f"{group.shortest}-{group.longest}" if group.longest else f"{group.shortest} or more"
+    return f"{lengths}\n({group.sentences:,})"
+
+
+def plot_sweep(rows: Sequence[SearchScores], path: str | Path) -> None:
+    """Plot both BLEUs by number of beams and alpha (6.1); `rows` has every combination."""
+    beams, alphas = sorted({row.num_beams for row in rows}), sorted({row.length_penalty for row in rows})
+    figure = Figure(figsize=(2 * (2 + 0.8 * len(alphas)), 2 + 0.5 * len(beams)), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.set_title("BLEU as in the paper")
+    right.set_title("sacreBLEU")
+    for axes, name in ((left, "paper_bleu"), (right, "sacrebleu")):
+        scores = {(row.num_beams, row.length_penalty): getattr(row, name).score for row in rows}
+        _draw_grid(axes, [[scores[number, alpha] for alpha in alphas] for number in beams])
+        axes.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
+        axes.set_yticks(range(len(beams)), [str(number) for number in beams])
+        axes.set_xlabel("length penalty (alpha)")
+        axes.set_ylabel("beams")
+    figure.savefig(path, dpi=120)
+
+
+def _draw_grid(axes: Axes, grid: Sequence[Sequence[float]]) -> None:
+    """`grid` is `[rows, columns]`."""
+    axes.imshow(grid, aspect="auto")
+    for y, row in enumerate(grid):
+        for x, score in enumerate(row):
+            axes.text(x, y, f"{score:.2f}", ha="center", va="center", bbox={"color": "white", "alpha": 0.7})

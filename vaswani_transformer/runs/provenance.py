@@ -1,0 +1,113 @@
+"""Provenance of results: command, commit, machine, versions."""
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import psutil
+import torch
+from accelerate import PartialState
+
+from .records import Provenance
+
+
+def describe_run(repository: str | None = None) -> Provenance:
+    """Describe this process: its command, the package's commit, the machine, library versions.
+
+    Args:
+        repository: Repository on the Hub that the run pushes to.
+    """
+    names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
+    return Provenance(
+        command=shlex.join(_with_short_paths(_without_secrets(_command()))),
+        commit=_commit(),
+        date=date.today().isoformat(),
+        hardware=_hardware(),
+        versions={"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names},
+        repository=repository,
+    )
+
+
+def published(value: object) -> object:
+    """The value of an option for publication, with paths shortened, also in lists.
+
+    Paths outside the working directory are reduced to their last part, because the rest reveals user and machine.
+    """
+    if isinstance(value, list):
+        return [published(item) for item in value]
+    return _published_path(value) if isinstance(value, str) else value
+
+
+def _published_path(name: str) -> str:
+    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    if not path.is_absolute() and ".." not in path.parts:
+        return name
+    full, here = Path(os.path.abspath(path)), Path.cwd()
+    return str(full.relative_to(here)) if full.is_relative_to(here) else full.name
+
+
+def _with_short_paths(command: list[str]) -> list[str]:
+    shown = []
+    for word in command:
+        option, equals, value = word.partition("=")
+        is_assignment = bool(equals) and option.startswith("--")
+        shown.append(f"{option}={_published_path(value)}" if is_assignment else _published_path(word))
+    return shown
+
+
+def _command() -> list[str]:
+    """The command of this process, or of its parent if that is a launcher: `accelerate launch`, `torchrun`."""
+    program = sys.orig_argv[1:2]
+    if program and Path(program[0]).name == "vaswani":
+        return ["vaswani", *sys.orig_argv[2:]]
+    parent = psutil.Process().parent()
+    words = parent.cmdline() if parent else []
+    launchers = ("accelerate", "accelerate.commands.launch", "torchrun", "torch.distributed.run")
+    if not {sys.argv[0], "vaswani_transformer"} & {*words} or not any(Path(word).name in launchers for word in words):
+        return ["python", *sys.argv]
+    if words[1].startswith("-"):
+        return ["python", *words[1:]]
+    return [Path(words[1]).name, *words[2:]]
+
+
+def _without_secrets(command: list[str]) -> list[str]:
+    """The command with "..." for the values of options such as `--hub_token`."""
+    shown, secret = [], False
+    for word in command:
+        option, equals, _ = word.partition("=")
+        is_token = option.startswith("--") and option.endswith("token")
+        shown.append("..." if secret else f"{option}=..." if is_token and equals else word)
+        secret = is_token and not equals
+    return shown
+
+
+def _commit() -> str:
+    """The commit of the package's repository, with "-dirty" if files differ from it; or "unknown"."""
+    repository = Path(__file__).resolve().parents[2]
+    if not (repository / ".git").exists():
+        return "unknown"
+    command = ["git", "-C", str(repository), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or "unknown"
+
+
+def _hardware() -> str:
+    state = PartialState()
+    if state.device.type == "cuda":
+        return f"{state.num_processes} x {torch.cuda.get_device_name(state.device)}"
+    threads = torch.get_num_threads()
+    return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

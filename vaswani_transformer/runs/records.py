@@ -1,0 +1,416 @@
+"""Results of a run: `RunRecord` is a training's `all_results.json`, `ScoreRecord` a scoring's `results.json`.
+
+The dataclasses have the fields of the files.
+"""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Self
+
+from ..evaluation.perplexity import Perplexity
+from ..evaluation.scores import (BleuScore, LengthGroup, PairedComparison, Scores,)
+from ..evaluation.scores import Score
+from ..parsing.scoring import ParserScores
+from ..io.typed_json import (REST, Record,)
+from ..paper.costs import TrainingCost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Origin of the numbers of a run.
+
+    Attributes:
+        command: The command, without secrets and without paths outside the working directory.
+        commit: Commit of the package, with "-dirty" if files differ from it.
+        date: Such as 2030-12-31.
+        hardware: Processor and threads, or GPUs.
+        versions: Versions of Python and of the libraries that compute.
+        repository: Repository on the Hub that the run pushes to.
+    """
+
+    command: str
+    commit: str
+    date: str
+    hardware: str
+    versions: dict[str, str]
+    repository: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedData:
+    """A corpus mixed into a training: in each epoch `ratio` pairs of it for each pair of the training corpus."""
+
+    corpus: list[str]
+    ratio: float
+    cleaning: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunData:
+    """The corpora of a training (5.1).
+
+    Attributes:
+        source_language, target_language: Codes of the languages.
+        train, test: Files, or the name of a dataset.
+        cleaning: Number of sentence pairs "kept", and dropped by reason.
+        dataset_config: Configuration of the datasets on the Hub.
+        max_length: Sub-words of the longest sentence kept.
+        license: License of the model.
+        domain: Kind of text, in words.
+        datasets: Datasets on the Hub that the corpora come from.
+        mixed: Corpora mixed into the training, such as "replay"; None if there is none.
+        replay_test: The second test set; None if there is none.
+        others: All other data options.
+    """
+
+    source_language: str
+    target_language: str
+    train: list[str]
+    cleaning: dict[str, int]
+    test: list[str] | None
+    dataset_config: str | None
+    max_length: int | None
+    license: str | None = None
+    domain: str | None = None
+    datasets: list[str] | None = None
+    mixed: dict[str, MixedData] | None = None
+    replay_test: list[str] | None = None
+    others: dict[str, object] = field(default_factory=dict, metadata=REST)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Number of sentence pairs dropped, by reason."""
+        return {reason: count for reason, count in self.cleaning.items() if reason != "kept"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunModel:
+    """Size and configuration of a model; `others` are the fields that no report reads."""
+
+    parameters: int
+    encoder_layers: int
+    decoder_layers: int
+    d_model: int
+    d_ff: int
+    num_heads: int
+    d_k: int
+    d_v: int
+    dropout: float
+    label_smoothing: float
+    position_encoding: str
+    vocab_size: int
+    others: dict[str, object] = field(default_factory=dict, metadata=REST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3,
+    `bpe_dropout` in older files."""
+
+    source_tokens: int
+    target_tokens: int
+    warmup_steps: float
+    learning_rate_factor: float
+    constant_learning_rate: float | None = None
+    average_last: int
+    save_minutes: float | None
+    max_minutes: float | None = None
+    bpe_dropout: float | None = None
+    seed: int
+    bf16: bool
+    fp16: bool
+
+    @classmethod
+    def of(cls, args: object) -> "RunSettings":
+        """Select the fields from all options of a training."""
+        return cls(**{each.name: getattr(args, each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTraining:
+    """Duration, cost and progress of a training.
+
+    Attributes:
+        seconds: Duration, scoring excluded.
+        cost: Cost by Table 2; None in older files.
+        steps: Optimizer steps.
+        epochs: Passes over the corpus.
+        target_tokens: Target sub-words seen, padding excluded.
+        padding_share: Share of padding in all tokens.
+        processes: Number of processes.
+        averaged: Names of the checkpoints averaged (6.1); empty if there were none.
+        resumed_from: Name of the checkpoint that the run resumed from.
+    """
+
+    seconds: float
+    cost: TrainingCost | None = None
+    steps: int
+    epochs: float
+    target_tokens: int
+    padding_share: float
+    processes: int
+    averaged: list[str]
+    resumed_from: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitScores:
+    """The scores of translations of one corpus.
+
+    `perplexity` and `seconds`, of translating, are None if there was no model; `chrf`, `seconds` and
+    `by_source_length` in older files.
+    """
+
+    sentences: int
+    perplexity: Perplexity | None = None
+    bleu: BleuScore
+    chrf: Score | None = None
+    seconds: float | None = None
+    by_source_length: list[LengthGroup] | None = None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
+        chrf = {"chrf": self.chrf.score} if self.chrf else {}
+        perplexity = {"perplexity": self.perplexity.perplexity} if self.perplexity else {}
+        return {"bleu": self.bleu.score, **chrf, **perplexity}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParentModel:
+    """The saved model that a fine-tuning started from: a directory, or a name on the Hub; the digest of its weights."""
+
+    name: str
+    is_on_hub: bool
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sentence of the test set; `chrf` of its translation is None in older files."""
+
+    source: str
+    translation: str
+    reference: str
+    chrf: float | None = None
+
+
+class TrainingResults(Record):
+    """Base class of the `all_results.json` of recipes that train."""
+
+    training: RunTraining
+
+    @classmethod
+    def of_training(cls, directory: Path) -> Self | None:
+        """The results in a training's output directory; None until it is finished.
+
+        Raises:
+            ValueError: The file is damaged; the message says what to do.
+        """
+        path = directory / "all_results.json"
+        try:
+            return cls.load(path) if path.exists() else None
+        except ValueError as error:
+            raise ValueError(f"{error}; delete it to score again") from None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """All scores, named as trackers group them, such as "test_averaged_bleu"."""
+        names = {"validation": "eval_averaged", "test": "test_averaged"}
+        return {
+            f"{names.get(name, name)}_{metric}": value
+            for name, scores in vars(self).items()
+            if isinstance(scores, (SplitScores, ParsingSplit))
+            for metric, value in scores.metrics.items()
+        }
+
+
+# Fields of `RunRecord` with scores, and what they are of.
+_SCORED = {
+    "validation": "validation, {final}",
+    "validation_reverse": "validation, {back}, {final}",
+    "test_copy": "test, a copy of the source",
+    "test_parent": "test, parent",
+    "test": "test, {final}",
+    "test_reverse": "test, {back}, {final}",
+    "test_last_checkpoint": "test, last checkpoint",
+    "replay_test_parent": "replay test, parent",
+    "replay_test": "replay test, {final}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(TrainingResults):
+    """The `all_results.json` of `recipes/train_wmt.py`.
+
+    Attributes:
+        run: Command, commit, machine, versions.
+        data: Corpora and cleaning.
+        model: Configuration and size.
+        settings: Options of the training.
+        training: Steps, time and cost.
+        parent: The model that was fine-tuned; None if the training began with random weights.
+        validation: Scores of the final model on the validation set.
+        validation_reverse: From target to source, if the model has both directions.
+        test, test_reverse: The same on the test set.
+        test_last_checkpoint: Scores of the last checkpoint on the test set, if the final model is an average.
+        test_parent: Scores of the parent on the test set.
+        test_copy: Scores of the sources, as if they were translations: a baseline.
+        replay_test, replay_test_parent: Scores of both models on another test set, such as the parent's.
+        examples: Some sentences of the test set, from the worst by chrF to the best.
+    """
+
+    run: Provenance
+    data: RunData
+    model: RunModel
+    settings: RunSettings
+    training: RunTraining
+    parent: ParentModel | None = None
+    validation: SplitScores | None = None
+    validation_reverse: SplitScores | None = None
+    test: SplitScores | None = None
+    test_reverse: SplitScores | None = None
+    test_last_checkpoint: SplitScores | None = None
+    test_parent: SplitScores | None = None
+    test_copy: SplitScores | None = None
+    replay_test: SplitScores | None = None
+    replay_test_parent: SplitScores | None = None
+    examples: list[Example] | None = None
+
+    @property
+    def scores(self) -> dict[str, SplitScores]:
+        """The scores that are not None, by field, such as "test"."""
+        return {name: getattr(self, name) for name in _SCORED if getattr(self, name) is not None}
+
+    @property
+    def titled_scores(self) -> dict[str, SplitScores]:
+        """The scores that are not None, by corpus and model, such as "test, averaged model"."""
+        final = "averaged model" if self.training.averaged else "last step"
+        back = f"{self.data.target_language} to {self.data.source_language}"
+        return {_SCORED[name].format(final=final, back=back): scores for name, scores in self.scores.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsingSplit:
+    """The scores of a parsing model on one treebank.
+
+    Attributes:
+        perplexity: Of the gold labels.
+        free: Scores of the search among all sequences, repaired.
+        constrained: Scores of the search among well-formed parses.
+        right_branching: Scores of the trivial baseline.
+    """
+
+    perplexity: Perplexity
+    free: ParserScores
+    constrained: ParserScores
+    right_branching: ParserScores
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
+        return {"f1": self.constrained.all_sentences.f1, "perplexity": self.perplexity.perplexity}
+
+
+@dataclass(frozen=True)
+class CheckpointF1:
+    """F1 of a checkpoint, greedily decoded, on some sentences of the validation set; a point of a learning curve."""
+
+    step: int
+    sentences: int
+    f1: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedParser:
+    """Another parser, scored on the test set, or on the validation set if there is no test set.
+
+    Attributes:
+        name: What it is.
+        trained_on: Which trees.
+        preparation: Commands that were run before `run.command`.
+        run: The training, or the benchmark.
+        scores: Constrained, if it is a model of this package.
+    """
+
+    name: str
+    trained_on: str
+    preparation: list[str] = field(default_factory=list)
+    run: Provenance
+    scores: ParserScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsingRecord(TrainingResults):
+    """What `recipes/train_parsing.py` writes as `all_results.json`; other fields as in `RunRecord`.
+
+    Attributes:
+        curve: F1 of the checkpoints that are left.
+        others: Parsers to compare with, in a published record.
+    """
+
+    run: Provenance
+    data: RunData
+    model: RunModel
+    settings: RunSettings
+    training: RunTraining
+    validation: ParsingSplit | None = None
+    test: ParsingSplit | None = None
+    test_last_checkpoint: ParsingSplit | None = None
+    curve: list[CheckpointF1] | None = None
+    others: list[ComparedParser] | None = None
+
+    @property
+    def scores(self) -> dict[str, ParsingSplit]:
+        """The scores that there are, by what was scored."""
+        names = ("validation", "test", "test_last_checkpoint")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSetFacts:
+    """Description of a test set, with its `newstest2014_variant`."""
+
+    name: str
+    lines: int
+    newstest2014: str | None
+    references: int
+    source_language: str
+    target_language: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchScores(Scores):
+    """The scores of translations, and their search options: None if they were read from a file."""
+
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemScores(SearchScores):
+    """A system with its best search options; `perplexity` is None for a file, `by_source_length` without sources."""
+
+    name: str
+    perplexity: Perplexity | None
+    by_source_length: list[LengthGroup] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRecord(Record):
+    """The `results.json` of `recipes/score.py`.
+
+    Attributes:
+        run: Command, commit, machine, versions.
+        test_set: The test set.
+        systems: One or two systems.
+        sweep: Scores by search options, if there were several.
+        paired_bootstrap: Comparison of two systems, by metric.
+    """
+
+    run: Provenance
+    test_set: TestSetFacts
+    systems: list[SystemScores]
+    sweep: list[SearchScores] | None = None
+    paired_bootstrap: dict[str, PairedComparison] | None = None

@@ -1,0 +1,153 @@
+"""Scoring for `recipes/score.py`: translations of a test set by one or several searches."""
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelerate import PartialState
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data.cleaning import encode_corpus
+from ..data.corpora import load_parallel_corpus
+from ..decoding.translation import translate_corpus
+from ..evaluation.perplexity import (Perplexity, perplexity,)
+from ..evaluation.scores import (bleu_by_source_length, paired_bootstrap, score_translations,)
+from ..evaluation.test_sets import TestSet
+from ..model.languages_vaswani import (direction, required_tag, target_tag,)
+from .plots import (plot_bleu_by_source_length, plot_sweep,)
+from .records import (Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts,)
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Translations of the test set, without line ends, and their search options; None for a file."""
+
+    lines: list[str]
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    seconds: float | None = None
+
+    def score(self, test_set: TestSet) -> SearchScores:
+        scores = score_translations(self.lines, test_set.references, test_set.languages[1])
+        search = {name: value for name, value in vars(self).items() if name != "lines"}
+        return SearchScores(**vars(scores), **search)
+
+
+@dataclass(frozen=True)
+class System:
+    """The translations of a system.
+
+    Attributes:
+        name: Its model, or its file of translations.
+        searches: The translations by each search.
+        perplexity: Perplexity of the first references; None for a file.
+    """
+
+    name: str
+    searches: list[Translations]
+    perplexity: Perplexity | None = None
+
+
+def languages_to_score(configs: Sequence[PreTrainedConfig], source: str | None, target: str | None) -> tuple[str, str]:
+    """Languages to translate from and into: `source` and `target`, or else the first model's, or English and German.
+
+    Raises:
+        ValueError: A model does not translate between them, or has several directions and `target` is None.
+    """
+    for config in configs[:1]:
+        own = direction(config, target_tag(config, source, target) or required_tag(config, target))
+        source, target = source or own[0], target or own[1]
+    for config in configs:
+        target_tag(config, source, target)
+    return source or "en", target or "de"
+
+
+def translate_test_set(
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    test_set: TestSet,
+    num_beams: Sequence[int] | None,
+    length_penalties: Sequence[float] | None,
+    tokens_per_batch: int,
+) -> System:
+    """Translate a test set with every number of beams and every alpha (6.1). Collective.
+
+    None means the value in the model's generation_config.
+    """
+    own, searches = model.generation_config, []
+    beams = num_beams or [own.num_beams or 1]
+    alphas = length_penalties or [1.0 if own.length_penalty is None else own.length_penalty]
+    with PartialState().main_process_first():
+        files = [str(test_set.source_file), str(test_set.reference_files[0])]
+        corpus, tag = load_parallel_corpus(files, *test_set.languages), target_tag(model.config, *test_set.languages)
+        encoded = encode_corpus(corpus, tokenizer, *test_set.languages, source_tag=tag)
+    reference_perplexity = perplexity(model, tokenizer, encoded)
+    for number, alpha in itertools.product(beams, alphas):
+        started = time.perf_counter()
+        texts = translate_corpus(
+            model,
+            tokenizer,
+            test_set.sources,
+            tokens_per_batch,
+            num_beams=number,
+            length_penalty=alpha,
+            target_language=test_set.languages[1],
+        )
+        seconds = time.perf_counter() - started
+        # One line each, so that the written file has the same scores.
+        searches.append(Translations([" ".join(text.splitlines()) for text in texts], number, alpha, seconds))
+    return System(name, searches, reference_perplexity)
+
+
+def score_systems(
+    systems: Sequence[System], test_set: TestSet, run: Provenance
+) -> tuple[ScoreRecord, dict[str, list[str]]]:
+    """Score one or two systems.
+
+    Returns:
+        The record, and each system's translations by its best search, by the paper's BLEU.
+    """
+    found, best, sweep = [], {}, None
+    for system in systems:
+        rows = [search.score(test_set) for search in system.searches]
+        highest = max(range(len(rows)), key=lambda index: rows[index].paper_bleu.score)
+        best[system.name] = lines = system.searches[highest].lines
+        sources = test_set.sources
+        groups = None if sources is None else bleu_by_source_length(sources, lines, test_set.references)
+        fields = {**vars(rows[highest]), "by_source_length": groups}
+        found.append(SystemScores(name=system.name, perplexity=system.perplexity, **fields))
+        if len(rows) > 1:
+            sweep = rows
+    first, *others = best.values()
+    record = ScoreRecord(
+        run=run,
+        test_set=TestSetFacts(
+            name=test_set.name,
+            lines=len(test_set.references),
+            newstest2014=test_set.newstest2014,
+            references=len(test_set.references[0]),
+            source_language=test_set.languages[0],
+            target_language=test_set.languages[1],
+        ),
+        systems=found,
+        sweep=sweep,
+        paired_bootstrap=paired_bootstrap(first, others[0], test_set.references) if others else None,
+    )
+    return record, best
+
+
+def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
+    """Write `results.json`, its plots, and the translations of models."""
+    for system, name in zip(record.systems, ("translations.txt", "translations.compare.txt"), strict=False):
+        if system.perplexity is not None:
+            text = "".join(line + "\n" for line in translations[system.name])
+            (directory / name).write_text(text, encoding="utf-8")
+    groups = {system.name: system.by_source_length for system in record.systems if system.by_source_length}
+    if groups:
+        plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
+    if record.sweep:
+        plot_sweep(record.sweep, directory / "sweep.png")
+    record.save(directory / "results.json")

@@ -1,0 +1,411 @@
+"""The steps that training recipes share: checks, trainer, training, choice of the models to score."""
+
+import math
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+from accelerate import PartialState
+from datasets import concatenate_datasets
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedTokenizerBase, ProgressCallback, TrainerCallback, set_seed
+from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
+
+from ..io.console import (fault_in_one_line, one_line,)
+from ..data.corpora import sentences
+from ..data.training_data import TrainingData
+from ..data.corpora import spread
+from ..io.files import (Json, require_directory,)
+from ..model.configuration_vaswani import VaswaniConfig
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.parse_sequence_vaswani import is_parser
+from ..model.saved_model import SavedModel
+from ..launch.faults import (AlreadyTrainedError, faults_in_one_line,)
+from ..launch.interruption import Interruption
+from ..launch.memory import keep_freed_memory
+from ..launch.processes import leave_process_group
+from ..launch.watchdog import Watchdog
+from .validation_bleu import ValidationBleu
+from ..training.averaging import CheckpointAveraging
+from ..training.callbacks import (EarlyStopping, OpenTracker, TimeLimit, TrainingProgress,)
+from ..training.schedule import NoamSchedule
+from ..training.trainer import VaswaniTrainer
+from .run_arguments import (ModelArguments, RecipeTrainingArguments,)
+from .run_directory import (Describe, check_data, open_run,)
+from ..io.typed_json import from_json
+from ..paper.costs import (TrainingCost, sustained_rate, training_cost,)
+from .fine_tuning import fit_batches
+from .records import (ParentModel, RunModel, RunTraining, TrainingResults,)
+
+
+# Trackers that transformers does not list as available even if they are installed.
+_UNLISTED_TRACKERS = ("azure_ml", "flyte")
+
+Push: TypeAlias = Callable[[str, str, str | None], None]
+
+
+@contextmanager
+def training_run(
+    program: str, args: RecipeTrainingArguments, results: type[TrainingResults], push: Push
+) -> Iterator["TrainingRun"]:
+    """Supervise a training: a fault, a lost process or a signal ends all processes with a message of one line.
+
+    At its end the run is pushed, also if it had ended before: that push may have been interrupted. Then the process
+    group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer does: the trainer must be
+    a local variable of a function called in the context.
+
+    Args:
+        program: Name of the recipe, the start of the line.
+        args: Options of the training.
+        results: As in `TrainingRun`.
+        push: Uploads to a repository an output directory, on a branch or None.
+    """
+    with (
+        Watchdog(program, args.ddp_timeout) as watchdog,
+        faults_in_one_line(watchdog),
+        Interruption(watchdog) as interruption,
+        ExitStack() as until_the_end,
+    ):
+        run, ended = TrainingRun(args, results, watchdog, interruption, until_the_end), None
+        try:
+            yield run
+        except AlreadyTrainedError as error:
+            ended = error
+        if args.push_to_hub and PartialState().is_main_process:
+            with run.errors_in_one_line():
+                push(args.hub_model_id, args.output_dir, args.hub_revision)
+        PartialState().wait_for_everyone()
+        if ended is not None:
+            raise ended
+    leave_process_group()
+
+
+@dataclass
+class TrainingRun:
+    """A training in an output directory: `open`, `make_trainer`, `train` and `models_to_score`, in this order.
+
+    Attributes:
+        args: Options of the training.
+        results: Class of `all_results.json`, which the recipe writes after scoring.
+        watchdog: Ends all processes after an error, or when steps cease.
+        interruption: Ends the training with a checkpoint after a signal.
+        until_the_end: `ExitStack` that releases the output directory's lock at the end.
+        averaging: Callback that averages the last checkpoints (6.1).
+        checkpoint: Checkpoint to resume from; None to start from the beginning.
+    """
+
+    args: RecipeTrainingArguments
+    results: type[TrainingResults]
+    watchdog: Watchdog
+    interruption: Interruption
+    until_the_end: ExitStack
+    checkpoint: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.averaging = CheckpointAveraging(self.args.average_last, self.args.save_minutes)
+
+    @contextmanager
+    def errors_in_one_line(self) -> Iterator[None]:
+        """End all processes with one line on an error of the options, the data or the Hub."""
+        try:
+            yield
+        except Exception as error:
+            message = one_line(error) if isinstance(error, StrictDataclassError) else fault_in_one_line(error)
+            if message is None or isinstance(error, ImportError):  # of an option, as the outer handler says
+                raise
+            self.watchdog.exit(message)
+
+    def open(self, describe: Describe, has_validation: bool) -> None:
+        """Check the options, lock the output directory, and find the checkpoint to resume from. Collective.
+
+        Args:
+            describe: Returns the training's settings, as for `open_run`.
+            has_validation: Whether there is a corpus to evaluate on.
+
+        Raises:
+            ValueError: A tracker is not installed, checkpoints cannot be averaged, nothing can be evaluated, or the
+                directory cannot be used.
+        """
+        if self.args.eval_strategy != "no" and not has_validation:
+            raise ValueError("eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no")
+        directory = Path(self.args.output_dir)
+        _require_trackers(self.args.report_to)
+        self.averaging.check(self.args)
+        require_directory("output_dir", directory)
+        self.checkpoint = self.until_the_end.enter_context(open_run(directory, describe, self.args.resume))
+
+    def make_trainer(
+        self, config: VaswaniConfig, data: TrainingData, parent: SavedModel | None = None
+    ) -> VaswaniTrainer:
+        """Create a model with the vocabulary of the data, and a trainer with planned batches. Collective.
+
+        Args:
+            config: Of the model.
+            data: To train on.
+            parent: Saved model of this configuration to start from, instead of random weights.
+
+        Raises:
+            AlreadyTrainedError: It has all requested steps, and its results are complete.
+            ValueError: The training was begun with other data, is beyond `max_steps`, or ends within its warm-up and
+                `warmup_steps` was left out; a sentence is too long for the model or the token budget; or a batch has
+                fewer sentences than parts.
+        """
+        args = self.args
+        fit_batches(args, data)
+        check_data(Path(args.output_dir), data, args)
+        if parent is None:
+            complete_config(config, data.tokenizer)
+        require_positions(config, data)
+        config.language_tags = data.language_tags
+        if parent is None or config.longest_source is not None:  # what a converted parent was trained on is unknown
+            config.longest_source = max(config.longest_source or 1, max(data.train["source_length"][:]))
+        held_out = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
+        callbacks: list[TrainerCallback] = [TimeLimit(args.max_minutes)] if args.max_minutes is not None else []
+        if args.constant_learning_rate is None:
+            callbacks.append(NoamSchedule(int(args.warmup_steps), args.learning_rate_factor))
+        if args.early_stopping_patience is not None:
+            callbacks.append(EarlyStopping(args.early_stopping_patience))
+        set_seed(args.seed)
+        trainer = VaswaniTrainer(
+            VaswaniForConditionalGeneration(config) if parent is None else parent.load(torch.float32),
+            args,
+            mixed=list(data.mixed.values()),
+            train_dataset=data.train,
+            eval_dataset=concatenate_datasets(held_out) if held_out else None,
+            processing_class=data.tokenizer,
+            validation_bleu=_validation_bleu(args, config, data),
+            callbacks=[*callbacks, self.averaging, self.watchdog, self.interruption],
+        )
+        if not args.disable_tqdm:
+            trainer.remove_callback(ProgressCallback)
+            trainer.add_callback(TrainingProgress(args.max_minutes))
+        self._keep_trackers_open(trainer)
+        trainer.get_train_dataloader()
+        self._require_more_steps(trainer)
+        _require_end_of_warmup(trainer)
+        return trainer
+
+    def train(self, trainer: VaswaniTrainer) -> RunTraining:
+        """Train, and save the model with the averaged weights. Collective."""
+        with self.errors_in_one_line():
+            trainer.model.generation_config.validate(strict=True)  # as saving does
+        if self.args.use_cpu:
+            keep_freed_memory()
+        trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
+        training = RunTraining(
+            seconds=trainer.totals.seconds,
+            cost=_cost(trainer),
+            steps=trainer.state.global_step,
+            epochs=trainer.state.epoch,
+            target_tokens=trainer.total_target_tokens,
+            padding_share=trainer.padding_share,
+            processes=self.args.world_size,
+            averaged=[directory.name for directory in self.averaging.averaged],
+            resumed_from=self.checkpoint.name if self.checkpoint else None,
+        )
+        trainer.model.config.use_cache = True  # the trainer has disabled it, but the saved model needs it
+        trainer.save_model(_internal_call=True)  # a public call would push it before it is scored
+        PartialState().wait_for_everyone()
+        return training
+
+    def models_to_score(self, splits: Container[str], parent: SavedModel | None = None) -> dict[str, tuple[str, Path]]:
+        """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
+        final = Path(self.args.output_dir)
+        models = {split: (split, final) for split in ("validation", "validation_reverse", "test", "test_reverse")}
+        if len(self.averaging.averaged) > 1:  # of one, the last checkpoint is the final model
+            models["test_last_checkpoint"] = ("test", self.averaging.averaged[-1])
+        models["replay_test"] = ("replay_test", final)
+        if parent is not None:
+            models |= {f"{split}_parent": (split, parent.directory) for split in ("test", "replay_test")}
+        return {name: model for name, model in models.items() if model[0] in splits}
+
+    def _keep_trackers_open(self, trainer: VaswaniTrainer) -> None:
+        """Let trackers end with the run instead of the training, so that they take the scores."""
+        callbacks, kinds = trainer.callback_handler.callbacks, tuple(INTEGRATION_TO_CALLBACK.values())
+        for index, callback in enumerate(callbacks):
+            if isinstance(callback, kinds):
+                callbacks[index] = tracker = OpenTracker(callback)
+                self.until_the_end.callback(tracker.close)
+
+    def _require_more_steps(self, trainer: VaswaniTrainer) -> None:
+        """Compare the checkpoint with the length of the training.
+
+        Raises:
+            ValueError: It is beyond `max_steps`.
+            AlreadyTrainedError: It has all requested steps, and its results are complete.
+        """
+        if self.checkpoint is None:
+            return
+        steps, directory = int(self.checkpoint.name.rpartition("-")[2]), self.args.output_dir
+        if 0 < self.args.max_steps < steps:
+            raise ValueError(f"max_steps: {directory} has {steps} steps already; give at least as many")
+        if not trainer.has_ended(self.checkpoint) and steps < _total_steps(trainer):
+            return
+        scored = self.results.of_training(Path(directory))
+        if scored is not None and scored.training.steps >= steps:
+            raise AlreadyTrainedError(
+                f"output_dir: the training in {directory} has ended, after {steps} steps; "
+                f"to continue it, raise max_steps, num_train_epochs or max_minutes"
+            )
+
+
+def _require_end_of_warmup(trainer: VaswaniTrainer) -> None:
+    """Raise a ValueError if the learning rate would not reach its highest value, and nobody asked for that."""
+    args, steps = trainer.args, _total_steps(trainer)
+    if "warmup_steps" in args.left_out and args.constant_learning_rate is None and steps < args.warmup_steps:
+        raise ValueError(
+            f"warmup_steps: the learning rate would rise for {args.warmup_steps:,} steps (5.3), but the training has "
+            f"{steps:,}; train longer (max_steps), or give --warmup_steps, such as {-(-steps // 10)}"
+        )
+
+
+def _validation_bleu(args: RecipeTrainingArguments, config: VaswaniConfig, data: TrainingData) -> ValidationBleu | None:
+    """What `eval_bleu` asks for: evenly spaced sentences of the validation corpus.
+
+    Raises:
+        ValueError: The model is a parser.
+    """
+    if args.eval_bleu is None:
+        return None
+    if is_parser(config):
+        raise ValueError("eval_bleu: parsers are scored by F1; leave it out")
+    corpus = data.text["validation"]
+    part = corpus.select(spread(len(corpus), args.eval_bleu))
+    source, reference = (
+        list(sentences(part, [language])) for language in (config.source_language, config.target_language)
+    )
+    return ValidationBleu(source, reference, data.tokenizer, args.generation_num_beams)
+
+
+def _require_trackers(names: list[str]) -> None:
+    installed = {*get_available_reporting_integrations(), *_UNLISTED_TRACKERS}
+    for name in names:
+        if name not in INTEGRATION_TO_CALLBACK:
+            known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
+            raise ValueError(f"report_to: there is no tracker {name!r}; choose from {known}, or none")
+        if name not in installed:
+            raise ValueError(f"report_to: {name} is not installed; install it, or choose another tracker, or none")
+
+
+def _steps_an_epoch(trainer: VaswaniTrainer) -> int:
+    return len(trainer.batch_sampler) // trainer.batch_sampler.num_parts
+
+
+def _total_steps(trainer: VaswaniTrainer) -> int:
+    args = trainer.args
+    return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * _steps_an_epoch(trainer))
+
+
+def _cost(trainer: VaswaniTrainer) -> TrainingCost:
+    """Cost of a training (Table 2). Collective: all processes measure at the same time, as they trained."""
+    dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
+    rate = sustained_rate(trainer.args.device, dtype)
+    # Device-seconds on one device, because the number of devices may change when a training resumes.
+    counted = trainer.state.total_flos - trainer.totals.operations_before
+    return training_cost(trainer.totals.device_seconds, 1, rate, counted, str(dtype).removeprefix("torch."))
+
+
+def configure_model(args: ModelArguments, source_language: str, target_language: str) -> VaswaniConfig:
+    """The chosen row of Table 3 with changed fields; the vocabulary size is set later, by `complete_config`."""
+    changes = {name: value for name, value in vars(args).items() if value is not None}
+    languages = {"source_language": source_language, "target_language": target_language}
+    return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
+
+
+def model_settings(config: VaswaniConfig, parent: ParentModel | None = None) -> dict[str, Json]:
+    """The hyper-parameters that `ModelArguments` can change, and the model to start from, for `describe_settings`."""
+    names = [each.name for each in fields(ModelArguments) if each.name not in ("model", "variant")]
+    start: Json = None if parent is None else {"file": parent.name, "sha256": parent.sha256}
+    return {**{name: getattr(config, name) for name in names}, "model": start}
+
+
+def describe_model(model: VaswaniForConditionalGeneration) -> RunModel:
+    """The size and the configuration of a model, without references to remote code."""
+    config = model.config.to_dict()
+    for name in ("auto_map", "custom_pipelines"):
+        config.pop(name, None)
+    return from_json(RunModel, {"parameters": model.num_parameters(), **config})
+
+
+def complete_config(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Set the vocabulary size and special ids from the tokenizer.
+
+    Raises:
+        ValueError: It has no padding or EOS token.
+    """
+    for token in ("pad_token_id", "eos_token_id"):
+        if getattr(tokenizer, token) is None:
+            raise ValueError(f"tokenizer: it has no {token}; choose one with tokens for padding and EOS")
+    config.vocab_size = len(tokenizer)
+    config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
+    config.eos_token_id = tokenizer.eos_token_id
+
+
+def require_positions(config: VaswaniConfig, data: TrainingData) -> None:
+    """Raise a ValueError if a sentence is longer than a learned position table."""
+    if config.position_encoding != "learned":
+        return
+    table = config.max_position_embeddings
+    for split, encoded in {"train": data.train, **data.encoded}.items():
+        longest = max(max(encoded[column][:]) for column in ("source_length", "target_length"))
+        if longest > table:
+            advice = f"lower max_length to {table}" if split == "train" else "shorten it"
+            raise ValueError(
+                f"position_encoding: {split} has a sentence of {longest} tokens, but the learned table has "
+                f"{table} positions; {advice}"
+            )
+
+
+def show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
+    """Print the sizes of corpora, model and epoch."""
+    if not trainer.is_world_process_zero():
+        return
+    args = trainer.args
+    mixed = [
+        f"{name}: {_cleaned(corpus.cleaning)}, of which {corpus.drawn:,} are drawn for each epoch\n"
+        for name, corpus in data.mixed.items()
+    ]
+    print(
+        f"{_cleaned(data.cleaning)}\n{''.join(mixed)}"
+        f"{trainer.model.num_parameters():,} parameters\n"
+        f"{_steps_an_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
+        f"{args.target_tokens:,} target tokens, {trainer.padding_share:.1%} of them padding",
+        flush=True,
+    )
+
+
+def show_model(directory: str, log: Sequence[Mapping[str, float]], commands: Sequence[str]) -> None:
+    """Print where a trained model is, its best evaluation, and commands that use it.
+
+    Args:
+        directory: Of the model.
+        log: `log_history` of the training.
+        commands: For a shell, with RECIPES/ before the names of recipes.
+    """
+    best = ""
+    for name, choose in (("eval_bleu", max), ("eval_loss", min)):
+        if not best and (found := [entry for entry in log if name in entry]):
+            entry = choose(found, key=lambda each: each[name])
+            best = f"; its best {name} was {entry[name]:.4g}, at step {int(entry['step'])}"
+    here, python = Path.cwd(), Path(sys.executable)
+    if shutil.which("python") == sys.executable:
+        python = Path("python")
+    elif python.is_relative_to(here):
+        python = python.relative_to(here)
+    program = f"{shlex.quote(str(python))} {shlex.quote(str(Path(sys.argv[0]).parent))}/"
+    print(
+        f"The model is in {directory}{best}. Next:",
+        *(each.replace("RECIPES/", program) for each in commands),
+        sep="\n  ",
+    )
+
+
+def _cleaned(cleaning: dict[str, int]) -> str:
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
+    return f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})"

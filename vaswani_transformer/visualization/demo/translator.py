@@ -1,0 +1,248 @@
+"""Translation for the demo page, without gradio: texts and files within limits, one at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ...data.text_files import decode_lines
+from ...model.batches_vaswani import translate_in_batches
+from ...model.languages_vaswani import direction, required_tag, split_tag, tagged
+from ...model.sentences_vaswani import Paragraph, long_sentence, longer_than_trained
+from ...options.arguments import COUNT, Interval, option
+from ..alignment import draw_alignment
+from ..attention import read_attention
+from ..explorer import explorer_page
+from ..figures import Picture
+from ..live_search import FoundHypothesis, stream_search
+
+
+class RefusedError(ValueError):
+    """A text or file over a limit; the message is for the person who gave it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the page accepts."""
+
+    max_characters: int = option(2000, "Longest text, or line of a file, in characters.", COUNT)
+    max_sentences: int = option(40, "Sentences of a text, each with a picture.", COUNT)
+    max_tokens: int = option(128, "Longest sentence, in tokens.", COUNT)
+    max_explored_tokens: int = option(40, "Longest sentence to explore, which needs many searches.", COUNT)
+    max_file_kilobytes: int = option(1000, "Largest file.", COUNT)
+    max_lines: int = option(1000, "Lines of a file.", COUNT)
+    max_queue: int = option(20, "Requests that wait; further ones are refused.", COUNT)
+    alternatives: int = option(
+        2, "Alternatives of each token in the explorer; each is a search.", Interval(minimum=0, maximum=100)
+    )
+
+
+@dataclass(frozen=True)
+class TranslatedSentence:
+    """A sentence, and the hypotheses that its search ended with, best first."""
+
+    source: str
+    hypotheses: tuple[FoundHypothesis, ...]
+
+
+@dataclass(frozen=True)
+class TextProgress:
+    """How much of a text is translated.
+
+    Attributes:
+        text: The translation, as far as it is known.
+        sentences: Those whose search has ended.
+        warning: What may be wrong with the translation; None if nothing is known to be.
+    """
+
+    text: str
+    sentences: tuple[TranslatedSentence, ...] = ()
+    warning: str | None = None
+
+
+@dataclass(frozen=True)
+class FileProgress:
+    """How much of a file is translated.
+
+    Attributes:
+        done: Lines translated.
+        total: Lines of the file.
+        text: At the end, the translations, a line each; before it, None.
+        warning: What may be wrong with the translations; None if nothing is known to be.
+    """
+
+    done: int
+    total: int
+    text: str | None = None
+    warning: str | None = None
+
+
+class DemoTranslator:
+    """A model and its limits. It can be called from several threads, and computes for one at a time.
+
+    Args:
+        model: A model of this package, in evaluation mode.
+        tokenizer: Its tokenizer.
+        limits: What it accepts.
+        target_language: Language to translate into, of a model of several directions.
+        tokens_per_batch: Source tokens of a batch of a file's lines.
+        options: For `generate`, such as `num_beams` and `length_penalty`.
+
+    Raises:
+        ValueError: The search has one beam; or the model does not translate into the language, or needs it.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        limits: Limits | None = None,
+        target_language: str | None = None,
+        tokens_per_batch: int = 2048,
+        **options: Any,
+    ) -> None:
+        if options.get("num_beams", model.generation_config.num_beams or 1) < 2:
+            raise ValueError("num_beams: is 1, which is no beam search; ask for at least 2")
+        self.model, self.tokenizer, self.limits = model, tokenizer, limits or Limits()
+        self.tokens_per_batch, self.options = tokens_per_batch, options
+        required_tag(model.config, target_language)
+        self.target_language = target_language
+        self._lock = Lock()
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Codes of the languages to translate from and into; None for what is unknown."""
+        return direction(self.model.config, required_tag(self.model.config, self.target_language))
+
+    def translate(self, source: str) -> Iterator[TextProgress]:
+        """Translate a text sentence by sentence; yields each step of the search, with its best live hypothesis.
+
+        Raises:
+            RefusedError: The text is empty or over a limit.
+        """
+        paragraph, warning = self._checked(source, self.limits.max_tokens)
+        # So that the search goes on until the hypotheses that are shown can no longer change.
+        beams = self.options.get("num_beams", self.model.generation_config.num_beams)
+        options = {**self.options, "num_return_sequences": beams}
+        done: tuple[TranslatedSentence, ...] = ()
+        count = len(paragraph.sentences)
+        for sentence in paragraph.sentences:
+            before = [each.hypotheses[0].text for each in done]
+            for search in stream_search(self.model, self.tokenizer, sentence, self._lock, **options):
+                if search.hypotheses:
+                    done += (TranslatedSentence(split_tag(self.model.config, sentence)[1], search.hypotheses),)
+                text = paragraph.join([*before, search.text, *[""] * (count - len(before) - 1)])
+                yield TextProgress(text, done, warning)
+
+    def align(self, source: str, target: tuple[int, ...]) -> Picture:
+        """Draw the encoder-decoder attention of a sentence and the tokens of its translation."""
+        with self._lock:
+            return draw_alignment(read_attention(self.model, self.tokenizer, self._tagged(source), target))
+
+    def explore(self, source: str) -> str:
+        """The HTML page of a sentence's attention, its search and its alternatives.
+
+        Raises:
+            RefusedError: The sentence is empty or over a limit.
+        """
+        most = self.limits.max_explored_tokens
+        sentence, *others = self._checked(source, most)[0].sentences
+        if others:
+            raise RefusedError(
+                f"The text has {len(others) + 1} sentences, and the explorer shows one; leave one of them."
+            )
+        limits = (self.limits.alternatives, most)
+        with self._lock:
+            return explorer_page(self.model, self.tokenizer, sentence, None, *limits, **self.options)
+
+    def translate_file(self, path: str | Path) -> Iterator[FileProgress]:
+        """Translate a UTF-8 file line by line, each sentence by sentence; blank lines stay blank.
+
+        Raises:
+            RefusedError: The file is no text, or it or one of its lines is over a limit.
+        """
+        lines = [self._tagged(line) for line in self._lines(Path(path))]
+        translations = [""] * len(lines)
+        yield FileProgress(0, len(lines))
+        long: dict[int, int] = {}
+        options = {"split_sentences": True, "observe_long": long.update, **self.options}
+        batches = translate_in_batches(self.model, self.tokenizer, lines, self.tokens_per_batch, **options)
+        done = 0
+        while (batch := self._next(batches)) is not None:
+            for index, texts in zip(*batch, strict=True):
+                translations[index] = " ".join(texts[0].splitlines())
+            done += len(batch[0])
+            yield FileProgress(done, len(lines))
+        warning = None
+        for index, tokens in sorted(long.items())[:1]:
+            warning = f"{long_sentence(self.model.config, f'A sentence of line {index + 1:,}', tokens)}; divide it."
+        yield FileProgress(done, len(lines), "".join(f"{line}\n" for line in translations), warning)
+
+    def _next(self, batches: Iterator[tuple[list[int], list[list[str]]]]) -> tuple[list[int], list[list[str]]] | None:
+        with self._lock:
+            return next(batches, None)
+
+    def _checked(self, source: str | None, most: int) -> tuple[Paragraph, str | None]:
+        """The sentences of a text, if it is within the limits, and a warning; programs send None for no text."""
+        if source is None or not source.strip():
+            raise RefusedError("There is no text; type a sentence.")
+        try:
+            source.encode()
+        except UnicodeEncodeError:
+            raise RefusedError("The text is not valid Unicode.") from None
+        paragraph, tokens = self._within_limits("The text", source, most)
+        if (count := len(paragraph.sentences)) > self.limits.max_sentences:
+            raise RefusedError(
+                f"The text has {count} sentences, and the limit is {self.limits.max_sentences}; shorten it."
+            )
+        config = self.model.config
+        is_long = longer_than_trained(config, {0: tokens})
+        return paragraph, f"{long_sentence(config, 'A sentence', tokens)}; divide it." if is_long else None
+
+    def _tagged(self, text: str) -> str:
+        """A text without white space around it, with the tag of its target language."""
+        try:
+            return tagged(self.model.config, text.strip(), self.target_language)
+        except ValueError as error:  # it begins with another tag
+            raise RefusedError(f"{error}.") from None
+
+    def _within_limits(self, what: str, text: str, most: int) -> tuple[Paragraph, int]:
+        """The sentences of a text, and the number of tokens of the longest; refuses what is over a limit."""
+        if len(text) > self.limits.max_characters:  # before it is divided into tokens, which takes time
+            limit = f"{self.limits.max_characters:,}"
+            raise RefusedError(f"{what} has {len(text):,} characters, and the limit is {limit}; shorten it.")
+        if getattr(self.model.config, "position_encoding", None) == "learned":
+            most = min(most, self.model.config.max_position_embeddings)
+        paragraph = Paragraph.of(self.model.config, self._tagged(text))
+        count = max(map(len, self.tokenizer(paragraph.sentences).input_ids))
+        if count > most:
+            raise RefusedError(f"{what} has a sentence of {count:,} tokens, and the limit is {most:,}; shorten it.")
+        return paragraph, count
+
+    def _lines(self, path: Path) -> list[str]:
+        """The lines of a file, if it and they are within the limits."""
+        limit = self.limits.max_file_kilobytes
+        if path.stat().st_size > 1000 * limit:
+            raise RefusedError(f"The file has more than {limit:,} kB, which is the limit; divide it.")
+        lines: list[str] = []
+        try:
+            with path.open("rb") as file:
+                for number, line in enumerate(decode_lines(file, Path("The file")), start=1):
+                    if number > self.limits.max_lines:
+                        raise RefusedError(
+                            f"The file has more than {self.limits.max_lines:,} lines, which is the limit; divide it."
+                        )
+                    if "\0" in line or "\r" in line.strip():  # UTF-16 without a mark; line ends of old Macs
+                        raise RefusedError(f"Line {number:,} is no UTF-8 text with line feeds; save the file as such.")
+                    self._within_limits(f"Line {number:,}", line, self.limits.max_tokens)
+                    lines.append(line)
+        except RefusedError:
+            raise
+        except ValueError as error:  # not UTF-8
+            raise RefusedError(f"{error}.") from None
+        if not any(line.strip() for line in lines):
+            raise RefusedError("The file has no text.")
+        return lines
