@@ -29,7 +29,6 @@ RECIPES = {
     "export.py": ["--model=m", "--output=o"],
     "average.py": ["--run=r", "--last=1", "--output=o"],
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
-    "benchmarks/pcfg.py": ["--train=t", "--test=t"],
     "benchmarks/decode.py": ["--text=t", "--model=m"],
     "benchmarks/edge.py": ["--model=m", "--text=t"],
     "benchmarks/table1.py": [],

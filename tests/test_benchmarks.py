@@ -18,13 +18,11 @@ def text(tmp_path) -> Path:
     (tmp_path / "part.yaml").write_text("train: phrasebook\nsource_language: no\n", encoding="utf-8")
     (tmp_path / "twice.yaml").write_text("train: phrasebook\ntrain: other\n", encoding="utf-8")
     (tmp_path / "empty.en").write_text("\n \n", encoding="utf-8")
-    (tmp_path / "trees.mrg").write_text("(TOP (X (Y z)))\n" * 3, encoding="utf-8")
     return path
 
 
 DECODE = ("decode", "--text", "{folder}/text.en", "--model", "{model}")
 SCALING = ("scaling", "--output", "{folder}", "--source", "{folder}/text.en", "--target")
-GRAMMAR = ("pcfg", "--test", "{folder}/trees.mrg", "--train")
 STOCK = ("stock_trainer", "--ours", "{model}")
 
 
@@ -55,13 +53,6 @@ STOCK = ("stock_trainer", "--ours", "{model}")
             (*SCALING[:2], "{folder}/text.en/below", *SCALING[3:], "{folder}/text.en"),
             "output: cannot write into .*below",
         ),
-        (("pcfg", "--train", "{folder}/trees.mrg"), "the following arguments are required: --test"),
-        ((*GRAMMAR, "{folder}/none.mrg"), "none.mrg"),
-        ((*GRAMMAR, "{folder}/empty.en"), r"empty\.en: there are no trees; give a treebank in brackets"),
-        ((*GRAMMAR, "{folder}/text.en"), r"text\.en, line 1: not one tree in brackets"),
-        ((*GRAMMAR, "{folder}/trees.mrg"), "tuning: there are only 3 training trees; leave some to train on"),
-        ((*GRAMMAR, "{folder}/trees.mrg", "--rare", "1"), "rare: must be at least 2"),
-        ((*GRAMMAR, "{folder}/trees.mrg", "--tuning", "2", "--output", "{folder}/text.en/x"), "output: cannot write"),
         (("table1", "--device", "cuda"), "device: there is no CUDA device"),
         (("table1", "--dtype", "float33"), "dtype"),
     ],

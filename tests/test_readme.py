@@ -104,7 +104,6 @@ CHANGES = {
     ),
     "average.py": ({"run": "runs/checkpoints", "last": "1"}, "{output}/model.safetensors"),
     "parse.py": ({"model": "runs/demo_parsing", "output": "trees.parsed.mrg"}, "trees.parsed.mrg"),
-    "pcfg.py": ({"train": "trees.mrg", "test": "trees.mrg", "output": "out"}, "out/pcfg.md"),
     "translate.py": ({"input": "news.en"}, "{output}"),
     "export.py": ({}, "{output}/parity.json"),
     "score.py": ({}, "runs/scores/results.json"),
@@ -114,6 +113,9 @@ CHANGES = {
     "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),
 }
 
+
+# Recipes that only the commits of a card's results have.
+OF_EARLIER_COMMITS = {"recipes/benchmarks/pcfg.py"}
 
 # What a model to fine-tune decides, so that the command must not.
 OF_THE_MODEL = {"tokenizer_model", "vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff"}
@@ -136,7 +138,8 @@ def commands() -> list[str]:
     for document in DOCUMENTS[1:]:
         lines += re.findall(r"^- Command: `(.+)`$", document.read_text(encoding="utf-8"), re.M)
     words = {line: set(line.split()) for line in lines}
-    return sorted(line for line in words if not any(words[line] < others for others in words.values()))
+    words = {line: found for line, found in words.items() if not found & OF_EARLIER_COMMITS}
+    return sorted(line for line, found in words.items() if not any(found < others for others in words.values()))
 
 
 @pytest.fixture
