@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 
+from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.model import sentences_vaswani
 from vaswani_transformer.model.batches_vaswani import translate_in_batches
 from vaswani_transformer.model.sentences_vaswani import Paragraph, longer_than_trained, split_sentences
@@ -166,5 +167,5 @@ def test_without_a_record_of_the_training_there_is_no_warning(translator, caplog
 
 
 def test_a_learned_position_table_is_a_limit_too():
-    config = PreTrainedConfig(position_encoding="learned", max_position_embeddings=9)
+    config = VaswaniConfig(position_encoding="learned", max_position_embeddings=9)
     assert longer_than_trained(config, {3: 10, 4: 9}) == {3: 10}

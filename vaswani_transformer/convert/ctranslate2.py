@@ -163,7 +163,7 @@ def _fill_stack(spec: Any, stack: Any) -> None:
 def _positions(stack: Any) -> torch.Tensor:
     """Positional encodings (3.5): `[positions, d_model]`."""
     config = stack.config
-    if config.position_encoding == "learned":
+    if config.max_positions is not None:
         return _copy(stack.embed_positions.table.weight)
     return sinusoidal_positions(torch.arange(_SINUSOIDS), config.d_model, config.position_encoding)
 

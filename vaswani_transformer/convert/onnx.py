@@ -72,8 +72,7 @@ def export_onnx(
     output = Path(output)
     _require_expressible(model)
     require_own_tokenizer(model.config, tokenizer)
-    is_learned = model.config.position_encoding == "learned"
-    positions = model.config.max_position_embeddings if is_learned else POSITIONS
+    positions = model.config.max_positions or POSITIONS
     with export_directory(output, force) as directory:
         (directory / ENCODER).parent.mkdir()
         _export_graphs(model, directory, positions)

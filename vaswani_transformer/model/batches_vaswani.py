@@ -172,9 +172,8 @@ def encode(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str | list[str], truncation: bool, **options: Any
 ) -> BatchEncoding:
     """Token ids of one or several sentences, truncated to the learned position table, if there is one."""
-    learned = getattr(model.config, "position_encoding", None) == "learned"
-    table = model.config.max_position_embeddings if learned else None
-    return tokenizer(text, truncation=truncation or learned, max_length=table, **options)
+    table = getattr(model.config, "max_positions", None)
+    return tokenizer(text, truncation=truncation or table is not None, max_length=table, **options)
 
 
 def for_targets(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

@@ -181,6 +181,11 @@ class VaswaniConfig(PreTrainedConfig):
         """Rows of the softmax."""
         return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
 
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens of the longest sequence with a position: rows of a learned table, None for sinusoids (3.5)."""
+        return self.max_position_embeddings if self.position_encoding == "learned" else None
+
     def __post_init__(self, **kwargs: Any) -> None:
         if self.decoder_d_ff is None:
             self.decoder_d_ff = self.d_ff

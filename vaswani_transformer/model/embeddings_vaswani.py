@@ -65,18 +65,19 @@ class VaswaniPositionalEncoding(nn.Module):
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__()
         self.config = config
-        if config.position_encoding == "learned":
+        if config.max_positions is not None:
             self.table = nn.Embedding(config.max_position_embeddings, config.d_model)
 
     def forward(self, positions: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
         """Encode integer `positions` as `[*positions.shape, d_model]`; a learned table must have `length` rows."""
-        layout = self.config.position_encoding
-        if layout != "learned":
-            return sinusoidal_positions(positions + self.config.position_offset, self.config.d_model, layout, dtype)
-        if length > self.config.max_position_embeddings:
+        config, most = self.config, self.config.max_positions
+        if most is None:
+            positions = positions + config.position_offset
+            return sinusoidal_positions(positions, config.d_model, config.position_encoding, dtype)
+        if length > most:
             raise ValueError(
                 f"a sequence of {length} tokens exceeds the learned position table of "
-                f"max_position_embeddings = {self.config.max_position_embeddings}; truncate it to that length"
+                f"max_position_embeddings = {most}; truncate it to that length"
             )
         return self.table(positions)
 

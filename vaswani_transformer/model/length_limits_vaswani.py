@@ -45,9 +45,9 @@ def length_limits(
         ValueError: The prefix is longer than the learned position table.
     """
     limits = (source_lengths + over_source).clamp(min=1)
-    if getattr(config, "position_encoding", None) != "learned":
+    table = config.max_positions
+    if table is None:
         return limits
-    table = config.max_position_embeddings
     if prefix_length > table:
         raise ValueError(f"decoder_input_ids: {prefix_length} tokens exceed the learned position table of {table}")
     return limits.clamp(max=table + 1 - prefix_length)  # the last token is not an input of the decoder

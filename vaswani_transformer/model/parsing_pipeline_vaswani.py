@@ -95,9 +95,8 @@ def parse_in_batches(
             if not isinstance(word, str) or word.split() != [word]:
                 raise ValueError(f"sentence {index}: {word!r} is not a word; give strings without white space")
     texts = [text_of_words(words) for words in sentences]
-    table = 2**31  # sinusoids have no end
-    if model.config.position_encoding == "learned":
-        table = model.config.max_position_embeddings
+    table = model.config.max_positions
+    if table is not None:
         for index, ids in enumerate(tokenizer(texts).input_ids if texts else []):
             if max(len(ids), len(sentences[index]) + 1) > table:
                 raise ValueError(
@@ -109,7 +108,9 @@ def parse_in_batches(
         if not constrained:
             return []
         words = torch.tensor([len(sentences[index]) for index in indices])
-        limits = [min(max_generated(model, length, generate_kwargs), table) for length in lengths]
+        limits = [max_generated(model, length, generate_kwargs) for length in lengths]
+        if table is not None:
+            limits = [min(limit, table) for limit in limits]
         size = model.config.output_vocab_size
         return [LegalParse(vocabulary, size, tokenizer.eos_token_id, words, torch.tensor(limits))]
 

@@ -168,5 +168,4 @@ def long_sentence(config: PreTrainedConfig, what: str, tokens: int) -> str:
 
 def longest_known(config: PreTrainedConfig) -> int | None:
     """Tokens of the longest source that the model has learned to translate; None if unknown."""
-    learned = getattr(config, "position_encoding", None) == "learned"
-    return getattr(config, "longest_source", None) or (config.max_position_embeddings if learned else None)
+    return getattr(config, "longest_source", None) or getattr(config, "max_positions", None)

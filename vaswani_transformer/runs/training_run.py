@@ -349,9 +349,9 @@ def complete_config(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -
 
 def require_positions(config: VaswaniConfig, data: TrainingData) -> None:
     """Raise a ValueError if a sentence is longer than a learned position table."""
-    if config.position_encoding != "learned":
+    table = config.max_positions
+    if table is None:
         return
-    table = config.max_position_embeddings
     for split, encoded in {"train": data.train, **data.encoded}.items():
         longest = max(max(encoded[column][:]) for column in ("source_length", "target_length"))
         if longest > table:

@@ -238,8 +238,7 @@ class VaswaniTrainer(CheckpointingTrainer):
 
     def _resample(self, dropout: BpeDropout, lengths: tuple[Sequence[int], Sequence[int]], seed: int) -> ResampledPairs:
         """The training pairs with BPE-dropout, none of them longer than the token budget and the model allow."""
-        config = self.model.config
-        table = config.max_position_embeddings if config.position_encoding == "learned" else math.inf
+        table = self.model.config.max_positions or math.inf
         limits = min(self.args.source_tokens, table), min(self.args.target_tokens, table)
         return ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
 

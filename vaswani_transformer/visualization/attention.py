@@ -189,9 +189,7 @@ def _encode_target(tokenizer: PreTrainedTokenizerBase, target: str | Sequence[in
 
 def _require_positions(model: PreTrainedModel, name: str, ids: torch.Tensor) -> None:
     """Raise if there are more `ids` `[1, length]` than rows in a table of positions."""
-    if getattr(model.config, "position_encoding", "learned") != "learned":
-        return  # computed for any length
-    table = getattr(model.config, "max_position_embeddings", None)
+    table = getattr(model.config, "max_positions", getattr(model.config, "max_position_embeddings", None))
     if table is not None and ids.shape[1] > table:
         raise ValueError(f"{name}: has {ids.shape[1]} tokens, but the model only {table} positions; shorten it")
 

@@ -214,8 +214,7 @@ class DemoTranslator:
         if len(text) > self.limits.max_characters:  # before it is divided into tokens, which takes time
             limit = f"{self.limits.max_characters:,}"
             raise RefusedError(f"{what} has {len(text):,} characters, and the limit is {limit}; shorten it.")
-        if getattr(self.model.config, "position_encoding", None) == "learned":
-            most = min(most, self.model.config.max_position_embeddings)
+        most = min(most, getattr(self.model.config, "max_positions", None) or most)
         paragraph = Paragraph.of(self.model.config, self._tagged(text))
         count = max(map(len, self.tokenizer(paragraph.sentences).input_ids))
         if count > most:
