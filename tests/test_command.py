@@ -66,7 +66,10 @@ def test_pip_is_told_to_install_what_there_is():
     extras = set(re.findall(r'^ +"(\w+)": ', setup, re.M))
     packages = set(re.findall(r'"(\w+)>=', setup))
     sources = [path for pattern in ("*.py", "*.jinja") for path in (REPOSITORY / "vaswani_transformer").rglob(pattern)]
-    texts = [*sources, *RECIPES, *(REPOSITORY / "model_cards").glob("*.md"), REPOSITORY / "README.md"]
+    chapters = [
+        path for room in ("vaswani_transformer", "recipes", "model_cards") for path in (REPOSITORY / room).rglob("*.md")
+    ]
+    texts = [*sources, *RECIPES, *chapters, REPOSITORY / "README.md"]
     commands = [
         command
         for path in texts

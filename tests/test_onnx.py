@@ -54,7 +54,7 @@ def lively_model(**changes: object) -> VaswaniForConditionalGeneration:
 
 @pytest.fixture(scope="module")
 def exported(trained, tokenizer, tmp_path_factory) -> Path:
-    """By the command of the README, which test_readme.py leaves to this file, but with references, two beams
+    """By the command of the chapter, which test_readme.py leaves to this file, but with references, two beams
     and a length limit, because the model was not trained to end other sentences."""
     folder = tmp_path_factory.mktemp("export")
     model = copy.deepcopy(trained)
@@ -63,9 +63,9 @@ def exported(trained, tokenizer, tmp_path_factory) -> Path:
     tokenizer.save_pretrained(folder / "runs" / "demo")
     for side, name in enumerate(("news.en", "references")):
         (folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    chapter = (REPOSITORY / "vaswani_transformer" / "convert" / "README.md").read_text(encoding="utf-8")
     (command,) = (
-        line for line in readme.splitlines() if line.startswith("python recipes/export.py --model runs/demo --to onnx ")
+        line for line in chapter.splitlines() if line.startswith("python recipes/export.py --model runs/demo --to onnx ")
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

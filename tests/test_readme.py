@@ -1,4 +1,4 @@
-"""Every command and every snippet of the README and of the model cards runs."""
+"""README, its chapters and the model cards: commands and snippets run, numbers have records, links resolve."""
 
 import ast
 import gzip
@@ -23,7 +23,10 @@ from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 DEMO = REPOSITORY / "runs" / "demo"
-DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "model_cards").glob("*.md"))]
+ROOMS = [REPOSITORY / name for name in ("recipes", "vaswani_transformer", "model_cards")]
+CHAPTERS = [REPOSITORY / "README.md", *sorted(path for room in ROOMS for path in room.rglob("README.md"))]
+CARDS = [path for path in sorted((REPOSITORY / "model_cards").glob("*.md")) if path not in CHAPTERS]
+PAGES = [REPOSITORY / "CONTRIBUTING.md", *CHAPTERS, *CARDS, *sorted((REPOSITORY / "recipes").rglob("[a-z]*.md"))]
 
 
 # What each recipe is run with instead, so that it takes seconds, and a file that it must make, in the output that the
@@ -121,13 +124,17 @@ OF_EARLIER_COMMITS = {"recipes/benchmarks/pcfg.py"}
 OF_THE_MODEL = {"tokenizer_model", "vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff"}
 
 
+def name_of(document: Path) -> str:
+    return document.relative_to(REPOSITORY).with_suffix("").as_posix()
+
+
 def blocks(language: str) -> list:
     """Fenced blocks of a language in all documents, as test parameters."""
     found = []
-    for document in DOCUMENTS:
+    for document in (*CHAPTERS, *CARDS):
         text = document.read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S), start=1):
-            found.append(pytest.param(block, id=f"{document.stem}-{number}"))
+            found.append(pytest.param(block, id=f"{name_of(document)}-{number}"))
     return found
 
 
@@ -135,7 +142,7 @@ def commands() -> list[str]:
     """All commands; where one has the words of another and more, that one alone."""
     texts = [block.values[0].replace("\\\n", " ") for block in blocks("bash")]
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
-    for document in DOCUMENTS[1:]:
+    for document in CARDS:
         lines += re.findall(r"^- Command: `(.+)`$", document.read_text(encoding="utf-8"), re.M)
     words = {line: set(line.split()) for line in lines}
     words = {line: found for line, found in words.items() if not found & OF_EARLIER_COMMITS}
@@ -272,7 +279,7 @@ def test_command_runs(command, workspace):
     assert (workspace / product).is_file()
 
 
-# Decimal numbers of README that are not measured: the hyper-parameters of 6.1, and what a test below computes.
+# Decimal numbers that are not measured: a version, and what a test below computes.
 NOT_MEASURED = {"63.1", "3.11"}
 
 
@@ -285,17 +292,25 @@ def numbers_in(value: object) -> Iterator[float]:
 
 
 def sections() -> list:
-    """Sections of README without code and pictures, as test parameters."""
-    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    text = re.sub(r"^```.*?^```|`[^`\n]*`|<img[^>]*>", "", text, flags=re.M | re.S)
-    parts = re.split(r"^#+ ", text, flags=re.M)
-    return [pytest.param(part, id=part.partition("\n")[0]) for part in parts if re.search(r"\d\.\d", part)]
+    """Sections without code and pictures, and the chapters that they are in, as test parameters."""
+    found = []
+    for chapter in CHAPTERS:
+        text = chapter.read_text(encoding="utf-8")
+        text = re.sub(r"^```.*?^```|`[^`\n]*`|<img[^>]*>", "", text, flags=re.M | re.S)
+        for part in re.split(r"^#+ ", text, flags=re.M):
+            if re.search(r"\d\.\d", part):
+                found.append(pytest.param(chapter, part, id=f"{name_of(chapter)}-{part.partition(chr(10))[0]}"))
+    return found
 
 
-@pytest.mark.parametrize("section", sections())
-def test_every_decimal_number_is_in_a_record_that_its_section_links(section):
-    links = {Path(link) for link in re.findall(r"\]\((model_cards/[^)]*|recipes/benchmarks/[^)]*)\.md\)", section)}
-    records = [json.loads((REPOSITORY / f"{link}.json").read_text(encoding="utf-8")) for link in links]
+@pytest.mark.parametrize(("chapter", "section"), sections())
+def test_every_decimal_number_is_in_a_record_that_its_section_links(chapter, section):
+    links = {chapter.parent / link for link in re.findall(r"\]\(([^):]+)\.md\)", section)}
+    records = [
+        json.loads(link.with_suffix(".json").read_text(encoding="utf-8"))
+        for link in links
+        if link.with_suffix(".json").exists()
+    ]
     recorded = {abs(number) for record in records for number in numbers_in(record)}
     prose = re.sub(r"\]\([^)]*\)", "]", section)
     prose = re.sub(r"(?<=^\| )[3-6]\.[1-5](?= [A-Z])|(?<=section )[3-6]\.[1-5]", "", prose, flags=re.M)  # of the paper
@@ -313,3 +328,36 @@ def test_parameters_that_readme_states_are_those_of_the_model():
         counts.append(model.num_parameters() / 1e6)
     assert f"base with 37,000 has {counts[0]:.1f} million parameters" in readme
     assert f"the {counts[1]:.0f} million of Table 3" in readme
+
+
+def anchors(page: Path) -> set[str]:
+    """Fragments of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_and_paths_resolve(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)]+)\)|<img src=\"([^\"]+)\"", text):
+        target, _, fragment = "".join(link).partition("#")
+        if not target.startswith("https://"):
+            linked = (page.parent / target).resolve() if target else page
+            assert linked.exists(), link
+            assert not fragment or fragment in anchors(linked), link
+    if page not in (REPOSITORY / "CONTRIBUTING.md", *CHAPTERS):
+        return  # written by runs, of the paths that these had
+    for path in re.findall(r"`([\w/]+(?:\.(?:py|yaml|sh|jinja)|/))`", text):
+        bases = (page.parent, REPOSITORY, REPOSITORY / "vaswani_transformer", REPOSITORY / "recipes")
+        assert path.startswith("runs/") or any((base / path).exists() for base in bases), path
+
+
+def test_names_of_the_paper_are_in_the_files_beside_them():
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [3-6](?:\.\d)? [A-Z].*$", readme, re.M)
+    assert len(rows) == 13
+    for row in rows:
+        for path, names in re.findall(r"`([\w/]+\.py)`(?: \([^)]*\))?: ((?:`[\w.]+`[^`;|]*)+)", row):
+            source = (REPOSITORY / "vaswani_transformer" / path).read_text(encoding="utf-8")
+            for name in re.findall(r"`([\w.]+)`", names):
+                assert re.search(rf"\b{name.rpartition('.')[2]}\b", source), f"{path} has no {name}"
