@@ -65,7 +65,9 @@ def exported(trained, tokenizer, tmp_path_factory) -> Path:
         (folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
     chapter = (REPOSITORY / "vaswani_transformer" / "convert" / "README.md").read_text(encoding="utf-8")
     (command,) = (
-        line for line in chapter.splitlines() if line.startswith("python recipes/export.py --model runs/demo --to onnx ")
+        line
+        for line in chapter.splitlines()
+        if line.startswith("python recipes/export.py --model runs/demo --to onnx ")
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from transformers import FSMTTokenizer
 
-from ..options.arguments import refuse_unused
 from ..data.preparation_arguments import PreparationArguments
 from ..data.training_data import TrainingData
 from ..io.files import matching_files_digest
-from ..model.saved_model import (SavedModel, open_model,)
-from .run_arguments import (ModelArguments, RecipeTrainingArguments,)
-from .records import (ParentModel, RunRecord,)
+from ..model.saved_model import SavedModel, open_model
+from ..options.arguments import refuse_unused
+from .records import ParentModel, RunRecord
+from .run_arguments import ModelArguments, RecipeTrainingArguments
 
 
 # Options of the model that change no weight's shape or meaning.

@@ -6,10 +6,10 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 
-from ..paper.numbers import (PAPER_PARSERS, PAPER_PARSING_SETTINGS, PAPER_SETTINGS,)
-from .records import (ParsingRecord, RunData, RunRecord, SplitScores,)
 from ..model.languages_vaswani import language_name
+from ..paper.numbers import PAPER_PARSERS, PAPER_PARSING_SETTINGS, PAPER_SETTINGS
 from ..parsing.scoring import F1_DEFINITIONS
+from .records import ParsingRecord, RunData, RunRecord, SplitScores
 
 
 _FOLDER = Path(__file__).parent

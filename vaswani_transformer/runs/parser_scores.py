@@ -10,13 +10,13 @@ from pathlib import Path
 from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
-from ..data.training_data import TrainingData
 from ..data.text_files import read_lines
+from ..data.training_data import TrainingData
 from ..evaluation.perplexity import perplexity
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.parse_sequence_vaswani import (PARSE, Parse, ParseLabels, parse_of_sequence,)
-from ..parsing.scoring import (parse_corpus, right_branching, score_parser,)
-from .records import (CheckpointF1, ParsingSplit,)
+from ..model.parse_sequence_vaswani import PARSE, Parse, ParseLabels, parse_of_sequence
+from ..parsing.scoring import parse_corpus, right_branching, score_parser
+from .records import CheckpointF1, ParsingSplit
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from accelerate import PartialState
 from huggingface_hub import HfApi
 from transformers import TrainingArguments
 
-from ..io.files import (MANIFEST_NAME, MODEL_FILES,)
+from ..io.files import MANIFEST_NAME, MODEL_FILES
 
 
 # What a run publishes of its directory. Other files may reveal the user's machine, or hold tokens.

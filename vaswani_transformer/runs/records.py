@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Self
 
 from ..evaluation.perplexity import Perplexity
-from ..evaluation.scores import (BleuScore, LengthGroup, PairedComparison, Scores,)
-from ..evaluation.scores import Score
-from ..parsing.scoring import ParserScores
-from ..io.typed_json import (REST, Record,)
+from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
+from ..io.typed_json import REST, Record
 from ..paper.costs import TrainingCost
+from ..parsing.scoring import ParserScores
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ..options.arguments import (COUNT, POSITIVE, SHARE, Interval, option, refuse_unused,)
 from ..data.preparation_arguments import PreparationArguments
 from ..launch.processes import join_process_group
+from ..options.arguments import COUNT, POSITIVE, SHARE, Interval, option, refuse_unused
 from ..training.schedule import noam_learning_rate
 from ..training.trainer import VaswaniTrainingArguments
 

@@ -21,14 +21,13 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..data.preparation_arguments import PreparationArguments
-from ..data.training_data import TrainingData
 from ..data.corpora import identify_corpus
-from ..data.preparation_arguments import TRAINED_ON
-from ..io.files import (Json, content_digest, identify_tokenizer, make_directory, require_same_manifest, try_lock,)
+from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
+from ..data.training_data import TrainingData
+from ..io.files import Json, content_digest, identify_tokenizer, make_directory, require_same_manifest, try_lock
 from ..io.typed_json import Record
-from ..training.checkpoints import (STAGING_NAME, list_checkpoints, newest_complete_checkpoint,)
-from ..launch.processes import (first_of_any_rank, on_main_process,)
+from ..launch.processes import first_of_any_rank, on_main_process
+from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
 from ..training.trainer import VaswaniTrainingArguments
 
 

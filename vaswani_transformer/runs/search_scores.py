@@ -12,12 +12,12 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ..data.cleaning import encode_corpus
 from ..data.corpora import load_parallel_corpus
 from ..decoding.translation import translate_corpus
-from ..evaluation.perplexity import (Perplexity, perplexity,)
-from ..evaluation.scores import (bleu_by_source_length, paired_bootstrap, score_translations,)
+from ..evaluation.perplexity import Perplexity, perplexity
+from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
 from ..evaluation.test_sets import TestSet
-from ..model.languages_vaswani import (direction, required_tag, target_tag,)
-from .plots import (plot_bleu_by_source_length, plot_sweep,)
-from .records import (Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts,)
+from ..model.languages_vaswani import direction, required_tag, target_tag
+from .plots import plot_bleu_by_source_length, plot_sweep
+from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts
 
 
 @dataclass(frozen=True)

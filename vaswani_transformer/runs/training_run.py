@@ -17,31 +17,30 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, ProgressCallback, TrainerCallback, set_seed
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
-from ..io.console import (fault_in_one_line, one_line,)
-from ..data.corpora import sentences
+from ..data.corpora import sentences, spread
 from ..data.training_data import TrainingData
-from ..data.corpora import spread
-from ..io.files import (Json, require_directory,)
-from ..model.configuration_vaswani import VaswaniConfig
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.parse_sequence_vaswani import is_parser
-from ..model.saved_model import SavedModel
-from ..launch.faults import (AlreadyTrainedError, faults_in_one_line,)
+from ..io.console import fault_in_one_line, one_line
+from ..io.files import Json, require_directory
+from ..io.typed_json import from_json
+from ..launch.faults import AlreadyTrainedError, faults_in_one_line
 from ..launch.interruption import Interruption
 from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group
 from ..launch.watchdog import Watchdog
-from .validation_bleu import ValidationBleu
+from ..model.configuration_vaswani import VaswaniConfig
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.parse_sequence_vaswani import is_parser
+from ..model.saved_model import SavedModel
+from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
-from ..training.callbacks import (EarlyStopping, OpenTracker, TimeLimit, TrainingProgress,)
+from ..training.callbacks import EarlyStopping, OpenTracker, TimeLimit, TrainingProgress
 from ..training.schedule import NoamSchedule
 from ..training.trainer import VaswaniTrainer
-from .run_arguments import (ModelArguments, RecipeTrainingArguments,)
-from .run_directory import (Describe, check_data, open_run,)
-from ..io.typed_json import from_json
-from ..paper.costs import (TrainingCost, sustained_rate, training_cost,)
 from .fine_tuning import fit_batches
-from .records import (ParentModel, RunModel, RunTraining, TrainingResults,)
+from .records import ParentModel, RunModel, RunTraining, TrainingResults
+from .run_arguments import ModelArguments, RecipeTrainingArguments
+from .run_directory import Describe, check_data, open_run
+from .validation_bleu import ValidationBleu
 
 
 # Trackers that transformers does not list as available even if they are installed.
