@@ -1,4 +1,4 @@
-"""A model and its tokenizer with another order of the vocabulary: EOS first and padding last, as in Marian."""
+"""Reorders the vocabulary of a model and its tokenizer as in Marian: EOS first, padding last."""
 
 import copy
 import json

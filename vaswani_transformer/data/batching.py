@@ -1,5 +1,4 @@
-"""Section 5.1 of the paper: sentence pairs "batched together by approximate sequence length", about 25,000 source and
-25,000 target tokens in each batch."""
+"""Section 5.1 of the paper: batches of sentence pairs of similar length, about 25,000 tokens on each side."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

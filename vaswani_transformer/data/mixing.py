@@ -1,4 +1,4 @@
-"""Corpora mixed into a training, of which pairs are drawn anew for each epoch."""
+"""Corpora that are mixed into a training: each epoch draws other pairs from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

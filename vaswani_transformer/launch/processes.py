@@ -1,4 +1,4 @@
-"""The process group: joining and leaving it, and sharing results and errors, so that no rank waits in vain."""
+"""The process group: joining and leaving it; results and errors that its ranks share."""
 
 import gc
 import os

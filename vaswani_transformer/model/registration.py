@@ -1,4 +1,4 @@
-"""What importing the package does to transformers, all of it.
+"""Registration of the model, its tokenizer and its pipelines with transformers, when the package is imported.
 
 A user who has imported the package finds its model through transformers' own entry points, `AutoConfig`,
 `AutoModelForSeq2SeqLM`, `AutoTokenizer` and `pipeline("translation")`. Models saved or pushed then include their code,

@@ -1,4 +1,4 @@
-"""The words of the embedded corpus: what they are called, how they are inflected, and what they go with."""
+"""The words of the embedded corpus: English and German forms, and the words that they combine with."""
 
 from typing import NamedTuple
 
