@@ -98,13 +98,13 @@ def pair_sizes(source: np.ndarray, target: np.ndarray, source_tokens: int, targe
 class TokenBudgetBatchSampler:
     """Yields micro-batches of indices; consecutive groups of `num_parts` make up one global batch.
 
-    The global batches depend on the lengths, the seed and the epoch alone: on how many processes and accumulation
-    steps a batch is spread changes nothing but its division. `accelerate` deals the micro-batches out in turn, so
-    that every process makes the same number of steps; the parts of a batch cost about the same time, so that none waits
-    long for another (see `divide_batches`). Every epoch has as many batches as the others, of the same numbers of
-    pairs, but exchanges the pairs within windows of similar length, so that two pairs of a batch meet again in about 1
-    of every `window` epochs. Of corpora that are mixed in, other pairs of the same sizes are drawn for each epoch (see
-    `Mixture`). The costliest batch opens the first epoch: if memory does not suffice, it fails at once.
+    The global batches depend only on the lengths, the seed and the epoch. The number of processes and accumulation
+    steps changes only how a batch is divided. `accelerate` deals the micro-batches out in turn, so that every process
+    makes the same number of steps. The parts of a batch cost about the same time, so that no process waits long for
+    another (see `divide_batches`). All epochs have the same number of batches, with the same numbers of pairs. An epoch
+    exchanges the pairs within windows of similar length, so that two pairs of a batch meet again in about 1 of every
+    `window` epochs. Each epoch draws other pairs of the same sizes from the corpora that are mixed in (see `Mixture`).
+    The costliest batch opens the first epoch: if memory does not suffice, it fails at once.
 
     Args:
         source_lengths: Tokens of each source sentence.

@@ -1,6 +1,6 @@
 """BPE-dropout (Provilkov et al., 2020): sub-words of the training pairs (5.1), sampled anew in each epoch.
 
-What is sampled follows from the seed, the epoch and the index of a pair alone, whichever process or worker reads it.
+A sample depends only on the seed, the epoch and the index of a pair, not on the process or worker that reads it.
 The dropout of the `tokenizers` library cannot be seeded.
 """
 
@@ -42,8 +42,8 @@ _Path: TypeAlias = list[_Pieces]
 class BpeDropout:
     """Samples segmentations of encoded text by Algorithm 1 of the paper.
 
-    In each step, each possible merge of two neighbours in a word is dropped with the given probability, and the best of
-    the others is applied; where none is left, the word is done. Special tokens stay whole.
+    A step drops each possible merge of two neighbours in a word with the given probability, and applies the best of the
+    others. A word is done when no merge is left. Special tokens stay whole.
 
     Args:
         tokenizer: A byte-pair vocabulary of `VaswaniTokenizer.train`, from whose ids the text can be restored.
@@ -179,9 +179,9 @@ def require_byte_pairs(probability: float, data: PreparationArguments) -> None:
 class ResampledPairs(torch.utils.data.Dataset):
     """Training pairs whose sub-words are sampled anew in each epoch; the index of one is (epoch, row).
 
-    So that batches can be planned, no side gets longer than its bound. One that would is drawn again with half the
-    probability, then with a quarter, and else stays as the tokenizer encodes it. The bounds lie 2.5 standard deviations
-    above the mean length, as measured on 2,000 pairs.
+    No side gets longer than its bound, so that batches can be planned. A side that would is drawn again with half the
+    probability, then with a quarter; after that it stays as the tokenizer encodes it. The bounds lie 2.5 standard
+    deviations above the mean length, as measured on 2,000 pairs.
 
     Args:
         pairs: Encoded pairs; only `input_ids` and `labels` are read.

@@ -27,9 +27,9 @@ class Mixture:
     """The rows of an epoch: all of the training corpus, and pairs drawn from other corpora.
 
     A draw is a systematic sample (Madow & Madow, 1944) of the pairs sorted by size, equal ones in random order. Place p
-    of n gets one of the pairs p * N / n to (p + 1) * N / n of N, so that its largest is known before it is drawn:
-    batches planned for those hold the pairs of every epoch. Each pair is drawn n / N times, rounded down or up, and in
-    the mean over epochs exactly.
+    of n gets one of the pairs p * N / n to (p + 1) * N / n of N. The largest pair that a place can get is therefore
+    known in advance, and batches planned for these pairs hold the pairs of every epoch. Each pair is drawn n / N times,
+    rounded down or up; the mean over epochs is exact.
 
     Args:
         sizes: `[rows]` sizes of all pairs, as in `BatchPlan`.

@@ -99,7 +99,7 @@ def option(
     """A dataclass field that `RecipeParser` turns into an option.
 
     Args:
-        default: Its default; `MISSING` of an option that must be given.
+        default: Its default; `MISSING` if the option must be given.
         help: Its line in `--help`.
         interval: The numbers that it accepts.
         alias: Another name, such as "--from".

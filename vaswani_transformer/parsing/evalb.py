@@ -51,7 +51,7 @@ class EvalbRules:
     """EVALB's parameter file; the defaults equal COLLINS.prm, the standard for the Penn Treebank.
 
     Attributes:
-        deleted: Labels that do not count: a word with such a tag goes, of a phrase only the bracket.
+        deleted: Labels that do not count: a word with such a tag is deleted, a phrase loses only its bracket.
         not_measured: Tags of words that do not count for the length of a sentence.
         quote_labels: Tags that a quotation mark may have, such as POS. If only one of two trees deletes such a mark,
             the mark is kept in both.
@@ -222,7 +222,7 @@ class _Brackets:
     phrases: list[tuple[str, int, int]]
 
     def kept(self, counts: Sequence[int]) -> "_Brackets":
-        """The tree with each of its words so often, mostly once or not at all."""
+        """The tree with each word as many times as `counts` says, mostly once or not at all."""
         before = [0, *accumulate(counts)]  # kept words before each word, and in all
         places = [place for place, count in enumerate(counts) for _ in range(count)]
         phrases = [(label, before[first], before[end]) for label, first, end in self.phrases]

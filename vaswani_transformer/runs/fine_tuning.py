@@ -74,7 +74,7 @@ def open_parent(
 def fit_batches(args: RecipeTrainingArguments, data: TrainingData) -> None:
     """Set the size of batches, where it was left out: a hundredth of an epoch, and at least 16 of the longest sentence.
 
-    The paper's batches would be an epoch each, or more, of the small corpora that models are tuned on.
+    With the paper's batches, an epoch of a small corpus would be a single batch.
     """
     for side in ("source", "target"):
         if getattr(args, f"{side}_tokens") is None:

@@ -46,7 +46,7 @@ class GoldTrees:
         return cls(sentences, trees, {tree for line, tree in zip(lines, trees, strict=True) if line in seen})
 
     def sample(self, size: int) -> "GoldTrees":
-        """So many sentences, evenly spaced; all, if there are fewer."""
+        """`size` sentences, evenly spaced; all, if there are fewer."""
         places = _evenly(len(self.trees), size)
         return GoldTrees([self.sentences[place] for place in places], [self.trees[place] for place in places])
 
@@ -87,7 +87,7 @@ def f1_by_step(
 
 
 def _evenly(count: int, size: int) -> Sequence[int]:
-    """So many of the first `count` numbers, evenly spaced; all, if there are fewer."""
+    """`size` of the first `count` numbers, evenly spaced; all, if there are fewer."""
     return [number * count // size for number in range(size)] if size < count else range(count)
 
 

@@ -126,7 +126,7 @@ class VaswaniTrainer(CheckpointingTrainer):
     the smoothed `loss`, `nll_loss`, the negative log-likelihood.
 
     Args:
-        model: As in `Seq2SeqTrainer`, and so are all others.
+        model: As in `Seq2SeqTrainer`, like all arguments that are not listed here.
         args: With `source_tokens` and `target_tokens`.
         validation_bleu: Scores the model at each evaluation, which then also logs `eval_bleu`; it calls its second
             argument between batches, so that a signal can end it.

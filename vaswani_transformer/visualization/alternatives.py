@@ -52,7 +52,7 @@ class Choice:
 class ForcedPrefixes(SentenceProcessor):
     """Forces the first tokens of each sentence, each with its own log-probability.
 
-    So the score of a hypothesis covers the whole sentence. Unlike `decoder_input_ids`, prefixes may differ in
+    The score of a hypothesis therefore covers the whole sentence. Unlike `decoder_input_ids`, prefixes may differ in
     length.
 
     Args:

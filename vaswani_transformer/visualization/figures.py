@@ -204,7 +204,7 @@ def _rows_of_words(weights: AttentionWeights, kind: Kind, words: Sequence[str] |
 
 
 def _color_of_head(head: int, number_of_heads: int) -> tuple[float, ...]:
-    """The same colour of a head, whichever others are drawn."""
+    """The colour of a head, which does not depend on the other heads that are drawn."""
     if number_of_heads <= 10:
         return colormaps["tab10"](head - 1)[:3]
     return colormaps["turbo"]((head - 0.5) / number_of_heads)[:3]

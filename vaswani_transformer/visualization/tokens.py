@@ -20,8 +20,8 @@ def shown_tokens(
 ) -> tuple[list[str], list[bool]]:
     """The text of each token, and whether it continues the word of the token before it.
 
-    The texts of a word's tokens, concatenated, are the word. Of the byte-level tokens that divide a character among
-    them, the last has it, and the others may have an empty text; so has white space alone. Control characters are
+    The texts of a word's tokens, concatenated, are the word. Where byte-level tokens divide a character, the last token
+    has it, and the others may have an empty text. White space alone also has an empty text. Control characters are
     escaped.
 
     Args:

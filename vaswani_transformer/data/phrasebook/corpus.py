@@ -1,11 +1,11 @@
 """The embedded corpus: English-German sentence pairs that a small grammar writes, so that training needs no download.
 
-The German is a function of the English: there is no "you" and no "it"; the simple past becomes the perfect (of "be" and
-the modals, the preterite) and "read" has none. The middle of a German clause runs recipient, definite object, time,
-"nicht", place, governed phrase, indefinite object, predicate.
+The German is a function of the English. There is no "you" and no "it". The simple past becomes the perfect; the simple
+past of "be" and the modals becomes the preterite, and "read" has no simple past. The middle of a German clause has the
+order: recipient, definite object, time, "nicht", place, governed phrase, indefinite object, predicate.
 
-Validation and test are held out by combination: a stable hash sets apart some pairs of an adjective or a verb and a
-noun that it goes with. The two never meet in a training sentence, related or not; a test sentence relates such a pair.
+Validation and test are held out by combination. A stable hash reserves some pairs of an adjective or a verb and a noun
+that it combines with. No training sentence has both words of a reserved pair; every test sentence relates such a pair.
 """
 
 import random
@@ -93,7 +93,7 @@ _DETERMINERS = {
 
 
 def _clash(adjective: str, other: str) -> bool:
-    """Whether one thing cannot well be both."""
+    """Whether two adjectives exclude each other."""
     return adjective == other or any({adjective, other} <= set(exclusive.split()) for exclusive in _EXCLUSIVE)
 
 
@@ -199,7 +199,7 @@ class _Author:
     def description(self, mode: str, subject: Phrase | None, negated: bool) -> Clause:
         mode = "past" if mode in PAST_MODES else "future" if mode == "future" else "present"
         subject = subject or self.subject(_PEOPLE if self.chance(0.3) else _DESCRIBABLE, "definite")
-        noun = "mother" if subject.noun in PRONOUNS else subject.noun  # of whom no age or size is told
+        noun = "mother" if subject.noun in PRONOUNS else subject.noun  # pronouns get no age or size
         said = [word for word, related in self.related if related == subject.noun]
         options = [word for word in _ADJECTIVES_OF[noun] if not any(_clash(word, other) for other in said)]
         predicate = self.choose(options)

@@ -190,7 +190,7 @@ def question(clause: Clause, word: str = "") -> Pair:
 
 
 def compound(first: Clause, conjunction: str, second: Clause, is_reversed: bool = False) -> Pair:
-    """Two clauses, or reversed: the subordinate one, in the first place, then the verb of the main clause."""
+    """Two clauses. Reversed: the subordinate clause first, then the main clause, which begins with its verb."""
     german = CONJUNCTIONS[conjunction]
     if conjunction == "when" and second.mode in PAST_MODES:
         german = "als"  # once, in the past; "wenn" is for what recurs
