@@ -82,7 +82,7 @@ def main() -> None:
     with exit_on_error("export.py"):
         export, translator = engine(args)
         sentences, references = read(args)  # before the export, to find mistakes early
-        saved = open_model(args.model, model_type="vaswani")
+        saved = open_model(args.model, model_type="vaswani", parses=False)
         if sentences is not None:
             sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
         model, tokenizer = saved.load(torch.float32), saved.tokenizer

@@ -22,7 +22,7 @@ from vaswani_transformer.decoding.decoding_arguments import DecodingArguments, S
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import atomic_write, make_directory
 from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
+from vaswani_transformer.model.parsing_vaswani import split_words
 from vaswani_transformer.options.arguments import RecipeParser, option, require_new_file
 from vaswani_transformer.parsing.drawing import draw_tree
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserRecord, ParserScores, parse_corpus, score_parser

@@ -22,7 +22,8 @@ from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.typed_json import from_json
-from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
+from vaswani_transformer.model.configuration_vaswani import PARSE
+from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
 from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, refuse_unused
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.parsing.treebank import TreebankOptions, default_directory, prepare_treebank
@@ -108,6 +109,7 @@ def train_and_score(
 ) -> None:
     with run.errors_in_one_line():
         refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
+        refuse_unused(args, {"eval_bleu": "parsers are scored by F1; leave it out"})
         config = configure_model(model_args, *data_args.languages)
         with args.main_process_first(local=False, desc="reading the treebanks"):
             corpora = parallel_corpora(data_args)

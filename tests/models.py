@@ -6,7 +6,12 @@ from pathlib import Path
 import torch
 from transformers import BatchEncoding
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import (
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniForConstituencyParsing,
+    VaswaniTokenizer,
+)
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
 
 
@@ -116,7 +121,7 @@ def make_parser(directory: Path, **changes: object) -> Path:
     sizes = {"d_model": 16, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
     labels = {"target_vocab_size": 3 + len(PARSE_LABELS.names), "target_language": "parse"}
     config = VaswaniConfig(vocab_size=290, **labels, **sizes)
-    model = VaswaniForConditionalGeneration(config).eval()
+    model = VaswaniForConstituencyParsing(config).eval()
     model.generation_config.max_new_tokens_over_source = 20
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import recipe_module
+from models import make_parser
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -160,7 +161,6 @@ def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"target_language": "parse"}, "^target_language: CTranslate2 has no parses; export a translator"),
         ({"d_k": 5}, "^d_k: .* but d_k = 5 and d_v = 6; train"),
         ({"d_v": 7}, "^d_k: .* but d_k = 6 and d_v = 7; train"),
         ({"eos_token_id": [1, 3]}, r"^eos_token_id: .* not \[1, 3\]; set one"),
@@ -409,3 +409,9 @@ def test_the_recipe_says_what_is_wrong(recipe, arguments, message, tmp_path):
         names[name].write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit, match=message):
         recipe(*(argument.format(**names) for argument in arguments))
+
+
+def test_a_parser_is_refused(recipe, tmp_path):
+    parser = make_parser(tmp_path / "parser")
+    with pytest.raises(SystemExit, match=r"is a parser; use parse\.py"):
+        recipe("--model", str(parser), "--output", str(tmp_path / "out"))

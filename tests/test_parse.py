@@ -8,7 +8,7 @@ from models import PARSED, make_parser
 from nltk import Tree
 from transformers import pipeline
 
-from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
+from vaswani_transformer.model.parsing_vaswani import split_words
 from vaswani_transformer.parsing.scoring import ParserRecord
 
 

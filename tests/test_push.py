@@ -182,7 +182,9 @@ def test_files_that_lie_in_the_directory_are_not_pushed(hub, pushed, tmp_path):
         (directory / name).write_text("secret", encoding="utf-8")
     (directory / "translations.[mine].txt").symlink_to(directory / "token")
     hub.repositories["user/named"] = Repository("user/named")
-    result = hub.run('from vaswani_transformer.hub import push_run; push_run("user/named", "out")', folder=tmp_path)
+    result = hub.run(
+        'from vaswani_transformer.runs.push import push_run; push_run("user/named", "out")', folder=tmp_path
+    )
     assert result.returncode == 0, result.stderr
     assert hub.repositories["user/named"].files.keys() == hub.repositories["user/en-de"].files.keys()
 
@@ -205,7 +207,7 @@ def test_a_repository_must_be_writable(hub, tmp_path, token, names):
     hub.repositories["user/closed"] = Repository("user/closed")
     hub.read_only = {"closed", "user/closed"}
     script = f"""
-from vaswani_transformer.hub import prepare_repository
+from vaswani_transformer.runs.push import prepare_repository
 for name in {names}:
     try:
         prepare_repository(name)
@@ -241,7 +243,7 @@ def test_an_interrupted_push_leaves_the_model_whole_and_says_how_to_go_on(hub, p
 import time
 time.sleep = lambda seconds: None  # between the client's attempts
 from transformers import AutoModelForSeq2SeqLM
-from vaswani_transformer.hub import prepare_repository, push_run
+from vaswani_transformer.runs.push import prepare_repository, push_run
 prepare_repository({repository!r})
 push_run({repository!r}, "out")
 """

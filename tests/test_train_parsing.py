@@ -137,6 +137,7 @@ def test_gold_trees_have_their_tags(keeps_tags, settings, tmp_path):
         ({"gold_copies": 0}, "gold_copies: must be at least 1"),
         ({"max_length": 3}, "cleaning left no sentence pair"),
         ({"curve_sentences": 2, "validation": None}, "curve_sentences: there is no validation set"),
+        ({"eval_bleu": 4}, "eval_bleu: has no effect here; parsers are scored by F1"),
         ({"source_language": "parse"}, "source_language, target_language: "),
         ({"target_language": "de"}, "source_language, target_language: "),
     ],

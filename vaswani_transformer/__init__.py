@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .io.lazy_names import lazy_names
 from .model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
+from .model.parsing_vaswani import VaswaniForConstituencyParsing
 from .model.pipeline_vaswani import VaswaniTranslationPipeline
 from .model.registration import register
 from .model.tokenization_vaswani import VaswaniTokenizer
@@ -33,6 +34,7 @@ __all__ = [
     "NoamSchedule",
     "VaswaniConfig",
     "VaswaniForConditionalGeneration",
+    "VaswaniForConstituencyParsing",
     "VaswaniModel",
     "VaswaniTokenizer",
     "VaswaniTrainer",

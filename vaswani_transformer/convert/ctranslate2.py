@@ -19,7 +19,7 @@ from ..model.tokenization_vaswani import VaswaniTokenizer
 from .batches import batches_of_one_length
 from .output import export_directory
 from .stock_tokenizer import UNUSED, save_stock_tokenizer
-from .weights import PLAIN, require_fields, require_translator
+from .weights import PLAIN, require_fields
 
 
 try:
@@ -94,7 +94,6 @@ _EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
 
 
 def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> None:
-    require_translator(config, "CTranslate2")
     if config.d_k != config.d_v:
         raise ValueError(
             f"d_k: CTranslate2 has one width for the queries, keys and values of a head, "

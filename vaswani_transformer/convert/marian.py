@@ -13,7 +13,7 @@ from .batches import best_hypotheses
 from .output import export_directory
 from .padding_last import padding_last
 from .stock_tokenizer import save_stock_tokenizer
-from .weights import Weights, layers_renamed, model_from_transformers, require_fields, require_translator, weights_of
+from .weights import Weights, layers_renamed, model_from_transformers, require_fields, weights_of
 
 
 # Rows of the position table of an exported model. Its sinusoids are computed in Python whenever it is loaded.
@@ -108,7 +108,6 @@ def marian_config(config: VaswaniConfig, positions: int) -> MarianConfig:
 
 def require_marian_shape(config: VaswaniConfig, client: str) -> None:
     """Raise a ValueError if `marian_config` cannot express the shape and the special tokens of a model for `client`."""
-    require_translator(config, client)
     if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
         raise ValueError(f"d_k, d_v: must be d_model / num_heads for {client}, are {config.d_k} and {config.d_v}")
     if isinstance(config.eos_token_id, list):

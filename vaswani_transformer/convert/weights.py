@@ -9,7 +9,6 @@ from transformers import GenerationConfig, PreTrainedModel
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.embeddings_vaswani import sinusoidal_positions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.parse_sequence_vaswani import is_parser
 
 
 Weights = dict[str, torch.Tensor]
@@ -194,12 +193,6 @@ def one_number_of_heads(encoder: int, decoder: int) -> int:
             f"only one number for both can be expressed"
         )
     return encoder
-
-
-def require_translator(config: VaswaniConfig, target: str) -> None:
-    """Raise a ValueError if the model is a parser, whose search `target` cannot restrict to trees."""
-    if is_parser(config):
-        raise ValueError(f"target_language: {target} has no parses; export a translator")
 
 
 def require_fields(config: VaswaniConfig, values: dict[str, object], target: str, advice: str = "") -> None:

@@ -10,23 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from transformers import PreTrainedConfig
 
 from .length_limits_vaswani import SentenceProcessor
 
 
-PARSE = "parse"  # the target language of a parser, and of the corpora that it is trained on
 ROOT = "TOP"
 UNKNOWN_TAG = "XX"  # of words that a sequence has no tag for; also what Vinyals et al. (2015) write for every tag
 CLOSING = "/"
 MARK = " "  # before the labels of a vocabulary
 
 _TAG, _OPENING, _CLOSING, _END = range(1, 5)  # kinds of tokens; 0 is any other
-
-
-def is_parser(config: PreTrainedConfig) -> bool:
-    """Whether a model parses, instead of translating."""
-    return getattr(config, "target_language", None) == PARSE
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoToken
 
 from .configuration_vaswani import VaswaniConfig
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .parsing_pipeline_vaswani import install_parsing_task
+from .parsing_vaswani import VaswaniForConstituencyParsing, install_parsing_task
 from .pipeline_vaswani import install_translation_task
 from .tokenization_vaswani import VaswaniTokenizer
 
@@ -18,7 +18,9 @@ def register() -> None:
     """Register the classes; calling it again changes nothing."""
     AutoConfig.register(VaswaniConfig.model_type, VaswaniConfig, exist_ok=True)
     AutoModel.register(VaswaniConfig, VaswaniModel, exist_ok=True)
-    AutoModelForSeq2SeqLM.register(VaswaniConfig, VaswaniForConditionalGeneration, exist_ok=True)
+    # Of several classes, transformers takes the one that `architectures` of the configuration names.
+    heads = (VaswaniForConditionalGeneration, VaswaniForConstituencyParsing)
+    AutoModelForSeq2SeqLM.register(VaswaniConfig, heads, exist_ok=True)
     AutoTokenizer.register(VaswaniConfig, fast_tokenizer_class=VaswaniTokenizer, exist_ok=True)
     install_translation_task()
     install_parsing_task()

@@ -27,7 +27,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ..io.files import MANIFEST_NAME, MODEL_FILES, Json, find_damage, read_json
-from .parse_sequence_vaswani import is_parser
+from .parsing_vaswani import VaswaniForConstituencyParsing
 
 
 _WEIGHTS = "model.safetensors"
@@ -122,14 +122,14 @@ def open_model(
             _check_manifest(directory)
         if model_type not in (None, config.model_type):
             raise ValueError(f"is of type {config.model_type!r}, not {model_type!r}")
-        if parses is not None and parses != is_parser(config):
-            other = "translates; use translate.py, or name a parser"
-            raise ValueError(other if parses else "is a parser; use parse.py, or name a translation model")
         if not to_convert and (config.model_type == "vaswani" or (directory / _GENERATION).exists()):
             _check_limits(_read_object(directory / _GENERATION))  # before transformers, which ignores a damaged one
         loaded = _tokenizer(directory, trust_remote_code, tokenizer_class)
         saved = SavedModel(directory, config, loaded, files[0].name == _PICKLED, trust_remote_code)
         model = _on_meta_device(saved)
+        if parses is not None and parses != isinstance(model, VaswaniForConstituencyParsing):
+            other = "translates; use translate.py, or name a parser"
+            raise ValueError(other if parses else "is a parser; use parse.py, or name a translation model")
         if not to_convert:
             _check_generation(model)
         _check_fit(saved.tokenizer, model)

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..decoding.translation import search_on_all_processes
 from ..io.typed_json import Record
 from ..model.parse_sequence_vaswani import Parse
-from ..model.parsing_pipeline_vaswani import parse_in_batches
+from ..model.parsing_vaswani import parse_in_batches
 from .evalb import ParsingScore, SentenceScore, parsing_scores, score_parses
 
 

@@ -13,10 +13,18 @@ from transformers import PreTrainedTokenizerBase
 from ..data.text_files import read_lines
 from ..data.training_data import TrainingData
 from ..evaluation.perplexity import perplexity
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.parse_sequence_vaswani import PARSE, Parse, ParseLabels, parse_of_sequence
-from ..parsing.scoring import parse_corpus, right_branching, score_parser
-from .records import CheckpointF1, ParsingSplit
+from ..model.configuration_vaswani import PARSE
+from ..model.parse_sequence_vaswani import Parse, ParseLabels, parse_of_sequence
+from ..model.parsing_vaswani import VaswaniForConstituencyParsing
+from ..parsing.scoring import (
+    parse_corpus,
+    right_branching,
+    score_parser,
+)
+from .records import (
+    CheckpointF1,
+    ParsingSplit,
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,6 @@ def _evenly(count: int, size: int) -> Sequence[int]:
     return [number * count // size for number in range(size)] if size < count else range(count)
 
 
-def _load(directory: Path) -> VaswaniForConditionalGeneration:
-    model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
+def _load(directory: Path) -> VaswaniForConstituencyParsing:
+    model = VaswaniForConstituencyParsing.from_pretrained(directory, trust_remote_code=False)
     return model.to(PartialState().device)

@@ -14,7 +14,14 @@ import torch
 from accelerate import PartialState
 from datasets import concatenate_datasets
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedTokenizerBase, ProgressCallback, TrainerCallback, set_seed
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProgressCallback,
+    TrainerCallback,
+    set_seed,
+)
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from ..data.corpora import sentences, spread
@@ -28,8 +35,6 @@ from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group
 from ..launch.watchdog import Watchdog
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.parse_sequence_vaswani import is_parser
 from ..model.saved_model import SavedModel
 from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
@@ -172,7 +177,7 @@ class TrainingRun:
             callbacks.append(EarlyStopping(args.early_stopping_patience))
         set_seed(args.seed)
         trainer = VaswaniTrainer(
-            VaswaniForConditionalGeneration(config) if parent is None else parent.load(torch.float32),
+            _new_model(config) if parent is None else parent.load(torch.float32),
             args,
             mixed=list(data.mixed.values()),
             train_dataset=data.train,
@@ -265,15 +270,9 @@ def _require_end_of_warmup(trainer: VaswaniTrainer) -> None:
 
 
 def _validation_bleu(args: RecipeTrainingArguments, config: VaswaniConfig, data: TrainingData) -> ValidationBleu | None:
-    """What `eval_bleu` asks for: evenly spaced sentences of the validation corpus.
-
-    Raises:
-        ValueError: The model is a parser.
-    """
+    """What `eval_bleu` asks for: evenly spaced sentences of the validation corpus."""
     if args.eval_bleu is None:
         return None
-    if is_parser(config):
-        raise ValueError("eval_bleu: parsers are scored by F1; leave it out")
     corpus = data.text["validation"]
     part = corpus.select(spread(len(corpus), args.eval_bleu))
     source, reference = (
@@ -324,12 +323,17 @@ def model_settings(config: VaswaniConfig, parent: ParentModel | None = None) -> 
     return {**{name: getattr(config, name) for name in names}, "model": start}
 
 
-def describe_model(model: VaswaniForConditionalGeneration) -> RunModel:
+def describe_model(model: PreTrainedModel) -> RunModel:
     """The size and the configuration of a model, without references to remote code."""
     config = model.config.to_dict()
     for name in ("auto_map", "custom_pipelines"):
         config.pop(name, None)
     return from_json(RunModel, {"parameters": model.num_parameters(), **config})
+
+
+def _new_model(config: VaswaniConfig) -> PreTrainedModel:
+    """A translation model or a parser with random weights."""
+    return AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
 
 
 def complete_config(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -10,8 +10,7 @@ import torch
 from transformers import FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.batches_vaswani import for_targets
-from ..model.parse_sequence_vaswani import is_parser
-from ..model.parsing_pipeline_vaswani import split_words, text_of_words
+from ..model.parsing_vaswani import VaswaniForConstituencyParsing, split_words, text_of_words
 from .tokens import shown_tokens
 
 
@@ -111,7 +110,7 @@ def read_attention(
             outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
     source_tokens = _source_tokens(tokenizer, source, inputs.input_ids[0].tolist())
     target_tokens = tokenizer.convert_ids_to_tokens(labels[0].tolist())
-    of_parser = is_parser(model.config)
+    of_parser = isinstance(model, VaswaniForConstituencyParsing)
     source_shown, source_continues = shown_tokens(tokenizer, source_tokens, words_at_spaces=of_parser)
     target_shown, target_continues = shown_tokens(tokenizer, target_tokens, words_at_spaces=of_parser)
     return AttentionWeights(
@@ -128,7 +127,7 @@ def read_attention(
 
 def source_text(model: PreTrainedModel, source: str) -> str:
     """A sentence as the model's pipeline gives it to the tokenizer: for a parser, divided into words."""
-    return text_of_words(split_words(source)) if is_parser(model.config) else source
+    return text_of_words(split_words(source)) if isinstance(model, VaswaniForConstituencyParsing) else source
 
 
 def merge_words(weights: AttentionWeights) -> AttentionWeights:

@@ -1,14 +1,21 @@
 """`pipeline("constituency-parsing")`, with a model whose weights are random."""
 
 import json
+import shutil
 
 import pytest
 from models import PARSED, make_parser
 from nltk import Tree
-from transformers import pipeline
+from transformers import AutoModelForSeq2SeqLM, pipeline
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.model.parsing_pipeline_vaswani import split_words
+from vaswani_transformer import (
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniForConstituencyParsing,
+    VaswaniTokenizer,
+)
+from vaswani_transformer.model.parsing_vaswani import split_words
+from vaswani_transformer.model.saved_model import open_model
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +115,30 @@ def test_a_translation_model_is_refused(tmp_path):
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="has no labels of parses"):
         pipeline("constituency-parsing", model=str(tmp_path))("The cat .")
+
+
+def test_a_parser_saved_with_the_class_of_translators_is_a_parser(directory, parser, tmp_path):
+    """Before parsers had a class, only the target language told them apart."""
+    earlier = shutil.copytree(directory, tmp_path / "earlier")
+    settings = json.loads((earlier / "config.json").read_text(encoding="utf-8"))
+    assert settings["architectures"] == ["VaswaniForConstituencyParsing"]
+    settings["architectures"] = ["VaswaniForConditionalGeneration"]
+    settings["auto_map"]["AutoModelForSeq2SeqLM"] = "modeling_vaswani.VaswaniForConditionalGeneration"
+    (earlier / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    assert type(AutoModelForSeq2SeqLM.from_pretrained(earlier)) is VaswaniForConstituencyParsing
+    assert type(open_model(earlier, parses=True).load()) is VaswaniForConstituencyParsing
+    with pytest.raises(ValueError, match=r"is a parser; use parse\.py"):
+        open_model(earlier, parses=False)
+    again = pipeline("constituency-parsing", model=str(earlier))
+    assert again(PARSED, constrained=True) == parser(PARSED, constrained=True)
+
+
+def test_only_parsers_bring_the_code_of_parsing(directory, tmp_path):
+    sizes = {"vocab_size": 40, "d_model": 8, "d_ff": 8, "num_heads": 1, "encoder_layers": 1, "decoder_layers": 1}
+    VaswaniForConditionalGeneration(VaswaniConfig(**sizes)).save_pretrained(tmp_path)
+    of_translator, of_parser = ({file.name for file in each.glob("*.py")} for each in (tmp_path, directory))
+    assert of_parser - of_translator == {"parse_sequence_vaswani.py", "parsing_vaswani.py"}
+    assert not of_translator - of_parser
 
 
 def test_a_saved_model_parses_with_transformers_alone(hub, directory, parser, tmp_path):

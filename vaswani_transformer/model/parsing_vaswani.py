@@ -1,4 +1,4 @@
-"""`pipeline("constituency-parsing")` (6.3): a sentence in, its tree in brackets out."""
+"""Section 6.3 of the paper: the parser, and `pipeline("constituency-parsing")`: a sentence in, its tree out."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
 from .batches_vaswani import generate_in_batches, max_generated
+from .modeling_vaswani import VaswaniForConditionalGeneration
 from .parse_sequence_vaswani import MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import GeneratingPipeline, register_task
 
@@ -19,6 +20,14 @@ try:
     from nltk import Tree
 except ImportError:  # only `return_nltk` needs it
     Tree = None
+
+
+class VaswaniForConstituencyParsing(VaswaniForConditionalGeneration):
+    """The model of 6.3: it translates the words of a sentence into the labels of its parse.
+
+    Layers and search are those of a translation model. A class of its own tells the two apart, and brings the code of
+    parsing to the Hub with parsers only.
+    """
 
 
 class ParseRecord(TypedDict):
@@ -226,3 +235,7 @@ def install_parsing_task() -> None:
     """Make `pipeline("constituency-parsing")` known to transformers."""
     if "constituency-parsing" not in _pipelines.PIPELINE_REGISTRY.supported_tasks:
         register_task("constituency-parsing", VaswaniParsingPipeline)
+
+
+if __name__.startswith("transformers_modules."):  # remote code: a pipeline may be made of a loaded model
+    install_parsing_task()
