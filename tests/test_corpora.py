@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from vaswani_transformer.data import corpora, text_files
+from vaswani_transformer.data import corpora
 from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
 from vaswani_transformer.data.corpora import is_of_hub, load_parallel_corpus, sentences, spread
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -92,8 +92,9 @@ def test_a_null_is_an_empty_sentence_that_cleaning_drops(folder, kind, nested, t
     assert totals["empty"] == 2
 
 
-def test_a_parquet_row_without_pair_is_empty(folder):
-    name = folder.parquet("a.parquet", [{"translation": None}, ROWS[0]])
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_a_row_without_pair_is_empty(folder, kind):
+    name = getattr(folder, kind)(f"a.{kind}", [{"translation": None}, ROWS[0]])
     assert load(name) == [{"translation": {"en": "", "de": ""}}, ROWS[0]]
 
 
@@ -359,15 +360,11 @@ def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, n
         ('"en de"', "no object"),
         ('{"en": "a"}', "column 'de', only en"),
         ('{"translation": {"en": "a"}}', "column 'de', only en"),
-        ('{"translation": null}', "column 'en'"),
         ("{}", "column 'en', only nothing"),
         ('{"en": 0, "de": "b"}', "the text in 'en' is not a string: 0"),
         ('{"en": "a", "de": ["b"]}', "the text in 'de' is not a string"),
         ('{"en": "\\ud800", "de": "b"}', "surrogates not allowed"),
-        ('{"en": "a", "de": "b", "en": "c"}', "there are 2 columns 'en'; rename all but one"),
-        ('{"translation": {"en": "a", "de": "b", "de": "c"}}', "there are 2 columns 'de'; rename all but one"),
-        ("[" * 100_000, "JSON nested too deeply"),
-        ('{"en": ' * 100_000, "JSON nested too deeply"),
+        ("[" * 100_000, "recursion depth exceeded"),
         ('{"en": ' + "9" * 5000 + ', "de": "b"}', "integer string conversion"),
         ('{"en": ' + str(list(range(100_000))) + ', "de": "b"}', "the text in 'en' is not a string: [0, 1, 2,"),
     ],
@@ -384,7 +381,7 @@ def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
 def test_parquet_texts_that_are_not_strings_are_refused(folder, nested, value):
     pair = {"en": "one", "de": value}
     name = folder.parquet("a.parquet", [{"translation": pair} if nested else pair])
-    assert error_of(ValueError, name).startswith(f"{name}: the column 'de' is of type ")
+    assert error_of(ValueError, name).startswith(f"{name}: the text in 'de' is not a string: ")
 
 
 @pytest.mark.parametrize("languages", [("en", "fr"), ("de", "nl"), ("fr", "it")])
@@ -403,15 +400,11 @@ def test_one_language_twice_is_refused(folder):
         assert error_of(ValueError, *names, languages=("en", "en")).startswith("source_language, target_language: ")
 
 
-@pytest.mark.parametrize("kind", ["plain", "json", "gzip"])
-def test_a_line_that_memory_may_not_hold_is_refused(folder, kind, monkeypatch):
-    monkeypatch.setattr(text_files, "_LONGEST_LINE", 1000)
-    long = b"a" * 999 + b"\n"
-    name = folder.raw("a.jsonl" if kind == "json" else "a", b"\n\n" + long)
-    if kind == "gzip":
-        name = folder.raw("a.gz", gzip.compress(b"\n\n" + b"a" * 10**7))
-    names = [name] if kind == "json" else [folder.lines("b", ["x"] * 3), name]
-    assert f"{name}, line 3: has more than 1,000 bytes" in error_of(ValueError, *names)
+@pytest.mark.parametrize("name", ["a.jsonl", "a"])
+def test_a_line_that_memory_may_not_hold_is_refused(folder, name):
+    name = folder.raw(name, b"\n\n" + b"a" * (1 << 24))
+    names = [name] if name.endswith("jsonl") else [folder.lines("b", ["x"] * 3), name]
+    assert error_of(ValueError, *names) == f"{name}, line 3: has more than 16,777,216 bytes; is it text?"
 
 
 def test_only_line_feeds_end_lines(folder):

@@ -1,8 +1,13 @@
-"""Tables of sentence pairs: JSON lines, Parquet, CSV, TSV, translation memories, and directories of `datasets`."""
+"""Tables of sentence pairs: JSON lines, Parquet, CSV, TSV, translation memories, and directories of `datasets`.
+
+The builders of `datasets` read the same formats, but change texts in silence. Theirs of JSON makes "2020-01-01" a date
+and numbers texts, and fills in a key that a line lacks. Theirs of CSV fills in what a short row lacks, moves the
+columns by one if the first row is too long, and ends a row at a carriage return. Theirs of Parquet passes over
+checksums and holds a whole row group in memory. Their errors name no file.
+"""
 
 import csv
 import json
-import locale
 import os
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +24,7 @@ from .translation_memory import read_memory
 
 
 Pair = tuple[str, str]
+Record = tuple[int, list[str]]  # number of its first line, and its fields
 
 _KINDS = {
     ".json": "json",
@@ -31,8 +37,6 @@ _KINDS = {
 }
 _BATCH = 1000  # rows converted at a time
 _LONGEST_LIST = 200  # characters of a list of columns in a message
-
-_TEXTS = ("string", "large_string", "string_view", "null")  # Arrow's types
 
 # What a damaged Parquet file or directory of `datasets` makes pyarrow and `datasets` raise.
 _DAMAGE = (ValueError, OSError, TypeError, LookupError, MemoryError, pa.ArrowException)
@@ -78,12 +82,15 @@ def kind_of_table(path: Path, must_be_table: bool) -> str | None:
     if kind in ("parquet", "tmx"):
         return kind  # it is damaged, as its reader will say
     require_text(start, path)
-    if kind is None and must_be_table and text.startswith("{"):
-        return "json"
-    return "tsv" if kind is None and must_be_table and "\t" in text.partition("\n")[0] else kind
+    if kind is None and must_be_table:
+        if text.startswith("{"):
+            return "json"
+        if "\t" in text.partition("\n")[0]:
+            return "tsv"
+    return kind
 
 
-def read_table(path: Path, kind: str, keys: Sequence[str], split: str, languages: Sequence[str]) -> Iterator[Pair]:
+def read_table(path: Path, kind: str, keys: Sequence[str], split: str) -> Iterator[Pair]:
     """The sentence pairs of a table.
 
     Args:
@@ -92,7 +99,6 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str, languages
         keys: Names of the columns of source and target, or numbers from 1 in CSV and TSV without a header; languages
             in a translation memory.
         split: Which part of a directory that has several.
-        languages: Codes of the source and target language.
 
     Raises:
         ValueError: The file is damaged or lacks a column, a row is malformed, or the content is far larger than the
@@ -100,63 +106,50 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str, languages
     """
     if kind == "tmx":
         return read_memory(path, keys)
-    if kind in ("csv", "tsv"):
-        return _delimited_pairs(
-            path, _csv_records(path, keys) if kind == "csv" else _tsv_records(path), keys, languages
-        )
     if kind == "json":
         return _json_pairs(path, keys)
-    files = [path] if kind == "parquet" else map(Path, saved_files(path, split))
-    allowance = Allowance(path, sum(file.stat().st_size for file in files))
-    return pairs_of_batches(_batches(path, kind, split, allowance), str(path), keys, allowance)
+    if kind == "csv":
+        return _delimited_pairs(path, _csv_records(path, keys), keys)
+    if kind == "tsv":
+        return _delimited_pairs(path, _tsv_records(path), keys)
+    return _parquet_pairs(path, keys) if kind == "parquet" else _saved_pairs(path, keys, split)
 
 
-def _column(names: Sequence[str], key: str) -> int:
-    """The place of a column among names.
+def _places(names: Sequence[str], keys: Sequence[str]) -> list[int]:
+    """The places of columns among names.
 
     Raises:
-        ValueError: There is none, or more than one.
+        ValueError: A key is no name, or more than one.
     """
-    if names.count(key) > 1:
-        raise ValueError(f"there are {names.count(key)} columns {key!r}; rename all but one")
-    if key not in names:
-        text = ", ".join(names)
-        shown = repr(text if len(text) <= _LONGEST_LIST else f"{text[:_LONGEST_LIST]}...")[1:-1] or "nothing"
-        raise ValueError(f"there is no column {key!r}, only {shown}; name two of them with the option columns")
-    return names.index(key)
+    for key in keys:
+        if names.count(key) > 1:
+            raise ValueError(f"there are {names.count(key)} columns {key!r}; rename all but one")
+        if key not in names:
+            text = ", ".join(names)
+            shown = repr(text if len(text) <= _LONGEST_LIST else f"{text[:_LONGEST_LIST]}...")[1:-1] or "nothing"
+            raise ValueError(f"there is no column {key!r}, only {shown}; name two of them with the option columns")
+    return [names.index(key) for key in keys]
 
 
 # CSV and TSV
 
-Record = tuple[int, list[str]]  # number of its first line, and its fields
 
-
-def _delimited_pairs(
-    path: Path, records: Iterator[Record], keys: Sequence[str], languages: Sequence[str]
-) -> Iterator[Pair]:
+def _delimited_pairs(path: Path, records: Iterator[Record], keys: Sequence[str]) -> Iterator[Pair]:
+    """The pairs of records, whose columns a header names; without a header, by keys that are numbers, from 1."""
     first = next(records, None)
     if first is None:
         return
     number, fields = first
+    names = [name.strip() for name in fields]
     if all(key.isdecimal() for key in keys):
-        columns = [int(key) - 1 for key in keys]
-        if not all(0 <= column < len(fields) for column in columns):
-            raise ValueError(f"{path}, line {number}: there are no columns {' '.join(keys)}, only 1 to {len(fields)}")
-        texts = [fields[column] for column in columns]
-        if {_side_named(text, languages) for text in texts} == {0, 1}:
-            raise ValueError(
-                f"{path}, line {number}: {' and '.join(map(repr, texts))} are no sentences, but names of columns; give "
-                f"them to the option columns instead of numbers"
-            )
+        names = [str(place) for place in range(1, len(fields) + 1)]
         records = chain([first], records)
-    else:
-        try:
-            columns = [_column([name.strip() for name in fields], key) for key in keys]
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {number}: {error}, or number them, as in 1 2, if the file has no header"
-            ) from None
-    source, target = columns
+    try:
+        source, target = _places(names, keys)
+    except ValueError as error:
+        raise ValueError(
+            f"{path}, line {number}: {error}, or number them, as in 1 2, if the file has no header"
+        ) from None
     for number, record in records:
         if len(record) != len(fields):
             raise ValueError(
@@ -164,14 +157,6 @@ def _delimited_pairs(
                 f"give every row as many"
             )
         yield record[source], record[target]
-
-
-def _side_named(text: str, languages: Sequence[str]) -> int | None:
-    """0 for "source" or the source language, by its code or in English; 1 for the target; None for other text."""
-    name = text.strip().lower().replace("-", "_")
-    names = {name, name.partition("_")[0], locale.normalize(name).partition("_")[0]}  # "german" is an alias of "de_DE"
-    sides = ({"source", "src", languages[0].lower()}, {"target", "tgt", languages[1].lower()})
-    return next((number for number, side in enumerate(sides) if not side.isdisjoint(names)), None)
 
 
 def _tsv_records(path: Path) -> Iterator[Record]:
@@ -184,9 +169,7 @@ def _tsv_records(path: Path) -> Iterator[Record]:
 def _csv_records(path: Path, keys: Sequence[str]) -> Iterator[Record]:
     """Records of comma-separated values (RFC 4180), or with semicolons or tabs, as spreadsheets also write them."""
     lines = read_lines(path)
-    first = next(lines, None)
-    if first is None:
-        return
+    first = next(lines, "")
     # By the names in a header or, without one, whichever occurs.
     with_names = [mark for mark in ",;\t" if set(keys) <= {name.strip(' "') for name in first.split(mark)}]
     delimiter = next(iter([*with_names, *(mark for mark in ",;\t" if mark in first)]), ",")
@@ -204,52 +187,41 @@ def _csv_records(path: Path, keys: Sequence[str]) -> Iterator[Record]:
         ) from None
 
 
-# JSON lines
+# Rows by name: JSON lines, Parquet, and directories of `datasets`
 
 
 def _json_pairs(path: Path, keys: Sequence[str]) -> Iterator[Pair]:
     """The pairs of lines that are not blank."""
     for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
         try:
-            if line.strip():
-                yield _pair_of_row(_parse(line, keys), keys)
-        except ValueError as error:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"no object of texts by language, such as {json.dumps(dict.fromkeys(keys, '...'))}")
+            yield _pair(row, keys)
+        except json.JSONDecodeError as error:
+            reason = f"{error.msg}, column {error.colno}"
+            raise ValueError(f"{path}, line {number}: not JSON ({reason}); write one object a line") from None
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
 
 
-def _parse(line: str, keys: Sequence[str]) -> dict[str, object]:
-    try:
-        may_repeat = any(line.count(f'"{key}"') > 1 for key in keys)  # else the hook need not be paid for
-        row = json.loads(line, object_pairs_hook=_object if may_repeat else None)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON ({error.msg}, column {error.colno}); write one object a line") from None
-    except RecursionError:
-        raise ValueError("JSON nested too deeply; write one object of texts a line") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"no object of texts by language, such as {json.dumps(dict.fromkeys(keys, '...'))}")
-    return row
-
-
-def _object(entries: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(entries)
-    if len(found) != len(entries):
-        for key in found:
-            _column([name for name, _ in entries], key)
-    return found
-
-
-def _pair_of_row(row: dict[str, object], keys: Sequence[str]) -> Pair:
-    """The texts of a row in both languages, "" for a null.
+def _pair(row: dict[str, object], keys: Sequence[str]) -> Pair:
+    """The texts of a row in both languages, which may lie in "translation"; "" for a null.
 
     Raises:
         ValueError: There is no text in one of the languages, or something else.
     """
-    nested = row.get("translation")
-    texts = nested if isinstance(nested, dict) and any(key in nested for key in keys) else row
+    texts = row.get("translation", row) if row.keys().isdisjoint(keys) else row
+    if texts is None:
+        return "", ""
+    if not isinstance(texts, dict):
+        texts = row
     pair = []
     for key in keys:
         if key not in texts:
-            _column([*texts], key)
+            _places([*texts], keys)
         text = texts[key]
         if not isinstance(text, str | None):
             raise ValueError(f"the text in {key!r} is not a string: {reprlib.repr(text)}")
@@ -258,11 +230,8 @@ def _pair_of_row(row: dict[str, object], keys: Sequence[str]) -> Pair:
     return pair[0], pair[1]
 
 
-# Parquet, and directories of `datasets`
-
-
 def pairs_of_batches(
-    batches: Iterable[pa.Table], name: str, keys: Sequence[str], allowance: Allowance | None = None
+    batches: Iterable[pa.Table | pa.RecordBatch], name: str, keys: Sequence[str], allowance: Allowance | None = None
 ) -> Iterator[Pair]:
     """The texts of two columns, which may lie in a column "translation"; "" for a null.
 
@@ -273,56 +242,55 @@ def pairs_of_batches(
         allowance: How much text they may be.
     """
     for batch in batches:
-        flat = batch.flatten()
-        nested = {f"translation.{key}" for key in keys} & {*flat.column_names}
-        prefix = "translation." if nested else ""
-        names = [each.removeprefix(prefix) for each in flat.column_names if each.startswith(prefix)]
-        columns = []
-        for key in keys:
-            try:
-                _column(names, key)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-            column = flat.column(prefix + key)
-            if str(column.type.value_type if pa.types.is_dictionary(column.type) else column.type) not in _TEXTS:
-                raise ValueError(f"{name}: the column {key!r} is of type {column.type}, not of strings")
-            columns.append(column.cast(pa.large_string()))
+        try:
+            if "translation" not in batch.column_names:
+                batch = batch.select(_places(batch.column_names, keys))
+            pairs = [_pair(row, keys) for row in batch.to_pylist()]
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
         if allowance is not None:
-            allowance.spend(sum(column.nbytes for column in columns), len(flat))
-        for source, target in zip(*(column.to_pylist() for column in columns), strict=True):
-            yield source or "", target or ""
+            allowance.spend(sum(len(source) + len(target) for source, target in pairs), len(pairs))
+        yield from pairs
 
 
-def _batches(path: Path, kind: str, split: str, allowance: Allowance) -> Iterator[pa.Table]:
-    with _damage(path, kind):
-        if kind == "parquet":
-            batches = _parquet_batches(path, allowance)
-        else:
-            batches = _load_saved(path, split).with_format("arrow").iter(_BATCH)
-        for batch in batches:
-            batch.validate(full=True)  # else Arrow follows a damaged offset out of the memory
-            yield batch
+def _parquet_pairs(path: Path, keys: Sequence[str]) -> Iterator[Pair]:
+    allowance = Allowance(path, path.stat().st_size)
+    return pairs_of_batches(_parquet_batches(path, allowance), str(path), keys, allowance)
 
 
-def _parquet_batches(path: Path, allowance: Allowance) -> Iterator[pa.Table]:
-    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+def _parquet_batches(path: Path, allowance: Allowance) -> Iterator[pa.RecordBatch]:
+    with _damage(path, "Parquet file"), parquet.ParquetFile(path, page_checksum_verification=True) as file:
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
             allowance.spend(group.total_byte_size, group.num_rows)
             # All rows may have the longest text of a dictionary, which is at most as long as its row group.
             rows = min(_BATCH, 1 + allowance.bytes // (1 + group.total_byte_size))
             for batch in file.iter_batches(rows, [number]):
-                yield pa.Table.from_batches([batch])
+                batch.validate(full=True)
+                yield batch
+
+
+def _saved_pairs(path: Path, keys: Sequence[str], split: str) -> Iterator[Pair]:
+    saved = _load_saved(path, split)
+    allowance = Allowance(path, sum(Path(file["filename"]).stat().st_size for file in saved.cache_files))
+    yield from pairs_of_batches(_saved_batches(path, saved), str(path), keys, allowance)
+
+
+def _saved_batches(path: Path, saved: Dataset) -> Iterator[pa.Table]:
+    with _damage(path, "dataset of save_to_disk"):
+        for batch in saved.with_format("arrow").iter(_BATCH):
+            batch.validate(full=True)  # else Arrow follows a damaged offset out of the memory
+            yield batch
 
 
 def saved_files(path: Path, split: str) -> list[str]:
     """The files that the rows of a saved directory are in."""
-    with _damage(path, "saved"):
-        return [file["filename"] for file in _load_saved(path, split).cache_files]
+    return [file["filename"] for file in _load_saved(path, split).cache_files]
 
 
 def _load_saved(path: Path, split: str) -> Dataset:
-    saved = load_from_disk(str(path), keep_in_memory=False)
+    with _damage(path, "dataset of save_to_disk"):
+        saved = load_from_disk(str(path), keep_in_memory=False)
     if isinstance(saved, DatasetDict):
         if split not in saved:
             raise ValueError(f"{path}: has no split {split!r}, only {', '.join(saved)}; name a folder in it")
@@ -334,13 +302,12 @@ def _load_saved(path: Path, split: str) -> Dataset:
 
 
 @contextmanager
-def _damage(path: Path, kind: str) -> Iterator[None]:
-    """Turn what pyarrow and `datasets` raise into a ValueError that names the file."""
+def _damage(path: Path, what: str) -> Iterator[None]:
+    """Turn what pyarrow and `datasets` raise for damaged files into a ValueError that names the file."""
     try:
         yield
     except _DAMAGE as error:
         if str(error).startswith(str(path)):
             raise
-        what = "Parquet file" if kind == "parquet" else "dataset of save_to_disk"
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not a whole {what} ({reason}); fetch or make it again") from None

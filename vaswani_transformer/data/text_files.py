@@ -30,7 +30,7 @@ _NOT_TEXT = {
     b"\xfe\xff": _UTF16,
 }
 _START = 4096  # bytes by which the content of a file is recognised
-_LONGEST_LINE = 1 << 26  # bytes; a small archive may unpack to more than the memory holds
+LONGEST_RECORD = 1 << 24  # bytes of a line, or of a translation unit: one without end would fill the memory
 
 _CHUNK = 1 << 17  # bytes unpacked at a time
 _UNPACKED = 200  # bytes that a byte of a file may become; text becomes 3 to 10
@@ -123,15 +123,15 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
         name: What messages call it.
 
     Raises:
-        ValueError: The file is no text, or a line is not UTF-8 or has more than 64 MiB.
+        ValueError: The file is no text, or a line is not UTF-8 or has more than 16 MiB.
     """
     number = 0
     try:
-        for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), start=1):
+        for number, line in enumerate(iter(partial(file.readline, LONGEST_RECORD), b""), start=1):
             if number == 1:
                 require_text(line, name)
-            if len(line) == _LONGEST_LINE:
-                raise ValueError(f"{name}, line {number}: has more than {_LONGEST_LINE:,} bytes; is it text?")
+            if len(line) == LONGEST_RECORD:
+                raise ValueError(f"{name}, line {number}: has more than {LONGEST_RECORD:,} bytes; is it text?")
             encoding = "utf-8-sig" if number == 1 else "utf-8"  # Windows marks the beginning of a file
             yield line.decode(encoding).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
