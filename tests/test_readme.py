@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from foreign_models import marian_tokenizer, untrained
 from helpers import REPOSITORY, run_python
 from hub_server import Repository
 from models import make_parser
+from transformers import Seq2SeqTrainingArguments
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -279,6 +281,9 @@ def test_command_runs(command, workspace):
     assert (workspace / product).is_file()
 
 
+# A field of a dataclass of options, and its other name.
+OPTION = re.compile(r"^    (\w+): .*?=|alias=\"--(\w+)\"", re.M)
+
 # Decimal numbers that are not measured: a version, and what a test below computes.
 NOT_MEASURED = {"63.1", "3.11"}
 
@@ -351,6 +356,16 @@ def test_links_and_paths_resolve(page):
         bases = (page.parent, REPOSITORY, REPOSITORY / "vaswani_transformer", REPOSITORY / "recipes")
         written = path.startswith("runs/") or path in OF_EARLIER_COMMITS
         assert written or any((base / path).exists() for base in bases), path
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=name_of)
+def test_options_exist(chapter):
+    sources = [path.read_text(encoding="utf-8") for room in ROOMS for path in room.rglob("*.py")]
+    ours = {name for text in sources for pair in OPTION.findall(text) for name in pair}
+    others = {field.name for field in fields(Seq2SeqTrainingArguments)}
+    of_the_launcher = {"config", "config_file", "help"}
+    text = chapter.read_text(encoding="utf-8")
+    assert set(re.findall(r"(?<![\w-])--([a-z]\w*)", text)) <= ours | others | of_the_launcher
 
 
 def test_names_of_the_paper_are_in_the_files_beside_them():
