@@ -10,14 +10,17 @@ TESTS := tests
 PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config_vaswani modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo test test-matrix test-core test-transformers test-clients test-browser trials fuzz check format tree
+.PHONY: demo test test-system test-matrix test-core test-transformers test-clients test-browser trials fuzz check format tree
 
 demo: .venv/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
 	$(BIN)/python recipes/train_wmt.py --config recipes/configs/demo.yaml
 
-test: .venv/installed
-	$(BIN)/python -m pytest $(PARALLEL)
+test: .venv/installed  ## all tests but those with the mark `system`
+	$(BIN)/python -m pytest $(PARALLEL) -m "not system"
+
+test-system: .venv/installed  ## tests that start programs, kill, train or export to ONNX
+	$(BIN)/python -m pytest $(PARALLEL) -m system
 
 test-matrix: $(MATRIX:%=.venv/transformers-%)  ## all tests on older transformers
 	for version in $(MATRIX); do \

@@ -1,8 +1,11 @@
 """Fixtures of all tests."""
 
+import functools
 import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import torch
 from helpers import REPOSITORY
 from hub_server import HubServer
 from models import talkative
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM, Trainer
 from zygote import hasten
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -19,6 +22,31 @@ from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+# What only a test with the mark `system` may do: start a Python program, train, export to ONNX.
+SYSTEM = ((subprocess.Popen, "__init__"), (Trainer, "train"), (torch.onnx, "export"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that does any of `SYSTEM`, itself or in a fixture, and has no mark `system`."""
+    if item.get_closest_marker("system"):
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in SYSTEM:
+            patch.setattr(owner, name, _refusal(getattr(owner, name)))
+        return (yield)
+
+
+def _refusal(function: Callable) -> Callable:
+    @functools.wraps(function)
+    def refuse(owner: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(owner, subprocess.Popen) and args[0][0] != sys.executable:  # as libraries ask for the fonts
+            return function(owner, *args, **kwargs)
+        return pytest.fail(f"{function.__qualname__} is called, which a test with the mark `system` may do alone")
+
+    return refuse
 
 
 @pytest.fixture(scope="session", autouse=True)

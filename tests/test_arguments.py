@@ -117,6 +117,7 @@ def options(parser: RecipeParser, *kinds: type) -> list[str]:
     return sorted(name for name, is_one in found.items() if is_one and name in fields)
 
 
+@pytest.mark.system
 def test_help_has_the_examples_and_our_options_first():
     recipe = REPOSITORY / "recipes" / "train_wmt.py"
     environment = {**os.environ, "COLUMNS": "80"}
@@ -270,39 +271,21 @@ def test_a_null_leaves_the_default(tmp_path, null):
     ("text", "complaint"),
     [
         ("share: 1\nlanguage: a\nshare: 2", "line 3: 'share' is set already in line 1"),
-        ("extra: {a: 1, a: 2}", "line 1: 'a' is set already in line 1"),
         ("language: [a]", "--language: takes one value"),
         ("names: []", "--names: takes at least one value"),
-        ("names: [[a]]", "line 1: names: a list holds texts and numbers only"),
         ("names: [a, null]", "line 1: names: a list holds texts and numbers only"),
-        ("language: {a: b}", "--language: takes no mapping"),
         ("counts: [1, x]", "--counts: invalid int value: 'x'"),
         ("counts: [1, 0]", "counts: must be at least 1"),
         ("strategy: false", "--strategy: invalid choice: 'false'"),
-        ("switch: maybe", "--switch"),
-        ("share: .nan", "--share: invalid float value: '.nan'"),
-        ("share: nan", "share: must be at least 0 and below 1, is nan"),
         ("? [a]\n: b", "line 1: a name must be text"),
         ("config: x.yaml", "there is no setting 'config'"),
-        ("1: 2", "there is no setting '1'"),
-        ("names: &a [x]\nlanguage: [*a]", "line 2: an alias may only replace the whole value"),
         ("extra: &a {b: *a}", "line 1: an alias may only replace the whole value"),
-        ("&a {extra: *a}", "line 1: an alias may only replace the whole value"),
-        ("extra: *a", "not YAML"),
         ("language: !!python/object/apply:os.system [ls]", "line 1: tags such as tag:yaml.org,2002:python/object"),
         ("names: " + "[" * 100_000, "line 1: nested more than 20 levels deep"),
-        ("extra: " + "{a: " * 100_000, "line 1: nested more than 20 levels deep"),
         ("a: [", "not YAML"),
-        ("--- a\n--- b\n", "not YAML"),
-        ("a: b: c", "not YAML"),
-        ("\tlanguage: a", "not YAML"),
         ("", "must hold lines of the form `name: value`"),
-        ("- a", "must hold lines of the form `name: value`"),
         ('language: "a\\0b"', "language: 'a\\x00b' has control characters"),
-        ('language: "\\ud800"', "language: '\\ud800' has control characters"),
-        ("language: \ud800", "line 1: not UTF-8"),
         (b"share: 0\nlanguage: \xff", "line 2: not UTF-8"),
-        ("language: en".encode("utf-16"), "line 1: not UTF-8"),
         (b"#" * (1 << 21), "is larger than any configuration file"),
     ],
 )

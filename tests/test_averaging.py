@@ -63,9 +63,9 @@ def directories(tmp_path: Path) -> list[Path]:
     return directories
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_is_the_mean_in_float32(directories: list[Path], count: int) -> None:
-    average = average_checkpoints(directories[:count])
+@pytest.mark.parametrize("count", [1, 3])
+def test_is_the_mean_in_float32(directories, count):
+    average = average_checkpoints(map(str, directories[:count]))
     expected = mean_on_disk(directories[:count])
     assert average.keys() == expected.keys()
     for name, tensor in average.items():
@@ -73,14 +73,7 @@ def test_is_the_mean_in_float32(directories: list[Path], count: int) -> None:
         np.testing.assert_array_equal(tensor.numpy(), expected[name].astype(np.float32))
 
 
-def test_takes_names_and_iterators(directories: list[Path]) -> None:
-    expected = average_checkpoints(directories)
-    for given in (map(str, directories), iter(directories)):
-        average = average_checkpoints(given)
-        assert all(torch.equal(average[name], expected[name]) for name in expected)
-
-
-def test_is_summed_in_float64(tmp_path: Path) -> None:
+def test_is_summed_in_float64(tmp_path):
     values = [2.0**24, 1.0, 1.0, -(2.0**24)]  # float32 loses the ones
     for n, value in enumerate(values):
         (tmp_path / str(n)).mkdir()
@@ -88,7 +81,7 @@ def test_is_summed_in_float64(tmp_path: Path) -> None:
     assert average_checkpoints(tmp_path / str(n) for n in range(4))["a"].item() == 0.5
 
 
-def test_reads_shards(tmp_path: Path, config: VaswaniConfig) -> None:
+def test_reads_shards(tmp_path, config):
     for name in ("one", "two"):
         model = VaswaniForConditionalGeneration(config)
         model.save_pretrained(tmp_path / name)
@@ -101,29 +94,22 @@ def test_reads_shards(tmp_path: Path, config: VaswaniConfig) -> None:
         np.testing.assert_array_equal(tensor.numpy(), expected[name].astype(np.float32))
 
 
-def test_ignores_other_safetensors(directories: list[Path]) -> None:
+def test_ignores_other_safetensors(directories):
     save_file({"a": torch.zeros(1)}, directories[0] / "model.fp16.safetensors")
     average = average_checkpoints(directories)
     np.testing.assert_array_equal(average["a"].numpy(), mean_on_disk(directories)["a"].astype(np.float32))
 
 
-def test_refuses_no_directories() -> None:
-    with pytest.raises(ValueError, match=r"^directories: there are no checkpoints to average; save at least one$"):
+def test_refuses_what_holds_no_weights(tmp_path, directories):
+    with pytest.raises(ValueError, match=r"^directories: there are no checkpoints to average"):
         average_checkpoints([])
-
-
-def test_refuses_a_single_path(directories: list[Path]) -> None:
-    for path in (directories[0], str(directories[0])):
-        with pytest.raises(ValueError, match=r"^directories: must be a list of checkpoints, is one path"):
-            average_checkpoints(path)
-
-
-def test_refuses_a_directory_without_weights(tmp_path: Path, directories: list[Path]) -> None:
+    with pytest.raises(ValueError, match=r"^directories: must be a list of checkpoints, is one path"):
+        average_checkpoints(directories[0])
     with pytest.raises(FileNotFoundError, match=r"absent: there is no model\.safetensors to average$"):
         average_checkpoints([*directories, tmp_path / "absent"])
 
 
-def test_refuses_a_missing_shard(tmp_path: Path, model: PreTrainedModel) -> None:
+def test_refuses_a_missing_shard(tmp_path, model):
     model.save_pretrained(tmp_path, max_shard_size="10KB")
     lost = sorted(tmp_path.glob("*.safetensors"))[1]
     lost.unlink()
@@ -131,7 +117,7 @@ def test_refuses_a_missing_shard(tmp_path: Path, model: PreTrainedModel) -> None
         average_checkpoints([tmp_path])
 
 
-def test_refuses_a_damaged_file(directories: list[Path]) -> None:
+def test_refuses_a_damaged_file(directories):
     file = directories[1] / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"two/model\.safetensors: is damaged"):
@@ -141,13 +127,11 @@ def test_refuses_a_damaged_file(directories: list[Path]) -> None:
 @pytest.mark.parametrize(
     ("other", "culprit"),
     [
-        ({"a": torch.zeros(2), "b": torch.zeros(3)}, "b"),
         ({"a": torch.zeros(1), "b": torch.zeros(2)}, "a"),  # would broadcast
-        ({"a": torch.zeros(2)}, "b"),
         ({"a": torch.zeros(2), "b": torch.zeros(2), "c": torch.zeros(2)}, "c"),
     ],
 )
-def test_refuses_tensors_that_differ(tmp_path: Path, other: dict[str, torch.Tensor], culprit: str) -> None:
+def test_refuses_tensors_that_differ(tmp_path, other, culprit):
     for name, tensors in (("one", {"a": torch.zeros(2), "b": torch.zeros(2)}), ("two", other)):
         (tmp_path / name).mkdir()
         save_file(tensors, tmp_path / name / "model.safetensors")
@@ -200,10 +184,9 @@ def steps_saved(output_dir: Path) -> set[int]:
     return {int(directory.name.removeprefix("checkpoint-")) for directory in output_dir.glob("checkpoint-*")}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("last", [1, 3, 20])
-def test_model_holds_the_mean_of_the_last(
-    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any, last: int
-) -> None:
+def test_model_holds_the_mean_of_the_last(tmp_path, tiny, stock_trainer, last):
     averaging = CheckpointAveraging(last)
     trainer = stock_trainer(tiny, averaging)
     trainer.train()
@@ -217,9 +200,8 @@ def test_model_holds_the_mean_of_the_last(
     assert_holds(VaswaniForConditionalGeneration.from_pretrained(tmp_path / "final"), expected)
 
 
-def test_takes_fewer_than_the_disk_holds(
-    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
-) -> None:
+@pytest.mark.system
+def test_takes_fewer_than_the_disk_holds(tmp_path, tiny, stock_trainer):
     averaging = CheckpointAveraging(2)
     stock_trainer(tiny, averaging, save_total_limit=2).train()
     assert steps_saved(tmp_path) == {5, 6}
@@ -227,18 +209,16 @@ def test_takes_fewer_than_the_disk_holds(
     assert_holds(tiny, mean_on_disk(averaging.averaged))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_weights_are_averaged_in_float32(
-    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any, dtype: torch.dtype
-) -> None:
-    stock_trainer(tiny.to(dtype), averaging := CheckpointAveraging(5), optim="sgd").train()
-    assert load_file(tmp_path / "checkpoint-6" / "model.safetensors")["model.shared.weight"].dtype == dtype
+@pytest.mark.system
+def test_half_precision_weights_are_averaged_in_float32(tmp_path, tiny, stock_trainer):
+    stock_trainer(tiny.to(torch.bfloat16), averaging := CheckpointAveraging(5), optim="sgd").train()
     for name, mean in mean_on_disk(averaging.averaged).items():
-        rounded_once = torch.tensor(mean).float().to(dtype)
+        rounded_once = torch.tensor(mean).float().to(torch.bfloat16)
         assert torch.equal(tiny.state_dict()[name], rounded_once), name
 
 
-def test_works_for_a_model_that_does_not_save_all_of_its_tensors(tmp_path: Path, stock_trainer: Any) -> None:
+@pytest.mark.system
+def test_works_for_a_model_that_does_not_save_all_of_its_tensors(tmp_path, stock_trainer):
     widths = {"d_model": 8, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": 1}
@@ -258,24 +238,18 @@ class Clock(TrainerCallback):
         self.now += 60.0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("every_minutes", "strategy", "saved"),
     [
         (2, {"save_strategy": "no"}, {2, 4, 6, 7}),
-        (2.5, {"save_strategy": "no"}, {3, 6, 7}),
         (100, {"save_strategy": "no"}, {7}),
         (2, {"save_steps": 3}, {2, 3, 5, 6, 7}),  # the minutes count from any save
     ],
 )
 def test_saves_every_so_many_minutes_and_at_the_end(
-    tmp_path: Path,
-    tiny: VaswaniForConditionalGeneration,
-    stock_trainer: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    every_minutes: float,
-    strategy: dict[str, Any],
-    saved: set[int],
-) -> None:
+    tmp_path, tiny, stock_trainer, monkeypatch, every_minutes, strategy, saved
+):
     averaging = CheckpointAveraging(2, every_minutes)
     stock_trainer(tiny, Clock(monkeypatch), averaging, max_steps=7, **strategy).train()
     assert steps_saved(tmp_path) == saved
@@ -291,16 +265,14 @@ class StopAfter(TrainerCallback):
         control.should_training_stop |= state.global_step == self.step
 
 
-def test_saves_the_last_step_of_a_training_that_is_stopped(
-    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
-) -> None:
+@pytest.mark.system
+def test_saves_the_last_step_of_a_training_that_is_stopped(tmp_path, tiny, stock_trainer):
     stock_trainer(tiny, StopAfter(2), CheckpointAveraging(2, every_minutes=100), save_strategy="no").train()
     assert steps_saved(tmp_path) == {2}
 
 
-def test_keeps_the_weights_if_nothing_was_saved(
-    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
-) -> None:
+@pytest.mark.system
+def test_keeps_the_weights_if_nothing_was_saved(tmp_path, tiny, stock_trainer):
     averaging = CheckpointAveraging(2)
     before = tiny.get_input_embeddings().weight.detach().clone()
     stock_trainer(tiny, averaging, StopAfter(2), save_steps=5).train()
@@ -320,9 +292,8 @@ class ChangeCheckpoint(TrainerCallback):
             self.change(Path(args.output_dir) / "checkpoint-5")
 
 
-def test_does_without_a_checkpoint_that_someone_deleted(
-    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
-) -> None:
+@pytest.mark.system
+def test_does_without_a_checkpoint_that_someone_deleted(tmp_path, tiny, stock_trainer):
     averaging = CheckpointAveraging(3)
     stock_trainer(tiny, averaging, ChangeCheckpoint(shutil.rmtree)).train()
     assert averaging.averaged == checkpoints(tmp_path, 3, 4, 6)
@@ -335,17 +306,15 @@ def rename_a_tensor(directory: Path) -> None:
     save_file(weights, directory / "model.safetensors")
 
 
-def test_refuses_tensors_that_the_model_does_not_have(
-    tiny: VaswaniForConditionalGeneration, stock_trainer: Any
-) -> None:
+@pytest.mark.system
+def test_refuses_tensors_that_the_model_does_not_have(tiny, stock_trainer):
     trainer = stock_trainer(tiny, CheckpointAveraging(1), ChangeCheckpoint(rename_a_tensor), max_steps=5)
     with pytest.raises(ValueError, match=r"checkpoint-5: not a checkpoint of this model, .* wrapped\.shared\.weight$"):
         trainer.train()
 
 
-def test_resuming_goes_on_from_the_checkpoint_and_not_from_the_average(
-    tmp_path: Path, config: VaswaniConfig, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
-) -> None:
+@pytest.mark.system
+def test_resuming_goes_on_from_the_checkpoint_and_not_from_the_average(tmp_path, config, tiny, stock_trainer):
     whole = copy.deepcopy(tiny)
     stock_trainer(whole, CheckpointAveraging(3), output_dir=str(tmp_path / "whole")).train()
     stock_trainer(tiny, CheckpointAveraging(3), max_steps=4).train()
@@ -359,9 +328,8 @@ def test_resuming_goes_on_from_the_checkpoint_and_not_from_the_average(
         assert torch.equal(tensor, resumed.state_dict()[name]), name
 
 
-def test_checkpoints_of_an_earlier_run_do_not_count(
-    tmp_path: Path, config: VaswaniConfig, tiny: VaswaniForConditionalGeneration, stock_trainer: Any
-) -> None:
+@pytest.mark.system
+def test_checkpoints_of_an_earlier_run_do_not_count(tmp_path, config, tiny, stock_trainer):
     stock_trainer(tiny, CheckpointAveraging(2)).train()
     assert steps_saved(tmp_path) == {1, 2, 3, 4, 5, 6}
     averaging = CheckpointAveraging(3)
@@ -371,13 +339,8 @@ def test_checkpoints_of_an_earlier_run_do_not_count(
     assert_holds(again, mean_on_disk(averaging.averaged))
 
 
-def test_later_checkpoints_than_the_one_resumed_from_do_not_count(
-    tmp_path: Path,
-    config: VaswaniConfig,
-    tiny: VaswaniForConditionalGeneration,
-    stock_trainer: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.system
+def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, config, tiny, stock_trainer, monkeypatch):
     stock_trainer(tiny, CheckpointAveraging(2)).train()
     averaging = CheckpointAveraging(5, every_minutes=2)
     again = VaswaniForConditionalGeneration(config)
@@ -387,6 +350,7 @@ def test_later_checkpoints_than_the_one_resumed_from_do_not_count(
     assert_holds(again, mean_on_disk(averaging.averaged))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -395,34 +359,27 @@ def test_later_checkpoints_than_the_one_resumed_from_do_not_count(
         ({"save_strategy": "no"}, r"^save_strategy: there will be no checkpoints .* every_minutes .*save_minutes\)$"),
     ],
 )
-def test_refuses_settings_that_defeat_it_before_training(
-    tmp_path: Path, tiny: VaswaniForConditionalGeneration, stock_trainer: Any, settings: dict[str, Any], message: str
-) -> None:
+def test_refuses_settings_that_defeat_it_before_training(tmp_path, tiny, stock_trainer, settings, message):
     trainer = stock_trainer(tiny, CheckpointAveraging(3), **settings)
     with pytest.raises(ValueError, match=message):
         trainer.train()
     assert trainer.state.global_step == 0
 
 
-def test_no_limit_is_no_limit(tiny: VaswaniForConditionalGeneration, stock_trainer: Any) -> None:
+@pytest.mark.system
+def test_no_limit_is_no_limit(tiny, stock_trainer):
     stock_trainer(tiny, averaging := CheckpointAveraging(3), save_total_limit=0, max_steps=3).train()
     assert len(averaging.averaged) == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"last": 0}, r"^last: must be at least 1, is 0$"),
-        ({"every_minutes": 0}, r"^every_minutes: must be positive, is 0$"),
-        ({"every_minutes": -1.5}, r"^every_minutes: must be positive, is -1.5$"),
-    ],
-)
-def test_refuses_bad_arguments(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CheckpointAveraging(**arguments)
+def test_refuses_bad_arguments():
+    with pytest.raises(ValueError, match=r"^last: must be at least 1, is 0$"):
+        CheckpointAveraging(0)
+    with pytest.raises(ValueError, match=r"^every_minutes: must be positive, is -1.5$"):
+        CheckpointAveraging(2, every_minutes=-1.5)
 
 
-def test_weights_that_are_not_finite_are_not_averaged(tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_not_averaged(tmp_path):
     for name, value in (("good", 1.0), ("diverged", float("nan"))):
         (tmp_path / name).mkdir()
         save_file({"weight": torch.tensor([0.0, value])}, tmp_path / name / "model.safetensors")
@@ -462,12 +419,9 @@ def test_a_command_averages_checkpoints_into_a_model(options, factor, run_with_c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--run", "run", "--last", "2"], "output: give the directory"),
-        (["--run", "run", "--output", "new"], "run, last, checkpoints: give run and last"),
         (["--checkpoints", "run/checkpoint-8", "--last", "2", "--output", "new"], "run, last, checkpoints: "),
         (["--run", "run", "--last", "4", "--output", "new"], "last: run has only 3 checkpoints"),
         (["--run", "run", "--last", "2", "--output", "run"], "output: run exists already"),
-        (["--checkpoints", "run/checkpoint-7", "--output", "new"], "checkpoints: run/checkpoint-7: "),
         (["--checkpoints", "run/checkpoint-8", "other", "--output", "new"], "other: differs from run/checkpoint-8"),
     ],
 )

@@ -27,6 +27,7 @@ def hypotheses_and_references():
     return hypotheses, references
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_bleu_equals_the_sacrebleu_command(hypotheses_and_references, tmp_path, lowercase):
     hypotheses, references = hypotheses_and_references

@@ -228,6 +228,7 @@ def test_a_pair_that_would_exceed_its_bound_is_drawn_again(tokenizer: VaswaniTok
 # Training.
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("settings", [{}, {"virtual_ranks": 2}, {"gradient_accumulation_steps": 2}])
 def test_resuming_ends_in_the_same_weights(
     model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path, settings: dict[str, int]
@@ -254,6 +255,7 @@ def test_evaluation_encodes_as_the_tokenizer_does(
     assert ids == pairs["input_ids"][:]
 
 
+@pytest.mark.system
 def test_sentences_stay_within_a_learned_table(tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path) -> None:
     longest = max(max(pairs[side]) for side in ("source_length", "target_length"))
     widths = {"d_model": 16, "d_ff": 20, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}

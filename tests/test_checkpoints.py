@@ -19,6 +19,7 @@ from vaswani_transformer.training import checkpoints
 from vaswani_transformer.training.checkpoints import checkpoint_damage, newest_complete_checkpoint
 
 
+pytestmark = pytest.mark.system
 LAST = 6  # steps of the training, which saves every second one
 FILES = (
     "config.json",

@@ -13,6 +13,7 @@ import pytest
 from helpers import REPOSITORY, run_python
 
 
+pytestmark = pytest.mark.system
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.py"))
 MODULE = ["-m", "vaswani_transformer"]
 

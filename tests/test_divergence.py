@@ -14,6 +14,7 @@ from vaswani_transformer import CheckpointAveraging
 from vaswani_transformer.training.divergence import DivergenceError, DivergenceGuard, all_finite, spread_non_finite
 
 
+pytestmark = pytest.mark.system
 SPOILED = STEPS_AN_EPOCH + 3  # a step in the second epoch
 
 

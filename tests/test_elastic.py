@@ -16,6 +16,7 @@ from vaswani_transformer.training.randomness import derived_seed
 from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
+pytestmark = pytest.mark.system
 TESTS = Path(__file__).parent
 
 

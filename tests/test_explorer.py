@@ -184,6 +184,7 @@ def show(browser, pages) -> Iterator[Any]:
     context.close()
 
 
+@pytest.mark.system
 def test_lines_of_a_head_vanish_with_it(show):
     tab = show("plain")
     assert tab.locator("#lines path[data-head='0']").count()
@@ -195,6 +196,7 @@ def test_lines_of_a_head_vanish_with_it(show):
     assert tab.locator("#lines path[data-head='0']").count()
 
 
+@pytest.mark.system
 def test_pointing_at_a_word_shows_its_weights(show):
     tab = show("plain")
     data = data_of(tab.content())
@@ -211,6 +213,7 @@ def test_pointing_at_a_word_shows_its_weights(show):
     assert tab.locator("#attention-told").text_content().startswith(f"{kind['rows'][3]} attends to")
 
 
+@pytest.mark.system
 def test_choosing_a_word_shows_its_alternatives(show):
     tab = show("plain")
     words = data_of(tab.content())["words"]
@@ -224,6 +227,7 @@ def test_choosing_a_word_shows_its_alternatives(show):
         assert text.endswith(" ".join(other["translation"].split()))
 
 
+@pytest.mark.system
 def test_the_source_stands_on_the_left_and_lines_lead_to_it(show):
     tab = show("plain")
     cross = data_of(tab.content())["attention"]["cross"]
@@ -235,6 +239,7 @@ def test_the_source_stands_on_the_left_and_lines_lead_to_it(show):
     assert {int(float(end) // 26) for end in ends} == {len(cross["rows"]) - 1}
 
 
+@pytest.mark.system
 def test_the_tree_follows_arrow_keys_and_tells_what_became_of_a_candidate(show):
     tab = show("plain")
     steps = data_of(tab.content())["search"]["steps"]
@@ -254,6 +259,7 @@ def test_the_tree_follows_arrow_keys_and_tells_what_became_of_a_candidate(show):
     assert tab.evaluate("document.activeElement.className").startswith("node")
 
 
+@pytest.mark.system
 def test_hostile_text_is_shown_as_text(show):
     tab = show("hostile")
     assert tab.locator("#source").text_content() == HOSTILE
@@ -262,18 +268,21 @@ def test_hostile_text_is_shown_as_text(show):
     tab.locator("#words button").first.click()
 
 
+@pytest.mark.system
 def test_right_to_left_text_runs_right_to_left(show):
     tab = show("right")
     assert tab.locator("#source").text_content() == RIGHT_TO_LEFT
     assert tab.evaluate("getComputedStyle(document.getElementById('source')).direction") == "rtl"
 
 
+@pytest.mark.system
 def test_tokens_of_a_right_to_left_translation_run_right_to_left(show):
     tab = show("given")
     first, second = (tab.locator("#words button").nth(index).bounding_box() for index in (0, 1))
     assert first["x"] > second["x"]
 
 
+@pytest.mark.system
 def test_a_phone_needs_no_sideways_scrolling(show):
     tab = show("plain")
     tab.set_viewport_size({"width": 390, "height": 800})
@@ -282,6 +291,7 @@ def test_a_phone_needs_no_sideways_scrolling(show):
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.system
 def test_a_long_line_about_attention_moves_no_token(show):
     tab = show("plain")
     tab.set_viewport_size({"width": 390, "height": 800})

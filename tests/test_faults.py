@@ -25,6 +25,7 @@ from vaswani_transformer.runs.run_directory import locked
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
 
 
+pytestmark = pytest.mark.system
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
 BOUND = 120  # seconds until all ranks must have ended; the timeout below is of 3, but the machine may be busy
 SAVE_STEPS = 5

@@ -161,7 +161,7 @@ def test_an_earlier_directory_is_replaced_or_stays(tmp_path, monkeypatch, rename
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from vaswani_transformer.files import atomic_directory
+from vaswani_transformer.io.files import atomic_directory
 with atomic_directory(Path(sys.argv[1])) as directory:
     (directory / "first").touch()
     if sys.argv[2] == "killed":
@@ -176,6 +176,7 @@ def begin(output: Path, fate: str) -> subprocess.Popen:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.system
 def test_what_a_killed_process_has_left_is_deleted_and_nothing_else(tmp_path):
     begin(tmp_path / "out", "killed").communicate()
     (left,) = tmp_path.glob("*.tmp")
@@ -214,6 +215,7 @@ def test_what_an_interrupted_deletion_has_left_is_deleted(tmp_path, monkeypatch)
     assert names(tmp_path) == {"out"}
 
 
+@pytest.mark.system
 def test_a_directory_moved_aside_by_a_killed_process_comes_back(tmp_path):
     begin(tmp_path / "out", "killed").communicate()
     (left,) = tmp_path.glob("*.tmp")
@@ -224,6 +226,7 @@ def test_a_directory_moved_aside_by_a_killed_process_comes_back(tmp_path):
     assert names(tmp_path / "out") == {"earlier"}
 
 
+@pytest.mark.system
 def test_a_directory_that_another_process_makes_is_refused_and_its_work_stays(tmp_path):
     output = tmp_path / "out"
     with begin(output, "lives") as other:

@@ -24,6 +24,7 @@ from vaswani_transformer.runs.fine_tuning import describe_parent
 from vaswani_transformer.runs.records import RunRecord
 
 
+pytestmark = pytest.mark.system
 PAIRS = phrasebook("train")[:20]
 TUNED: dict[str, Any] = {
     "dropout": 0,

@@ -97,6 +97,7 @@ def test_every_evaluation_translates_as_generate_did_before(make_trainer, model,
     assert translate(model, tokenizer) == expected
 
 
+@pytest.mark.system
 def test_checkpoints_and_the_saved_model_have_the_models_own_settings(make_trainer, model, lively_model, tmp_path):
     trainer = make_trainer(eval_strategy="steps", eval_steps=1)
     trainer.train()

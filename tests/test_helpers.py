@@ -12,6 +12,8 @@ import pytest
 from helpers import run_python, run_ranks, start_python
 
 
+pytestmark = pytest.mark.system
+
 # What a program can see of how it was started.
 PROBE = """
 import json, os, signal, sys

@@ -16,6 +16,7 @@ from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForCo
 from vaswani_transformer.launch.interruption import Interrupted, Interruption, interruption_steps
 
 
+pytestmark = pytest.mark.system
 STEPS = 8
 EVERY_FIFTH = {"eval_strategy": "steps", "eval_steps": 5}  # an epoch has as many
 EVERY_EPOCH = {"eval_strategy": "epoch", "save_strategy": "epoch"}

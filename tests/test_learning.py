@@ -17,6 +17,7 @@ from vaswani_transformer import (
 )
 
 
+pytestmark = pytest.mark.system
 EOS, COPY, REVERSE = 1, 3, 4
 SYMBOLS = range(5, 13)
 HELD_OUT = 100

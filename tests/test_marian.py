@@ -179,6 +179,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.system
 def test_transformers_alone_translates_alike(exported, trained, tokenizer, tmp_path):
     texts = [*SOURCES, *TEXTS]
     result = run_python(["-c", STOCK, exported, json.dumps(texts)], folder=tmp_path)

@@ -124,6 +124,7 @@ def test_compounds_are_split_as_one_goes_from_left_to_right(text):
     assert split_compounds(text) == state_machine(text)
 
 
+@pytest.mark.system
 @pytest.mark.skipif(shutil.which("perl") is None, reason="there is no Perl to ask")
 def test_compounds_are_split_as_perl_does():
     draw = random.Random(0)

@@ -204,6 +204,7 @@ window.translate = async (text) => (await translator(text))[0].translation_text;
 TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
 
 
+@pytest.mark.system
 def test_transformers_js_translates_in_a_browser_without_network(browser, exported):
     """One sentence a call, because in a batch transformers.js goes on after the end of the shorter ones."""
     if "TRANSFORMERS_JS" not in os.environ:

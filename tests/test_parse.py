@@ -48,6 +48,7 @@ def test_words_may_be_divided_already(model, tmp_path):
     assert split_words("can't .") == ["ca", "n't", "."]
 
 
+@pytest.mark.system
 def test_trees_are_scored_against_gold_ones_on_any_number_of_processes(model, tmp_path):
     (tmp_path / "gold.mrg").write_text(GOLD, encoding="utf-8")
     options = ["--model", model, "--gold", tmp_path / "gold.mrg", "--constrained"]

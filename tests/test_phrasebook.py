@@ -64,6 +64,7 @@ def test_splits_share_no_sentence_of_either_language(corpus):
             assert not {pair[side] for pair in corpus[first]} & {pair[side] for pair in corpus[second]}
 
 
+@pytest.mark.system
 def test_another_process_with_other_hashes_writes_the_same_corpus(corpus):
     here = hashlib.sha256(repr([corpus[split] for split in SIZES]).encode()).hexdigest()
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"

@@ -112,6 +112,7 @@ def test_tables_are_prepared_with_numbered_columns(main, error, settings, tmp_pa
     assert "train: 500 sentence pairs" in capsys.readouterr().out
 
 
+@pytest.mark.system
 def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(main, settings, tmp_path):
     settings |= {"num_proc": 1, "pairs_per_shard": 150}
     prepared = Path(settings["prepared"])
@@ -139,6 +140,7 @@ def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(main, setting
         assert shard.read_bytes() == (tmp_path / "whole" / shard.relative_to(prepared)).read_bytes()
 
 
+@pytest.mark.system
 def test_training_is_the_same_from_prepared_corpora(main, settings, tmp_path, capsys):
     """Prepared by the first of two processes; and alone, without preparation."""
     together = run_ranks(command("train_wmt.py", settings, tmp_path), 2)

@@ -22,6 +22,9 @@ from vaswani_transformer.training.callbacks import ProgressBar, TrainingProgress
 from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
+pytestmark = pytest.mark.system
+
+
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], TextIO]:
     """Makes standard error a terminal of so many columns; returns what it shows."""

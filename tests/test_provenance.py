@@ -12,6 +12,9 @@ from helpers import REPOSITORY, run_python
 from vaswani_transformer.runs.provenance import describe_run, published
 
 
+pytestmark = pytest.mark.system
+
+
 def test_run_is_described_by_command_commit_machine_and_versions():
     run = describe_run()
     assert run.versions["torch"] == torch.__version__
@@ -27,7 +30,7 @@ def test_run_is_described_by_command_commit_machine_and_versions():
 
 def test_command_has_no_secrets(tmp_path):  # test_train_wmt.py has a launcher's command
     script = tmp_path / "script.py"
-    script.write_text("from vaswani_transformer.hub import describe_run; print(describe_run().command)")
+    script.write_text("from vaswani_transformer.runs.provenance import describe_run; print(describe_run().command)")
     options = ["--name", "two words", "--hub_token", "secret", "--hub_token=secret", "--last"]
     result = run_python([script, *options])
     assert result.returncode == 0, result.stderr
@@ -38,7 +41,7 @@ def test_command_has_no_secrets(tmp_path):  # test_train_wmt.py has a launcher's
 def test_the_installed_command_is_recorded_as_it_was_typed(tmp_path):
     script = tmp_path / "vaswani"
     words = ["train", "--train", "a.en a.de", "--hub_token", "secret"]
-    lines = ("import sys", "from vaswani_transformer.hub import describe_run", "sys.argv[:2] = ['/x/train_wmt.py']")
+    lines = ("import sys", "from vaswani_transformer.runs.provenance import describe_run", "sys.argv[:2] = ['/x/train_wmt.py']")
     script.write_text("\n".join([*lines, "print(describe_run().command)"]), encoding="utf-8")
     assert run_python([script, *words]).stdout.splitlines()[-1] == "vaswani train --train 'a.en a.de' --hub_token ..."
 

@@ -17,6 +17,7 @@ from huggingface_hub import ModelCard
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
+pytestmark = pytest.mark.system
 SPLITS = {"train": 300, "validation": 6, "test": 6}
 SIZES = "--vocab_size 320 --encoder_layers 1 --decoder_layers 1 --d_model 32 --d_ff 32 --num_proc 1"
 STEPS = "--max_steps 4 --save_steps 2 --warmup_steps 4 --logging_steps 2 --eval_strategy no"

@@ -24,6 +24,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
+pytestmark = pytest.mark.system
 DEMO = REPOSITORY / "runs" / "demo"
 ROOMS = [REPOSITORY / name for name in ("recipes", "vaswani_transformer", "model_cards")]
 CHAPTERS = [REPOSITORY / "README.md", *sorted(path for room in ROOMS for path in room.rglob("README.md"))]

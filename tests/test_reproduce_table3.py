@@ -26,6 +26,8 @@ from vaswani_transformer.io.files import locked
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 
+pytestmark = pytest.mark.system
+
 # Notes what it is called with, and scores; fails on a row, or stays at it until it is asked to end, if told to.
 STAND_IN = """
 import json, os, signal, sys, time

@@ -81,6 +81,7 @@ def sacrebleu_command(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.system
 def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
     results = run("--hypotheses", "better.de", "--source", "src.en", "--reference", "ref.de")
     bleu, chrf = json.loads(sacrebleu_command("ref.de", "-i", "better.de", "-w", "12"))
@@ -103,6 +104,7 @@ def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
     assert written == ["bleu_by_source_length.png", "results.json"]
 
 
+@pytest.mark.system
 def test_several_references_and_no_source(run, files):
     results = run("--hypotheses", "better.de", "--reference", "ref.de", "worse.de", "--target_language", "fr")
     bleu, chrf = json.loads(sacrebleu_command("ref.de", "worse.de", "-i", "better.de", "-w", "12"))
@@ -116,6 +118,7 @@ def test_several_references_and_no_source(run, files):
     assert [path.name for path in (files / "out").iterdir()] == ["results.json"]
 
 
+@pytest.mark.system
 def test_two_files_are_compared_as_the_command_does(run, files, capsys):
     results = run("--hypotheses", "better.de", "--compare", "worse.de", "--reference", "ref.de")
     expected = sacrebleu_command("ref.de", "-i", "better.de", "worse.de", "--paired-bs", "-f", "text", "-w", "6")
@@ -307,6 +310,7 @@ def test_what_is_written_scores_what_is_reported(run, lively_model, files, monke
     assert only_scores(reported) == scores
 
 
+@pytest.mark.system
 def test_two_processes_find_what_one_does(run, files, lively_model):
     arguments = ["--model", str(lively_model), "--source", "short.en", "--reference", "short.de", "--num_beams", "1"]
     (expected,) = run(*arguments).systems
@@ -320,6 +324,7 @@ def test_two_processes_find_what_one_does(run, files, lively_model):
         assert (files / "two" / name).read_bytes() == (files / "out" / name).read_bytes()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_stops_ends_the_other(files, lively_model, victim):
     arguments = ["--model", lively_model, "--source", "src.en", "--reference", "ref.de", "--timeout_minutes", "0.05"]
@@ -352,6 +357,7 @@ def test_a_file_is_no_model_and_a_models_directory_is_no_place_for_scores(saved_
         assert message in str(stop.value.code)
 
 
+@pytest.mark.system
 def test_of_two_scorings_into_one_directory_the_second_is_refused(run, recipe, files, monkeypatch):
     """Also when the second begins before the first has written anything."""
     score, refused = recipe.score_systems, []

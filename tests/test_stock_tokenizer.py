@@ -108,6 +108,7 @@ process.stdout.write(JSON.stringify({ ids, decoded }));
 """
 
 
+@pytest.mark.system
 def test_transformers_js_in_node_encodes_and_decodes_alike(directory, trained_tokenizer, shared_data):
     if "TRANSFORMERS_JS" not in os.environ:
         pytest.skip("TRANSFORMERS_JS does not name a folder node_modules; run: make test-browser")

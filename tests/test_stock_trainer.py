@@ -9,6 +9,9 @@ from helpers import REPOSITORY, run_python
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
+pytestmark = pytest.mark.system
+
+
 @pytest.mark.parametrize("limit", [{"max_steps": 2}, {"max_steps": 1000, "max_minutes": 0.0001}])
 def test_the_peer_trains_and_is_scored(saved_model, tmp_path, limit):
     for split, pairs in (("train", phrasebook("validation")[:40]), ("test", phrasebook("test")[:2])):

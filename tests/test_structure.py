@@ -141,6 +141,7 @@ def test_imports_flow_one_way(path):
     assert rooms_imported(path) <= ALLOWED[room] | {room}
 
 
+@pytest.mark.system
 def test_importing_the_package_loads_the_model_and_nothing_else():
     code = "import sys; import vaswani_transformer; print(*sys.modules)"
     loaded = set(

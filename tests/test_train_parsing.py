@@ -16,6 +16,7 @@ from vaswani_transformer.runs.parser_scores import GoldTrees
 from vaswani_transformer.runs.records import ParsingRecord
 
 
+pytestmark = pytest.mark.system
 RECIPE = REPOSITORY / "recipes" / "train_parsing.py"
 NOUNS, VERBS = ("cat", "dog", "mouse", "bird"), ("sleeps", "purrs", "eats", "flies")
 TREES = [

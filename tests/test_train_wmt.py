@@ -68,6 +68,7 @@ def run(settings: dict, folder: Path, *overrides: str) -> subprocess.CompletedPr
     return run_python([RECIPE, "--config", config, *overrides])
 
 
+@pytest.mark.system
 def test_text_files_become_a_scored_documented_translating_model(settings, tmp_path):
     result = run(settings, tmp_path, "--report_to", "tensorboard", "--eval_bleu", "5", "--generation_num_beams", "2")
     assert result.returncode == 0, result.stderr
@@ -149,6 +150,7 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     assert re.search(r"loss=\d.*lr=\d.*tok/s=\d.*padding=\d", result.stderr)
 
 
+@pytest.mark.system
 def test_one_model_of_both_directions(settings, tmp_path, error):
     result = run(settings, tmp_path, "--both_directions", "true", "--max_steps", "2", "--test", *settings["test"])
     assert result.returncode == 0, result.stderr
@@ -173,6 +175,7 @@ def test_one_model_of_both_directions(settings, tmp_path, error):
     assert "differs in both_directions (True then, False now)" in error("--resume")
 
 
+@pytest.mark.system
 def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings, tmp_path, error):
     assert run(settings, tmp_path, "--max_steps", "2", "--test", *settings["test"]).returncode == 0
     directory = Path(settings["output_dir"])
@@ -231,6 +234,7 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     )
 
 
+@pytest.mark.system
 def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_path, error):
     settings |= {"max_steps": -1, "num_train_epochs": 0.3}
     assert run(settings, tmp_path).returncode == 0
@@ -254,6 +258,7 @@ def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_pat
         error("--resume")
 
 
+@pytest.mark.system
 def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
     settings |= {"save_strategy": "steps", "dropout": 0.0, "max_steps": 3, "save_steps": 1, "eval_bleu": 7}
     alone = run(settings, tmp_path)
@@ -303,6 +308,7 @@ def error(monkeypatch, capsys, settings, tmp_path):
     return lambda *overrides, **changes: in_process(monkeypatch, capsys, {**settings, **changes}, tmp_path, *overrides)
 
 
+@pytest.mark.system
 def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, capfd, settings, tmp_path):
     train_wmt = recipe_module("train_wmt.py")
 
@@ -325,88 +331,41 @@ def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, capfd, 
     assert left == {"checkpoint-1"}
 
 
-def test_misaligned_files(error, corpus, tmp_path):
-    short = tmp_path / "short.de"
-    short.write_text("Eins.\nZwei.\n", encoding="utf-8")
-    message = error(train=[str(corpus / "train.en"), str(short)])
-    assert f"{corpus / 'train.en'} has 303 lines but {short} has 2" in message
-
-
-def test_invalid_utf8(error, corpus, tmp_path):
-    bad = tmp_path / "bad.de"
-    bad.write_bytes(b"Eins.\n" * 4 + "Fünf.\n".encode("latin-1") + b"Sechs.\n" * 298)
-    assert f"{bad}, line 5: not UTF-8" in error(train=[str(corpus / "train.en"), str(bad)])
-
-
-def test_empty_corpus(error, tmp_path):
-    for name in ("empty.en", "empty.de"):
-        (tmp_path / name).touch()
-    assert "the corpus is empty" in error(train=[str(tmp_path / "empty.en"), str(tmp_path / "empty.de")])
-
-
-def test_missing_file(error, corpus):
-    assert "no-such-file.de: there is no such file" in error(train=[str(corpus / "train.en"), "no-such-file.de"])
-
-
-def test_trackers(error):
-    assert "report_to: there is no tracker 'tensorbord'; choose from" in error(report_to=["tensorbord"])
-    assert "report_to: neptune is not installed" in error("--report_to", "neptune")
-
-
-def test_no_corpus(error):
-    assert "train: give a corpus" in error(train=None)
-
-
-def test_misspelt_setting(error):
-    assert "there is no setting 'lable_smoothing'; did you mean label_smoothing?" in error(lable_smoothing=0.1)
-
-
-def test_misspelt_option(error):
-    assert "there is no option --max_stepz; did you mean --max_steps?" in error("--max_stepz", "3")
-
-
-def test_value_of_the_wrong_type(error):
-    assert "--d_model" in error(d_model="wide")
-    assert "'wide'" in error(d_model="wide")
-
-
-def test_value_that_cannot_work(error):
-    assert "dropout: must be at least 0 and below 1" in error(dropout=1.5)
-    assert "learning_rate_factor: must be above 0 and at most 1e+12, is 1e+30" in error(learning_rate_factor="1e30")
-    assert "variant: there is no 'huge' in Table 3" in error(variant="huge")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("learning_rate", "5"),
-        ("lr_scheduler_type", "cosine"),
-        ("per_device_train_batch_size", "3"),
-        ("dataloader_drop_last", "true"),
-        ("resume_from_checkpoint", "true"),
-        ("ignore_data_skip", "true"),
-        ("metric_for_best_model", "bleu"),
-        ("debug", "underflow_overflow"),
-        ("do_train", "false"),
-    ],
-)
-def test_options_without_effect(error, name, value):
-    assert f"{name}: has no effect here; " in error(f"--{name}", value)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--eval_bleu", "5", "--eval_strategy", "no"], "eval_bleu: has no effect here; set eval_strategy"),
-        (["--early_stopping_patience", "2", "--eval_strategy", "no"], "early_stopping_patience: has no effect here"),
-        (["--early_stopping_patience", "2", "--metric_for_best_model", "bleu"], "bleu needs eval_bleu"),
-        (["--early_stopping_patience", "2", "--metric_for_best_model", "chrf"], "must be bleu or loss, is 'chrf'"),
-        (["--save_strategy", "best", "--eval_strategy", "no"], "save_strategy: 'best' is decided by evaluations; set"),
-        (["--predict_with_generate", "true"], "predict_with_generate: has no effect here; set eval_bleu instead"),
+        ("--train {corpus}/train.en no-such-file.de", "no-such-file.de: there is no such file"),
+        ("--report_to tensorbord", "report_to: there is no tracker 'tensorbord'; choose from"),
+        ("--report_to neptune", "report_to: neptune is not installed"),
+        ("--variant huge", "variant: there is no 'huge' in Table 3"),
+        ("--lr_scheduler_type cosine", "lr_scheduler_type: has no effect here; "),
+        ("--do_train false", "do_train: has no effect here; "),
+        ("--ddp_backend gloo", "ddp_backend: gloo connects several processes, this is one; "),
+        ("--eval_bleu 5 --eval_strategy no", "eval_bleu: has no effect here; set eval_strategy"),
+        ("--early_stopping_patience 2 --eval_strategy no", "early_stopping_patience: has no effect here"),
+        ("--early_stopping_patience 2 --metric_for_best_model bleu", "bleu needs eval_bleu"),
+        ("--save_strategy best --eval_strategy no", "save_strategy: 'best' is decided by evaluations; set"),
+        ("--save_total_limit 1", "save_total_limit: 1 is too few to average 2"),
+        ("--vocab_size 30000", "entries, not 30000"),
+        ("--source_tokens 3", "source_tokens: a budget of 3 tokens cannot hold the longest sentence"),
+        ("--source_language fr --test phrasebook", "test: the phrasebook is English-German (en, de), not fr-de; name"),
+        ("--position_encoding learned --test {long}.en {long}.de", "but the learned table has 1024 positions"),
+        ("--output_dir {corpus}/train.en", "output_dir: {corpus}/train.en is not a directory"),
+        ("--prepared {corpus}/train.en/below", "prepared: {corpus}/train.en is not a directory"),
+        ("--resume", "holds no checkpoint to resume from; leave out --resume"),
     ],
 )
-def test_options_of_evaluation_that_cannot_work(error, options, message):
-    assert message in error(*options)
+def test_mistakes_are_told_before_training(error, corpus, tmp_path, options, message):
+    for language in ("en", "de"):
+        (tmp_path / f"long.{language}").write_text("Hund " * 2000 + "\n", encoding="utf-8")
+    places = {"corpus": corpus, "long": tmp_path / "long"}
+    assert message.format(**places) in error(*options.format(**places).split(" "))
+
+
+def test_settings_of_a_file_are_checked_too(error):
+    assert "train: give a corpus" in error(train=None)
+    assert "there is no setting 'lable_smoothing'; did you mean label_smoothing?" in error(lable_smoothing=0.1)
+    assert "not 37000" in error(vocab_size=None)  # the default
 
 
 @pytest.mark.parametrize("options", [(), ("--eval_bleu", "5")])
@@ -415,11 +374,6 @@ def test_evaluations_need_a_validation_corpus(settings, monkeypatch, capsys, tmp
     message = in_process(monkeypatch, capsys, settings, tmp_path, *options)
     assert "eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no" in message
     assert not (tmp_path / "run").exists()  # found before the corpus is prepared
-
-
-@pytest.mark.parametrize("backend", ["nccl", "gloo"])
-def test_a_backend_without_other_processes(error, backend):
-    assert f"ddp_backend: {backend} connects several processes, this is one; " in error("--ddp_backend", backend)
 
 
 def test_the_launchers_precision_is_that_of_the_run(error, monkeypatch, tmp_path):
@@ -445,59 +399,7 @@ def test_a_training_that_ends_within_its_warmup(error, settings):
             error("--warmup_steps", given)
 
 
-@pytest.mark.parametrize("split", ["train", "validation", "test", "replay_test"])
-def test_the_phrasebook_has_two_languages(error, split):
-    message = error(source_language="fr", **{split: "phrasebook"})
-    assert f"{split}: the phrasebook is English-German (en, de), not fr-de; name another corpus" in message
-
-
-def test_vocabulary_larger_than_the_corpus_supports(error):
-    assert re.search(r"vocab_size: the corpus supports only \d+ entries, not 30000", error(vocab_size=30000))
-
-
-def test_token_budget_that_cannot_hold_a_sentence(error):
-    assert "source_tokens: a budget of 3 tokens cannot hold the longest sentence" in error(source_tokens=3)
-
-
-def test_null_settings_keep_their_defaults(error):
-    assert "not 37000" in error(vocab_size=None)
-
-
-def test_averaging_that_cannot_work(error):
-    assert "save_total_limit: 1 is too few to average 2" in error(save_total_limit=1)
-    assert "save_strategy: there will be no checkpoints" in error(save_strategy="no")
-
-
-def test_sentence_beyond_a_learned_table(error, monkeypatch, tmp_path):
-    for language in ("en", "de"):
-        (tmp_path / f"long.{language}").write_text("Hund " * 2000 + "\n", encoding="utf-8")
-    long = [str(tmp_path / "long.en"), str(tmp_path / "long.de")]
-    message = error(position_encoding="learned", test=long)
-    assert re.search(
-        r"position_encoding: test has a sentence of \d{4} tokens, but the learned table has 1024 positions", message
-    )
-
-
-@pytest.mark.parametrize("option", ["output_dir", "prepared"])
-def test_a_file_in_place_of_a_directory(error, corpus, option):
-    for name in ("train.en", "train.en/below"):
-        assert f"{option}: {corpus / 'train.en'} is not a directory" in error(**{option: str(corpus / name)})
-
-
-def test_nothing_to_resume(error, settings):
-    assert "holds no checkpoint to resume from; leave out --resume" in error("--resume")
-    assert not Path(settings["output_dir"]).exists()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("README.md", "all_results.json", "bleu_by_source_length.png", "checkpoint-7", "config.json"),
-        *("generation_config.json", "learning_curve.png", "model.safetensors", "model-00001-of-00002.safetensors"),
-        *("model.safetensors.index.json", "modeling_vaswani.py", "special_tokens_map.json", "tokenizer.json"),
-        *("tokenizer_config.json", "training_args.bin", "translations.test.txt", "_incomplete"),
-    ],
-)
+@pytest.mark.parametrize("name", ["README.md", "checkpoint-7", "model-00001-of-00002.safetensors", "_incomplete"])
 def test_files_of_something_else_are_not_overwritten(error, settings, name):
     directory = Path(settings["output_dir"])
     directory.mkdir()
@@ -510,19 +412,6 @@ def test_two_trainings_do_not_share_a_directory(error, settings):
     directory = Path(settings["output_dir"])
     with locked(directory):
         assert f"output_dir: another training is at work in {directory}" in error("--seed", "7")
-
-
-def test_configuration_file_that_is_missing_or_no_mapping(monkeypatch, capsys, tmp_path):
-    train_wmt = recipe_module("train_wmt.py")
-
-    for content, expected in ((None, "No such file"), ("- a\n- b\n", "name: value"), ("a: [", "not YAML")):
-        path = tmp_path / "other.yaml"
-        if content is not None:
-            path.write_text(content, encoding="utf-8")
-        monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(path)])
-        with pytest.raises(SystemExit, match=re.escape(expected)) as stop:
-            train_wmt.main()
-        assert str(path) in str(stop.value.code)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -564,6 +453,7 @@ def test_accelerate_reads_its_files(path):
     assert config.use_cpu == ("cpu" in path.stem)
 
 
+@pytest.mark.system
 def test_accelerate_starts_several_processes_on_the_cpu(settings, tmp_path):
     """Fresh interpreters, which are torn down at their ends, and whose launcher can be read from its command line."""
     config = REPOSITORY / "recipes" / "launch" / "2cpu.yaml"

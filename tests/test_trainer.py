@@ -49,6 +49,7 @@ from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.trainer import VaswaniTrainer, VaswaniTrainingArguments
 
 
+pytestmark = pytest.mark.system
 TESTS = Path(__file__).parent
 EPSILON = 0.1
 

@@ -19,6 +19,7 @@ from vaswani_transformer.training.callbacks import EarlyStopping, OpenTracker
 from vaswani_transformer.training.schedule import NoamSchedule
 
 
+pytestmark = pytest.mark.system
 SOURCES = [f" {english}" for english, _ in phrasebook("test")[:40]]
 EVERY_SECOND = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2, "max_steps": 12}
 

@@ -15,6 +15,7 @@ from helpers import run_python, start_python
 from vaswani_transformer.launch.watchdog import LAUNCHER as LAUNCHER_ID
 
 
+pytestmark = pytest.mark.system
 RANK = Path(__file__).parent / "watched_rank.py"
 BOUND = 120  # seconds; the timeouts below are of 2, but the machine may be busy
 
