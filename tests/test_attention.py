@@ -135,13 +135,6 @@ def test_merged_words_by_loops(model, tokenizer):
         np.testing.assert_allclose(after.sum(-1), 1, atol=1e-5)
 
 
-def test_merging_merged_words_changes_nothing(model, tokenizer):
-    once = merge_words(read_attention(model, tokenizer, SOURCE, TARGET))
-    twice = merge_words(once)
-    assert twice.source == once.source
-    np.testing.assert_array_equal(twice.decoder, once.decoder)
-
-
 def test_a_parser_attends_from_labels_to_words(tmp_path):
     directory = make_parser(tmp_path)
     parser, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(directory), AutoTokenizer.from_pretrained(directory)
@@ -178,12 +171,9 @@ def test_models_of_other_toolkits(tmp_path):
     ("source", "target", "error", "message"),
     [
         ("", None, ValueError, "source: is empty; give a sentence"),
-        (" \n", TARGET, ValueError, "source: is empty"),
-        (SOURCE, "", ValueError, "target: is empty"),
         (["a"], None, TypeError, r"source: must be a string, is list: \['a'\]"),
         ("a\ud800", None, ValueError, "source: has a lone surrogate at position 1"),
         ("a" + " a" * 39, None, ValueError, "source: has 41 tokens, but the model only 20 positions; shorten it"),
-        ("a", "b" + " b" * 39, ValueError, "target: has 41 tokens, but the model only 20 positions"),
     ],
 )
 def test_mistakes_are_one_clear_sentence(source, target, error, message, tokenizer):

@@ -203,11 +203,8 @@ def test_the_rate_is_the_schedules(warmup, steps):
     ("options", "message"),
     [
         ({"kind": "self"}, "kind: must be"),
-        ({"layer": 0}, "layer: must be 1 to 2, is 0"),
         ({"layer": 3}, "layer: must be 1 to 2, is 3"),
-        ({"heads": [1, 9]}, "heads: must be 1 to 8, is 9"),
         ({"heads": []}, "heads: give at least one"),
-        ({"words": []}, "words: give at least one"),
         (
             {"words": ["cat"]},
             r"words: 'cat' is none of those that attend, which are: \$x\$, <b>&, שלום, 日本, until, </s>",
@@ -224,7 +221,6 @@ def test_other_formats_and_numbers_are_refused(weights, tmp_path):
         draw_attention(weights).save(tmp_path / "a.pdf")
     for draw, options, message in (
         (positions_view, {"d_model": 7}, "d_model: must be even, is 7"),
-        (positions_view, {"length": 0}, "length: must be at least 1, is 0"),
         (learning_rate_view, {"warmup_steps": 0}, "warmup_steps: must be at least 1, is 0"),
     ):
         with pytest.raises(ValueError, match=message):
