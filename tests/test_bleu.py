@@ -71,6 +71,7 @@ print(module.name, all([module.description, module.citation, module.inputs_descr
 """
 
 
+@pytest.mark.system
 def test_bleu_alone_in_a_folder_is_a_metric(hub, tmp_path):
     (tmp_path / "bleu").mkdir()
     shutil.copy(bleu.__file__, tmp_path / "bleu" / "bleu.py")

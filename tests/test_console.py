@@ -221,7 +221,9 @@ def test_recipes_end_with_one_line_when_their_output_is_full(name, options, save
 
 @pytest.mark.system
 def test_a_closed_pipe_ends_a_program_without_a_word():
-    code = "from vaswani_transformer.io.console import exit_on_error as handler\nwith handler('x'): print(100_000 * 'x')"
+    code = (
+        "from vaswani_transformer.io.console import exit_on_error as handler\nwith handler('x'): print(100_000 * 'x')"
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -41,6 +41,7 @@ def test_the_table_has_each_system_in_its_fastest_batches_and_names_what_was_tri
     ]
 
 
+@pytest.mark.system
 def test_each_system_translates_in_batches_of_each_size(decode, saved_model, tmp_path, monkeypatch):
     text = tmp_path / "text.en"
     text.write_text("The old man reads a book.\nA dog sleeps.\n" * 3, encoding="utf-8")

@@ -263,6 +263,7 @@ def address(translator) -> Iterator[str]:
     page.close()
 
 
+@pytest.mark.system
 def test_fifty_requests_at_once_are_answered_or_refused(address, translator):
     from gradio_client import Client
 
@@ -283,6 +284,7 @@ def test_fifty_requests_at_once_are_answered_or_refused(address, translator):
     assert ask(0) == end.text
 
 
+@pytest.mark.system
 def test_steps_refusals_and_files_over_http(address, translator, tmp_path):
     from gradio_client import Client, handle_file
 

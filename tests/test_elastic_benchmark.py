@@ -29,6 +29,7 @@ def test_report_has_the_ratio_to_each_kind_of_training(
     assert divisions == [{"virtual_ranks": 8}, {"gradient_accumulation_steps": 8}, {}] * 3
 
 
+@pytest.mark.system
 def test_steps_are_timed() -> None:
     benchmark = recipe_module("benchmarks/elastic.py")
     found = benchmark.measure(benchmark.Arguments(rounds=1, steps=1, tokens=1500, d_model=16))

@@ -284,6 +284,7 @@ def test_parity_of_the_same_weights_leaves_no_difference_to_them(trained, tokeni
     assert report.bleu["exported"]["score"] == pytest.approx(100.0)
 
 
+@pytest.mark.system
 def test_parity_tells_the_search_from_the_weights(trained, tokenizer, exported):
     """A penalty that prefers short hypotheses changes ours alone; other weights change them by either rule."""
     terse = copy.deepcopy(trained)

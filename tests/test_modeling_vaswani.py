@@ -450,6 +450,7 @@ def test_initialisation_is_that_of_the_authors_code():
     assert model.lm_head.weight is model.model.shared.weight
 
 
+@pytest.mark.system
 def test_the_whole_model_compiles_without_graph_breaks(model):
     source, target = padded_batch()
     expected = model(source, decoder_input_ids=target).logits

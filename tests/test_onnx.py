@@ -25,6 +25,7 @@ for package in ("onnx", "onnxscript", "onnxruntime"):
 from vaswani_transformer.convert import onnx as engine  # noqa: E402 - needs ONNX
 
 
+pytestmark = pytest.mark.system
 PAIRS = phrasebook("validation")[:16]
 SOURCES = [english for english, _ in PAIRS]
 PAD = 0
@@ -204,7 +205,6 @@ window.translate = async (text) => (await translator(text))[0].translation_text;
 TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
 
 
-@pytest.mark.system
 def test_transformers_js_translates_in_a_browser_without_network(browser, exported):
     """One sentence a call, because in a batch transformers.js goes on after the end of the shorter ones."""
     if "TRANSFORMERS_JS" not in os.environ:

@@ -141,6 +141,7 @@ def test_only_parsers_bring_the_code_of_parsing(directory, tmp_path):
     assert not of_translator - of_parser
 
 
+@pytest.mark.system
 def test_a_saved_model_parses_with_transformers_alone(hub, directory, parser, tmp_path):
     code = (
         "import json, sys\n"

@@ -236,6 +236,7 @@ def test_saved_pipeline_loads_again(translator, tmp_path):
     assert pipeline("translation", model=str(tmp_path))(SENTENCES[0], **SHORT) == expected
 
 
+@pytest.mark.system
 def test_a_fresh_process_needs_only_the_import(hub, saved_model, tmp_path):
     code = (
         "import sys, vaswani_transformer\n"

@@ -41,7 +41,11 @@ def test_command_has_no_secrets(tmp_path):  # test_train_wmt.py has a launcher's
 def test_the_installed_command_is_recorded_as_it_was_typed(tmp_path):
     script = tmp_path / "vaswani"
     words = ["train", "--train", "a.en a.de", "--hub_token", "secret"]
-    lines = ("import sys", "from vaswani_transformer.runs.provenance import describe_run", "sys.argv[:2] = ['/x/train_wmt.py']")
+    lines = (
+        "import sys",
+        "from vaswani_transformer.runs.provenance import describe_run",
+        "sys.argv[:2] = ['/x/train_wmt.py']",
+    )
     script.write_text("\n".join([*lines, "print(describe_run().command)"]), encoding="utf-8")
     assert run_python([script, *words]).stdout.splitlines()[-1] == "vaswani train --train 'a.en a.de' --hub_token ..."
 

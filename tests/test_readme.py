@@ -24,7 +24,6 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
-pytestmark = pytest.mark.system
 DEMO = REPOSITORY / "runs" / "demo"
 ROOMS = [REPOSITORY / name for name in ("recipes", "vaswani_transformer", "model_cards")]
 CHAPTERS = [REPOSITORY / "README.md", *sorted(path for room in ROOMS for path in room.rglob("README.md"))]
@@ -183,6 +182,7 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("snippet", blocks("python"))
 def test_python_snippet_runs(snippet, workspace, saved_model, hub):
     files = {path.name: path.read_bytes() for path in saved_model.iterdir()}
@@ -239,6 +239,7 @@ def save_marian(directory: Path) -> None:
     tokenizer.save_pretrained(directory)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("command", commands())
 def test_command_runs(command, workspace):
     words = shlex.split(command)

@@ -246,6 +246,7 @@ def test_saving_and_loading_twice_changes_nothing(either, load, has_added_tokens
             assert decoded(loaded, text) == decoded(either, text)
 
 
+@pytest.mark.system
 def test_loads_without_the_package(hub, tokenizer, word_pieces, extended_bpe, extended_word_pieces, tmp_path):
     """As by a user who has transformers only: no class of ours, and so no remote code."""
     saved = {"bpe": tokenizer, "wordpiece": word_pieces, "bpe+": extended_bpe, "wordpiece+": extended_word_pieces}
