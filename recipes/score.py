@@ -24,7 +24,7 @@ from accelerate import PartialState
 from rich.table import Table
 
 from vaswani_transformer.decoding.decoding_arguments import BEAMS, DecodingArguments
-from vaswani_transformer.evaluation.moses_bleu import paper_tokenizer
+from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.io.console import PlainConsole, printable

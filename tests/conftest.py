@@ -8,8 +8,8 @@ import signal
 import tempfile
 
 
-if len(os.fsencode(tempfile.gettempdir())) > 75:  # too long for sockets of worker processes, but not for `tmp_path`
-    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.gettempdir()
+# Too long for sockets of worker processes, and for `datasets`, which makes a whole path the name of a lock.
+if len(os.fsencode(tempfile.gettempdir())) > 75:
     os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
 
 # Read when the libraries are imported, so they are set before any of them is.

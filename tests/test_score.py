@@ -18,7 +18,7 @@ from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
-from vaswani_transformer.evaluation.moses_bleu import paper_bleu
+from vaswani_transformer.evaluation.multi_bleu import paper_bleu
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import Scores, score_translations
 from vaswani_transformer.runs import search_scores as scoring

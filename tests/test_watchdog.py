@@ -136,8 +136,8 @@ def test_a_rank_that_waits_for_the_others_ends_with_its_launcher(join: str, tmp_
     script = tmp_path / "join.py"
     script.write_text(
         "from datetime import timedelta\n"
-        "from vaswani_transformer.training.faults import joined_processes\n"
-        "from vaswani_transformer.training.processes import join_process_group\n"
+        "from vaswani_transformer.launch.faults import joined_processes\n"
+        "from vaswani_transformer.launch.processes import join_process_group\n"
         f"{join}\n",
         encoding="utf-8",
     )

@@ -10,7 +10,7 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
 from .bleu import Bleu
-from .moses_bleu import MultiBleu
+from .multi_bleu import MultiBleu
 
 
 @dataclass(frozen=True)

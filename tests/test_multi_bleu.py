@@ -16,7 +16,7 @@ from sacrebleu.metrics import BLEU
 
 from vaswani_transformer import evaluation
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
-from vaswani_transformer.evaluation.moses_bleu import (
+from vaswani_transformer.evaluation.multi_bleu import (
     MultiBleu,
     corpus_bleu,
     multi_bleu,
