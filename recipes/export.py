@@ -14,9 +14,10 @@ To ONNX graphs that onnxruntime, optimum and, in a browser, transformers.js run;
 
 The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config, a list of its
 files, `export.json`, so that `--force` replaces nothing else, and, with `--text`, `parity.json`. MarianMT is exact for
-models trained with `--layer_norm_eps 1e-5`; ONNX always is. Both search by the rules of transformers; the report counts
-differences that these rules cause as "rule". It also counts the lines with the same token ids by `tokenizers` and the
-exported `tokenizer.json` alone. CTranslate2 needs `pip install -e ".[export]"`, ONNX `pip install -e ".[onnx]"`.
+models trained with `--layer_norm_eps 1e-5`; ONNX always is. CTranslate2 searches by rules of its own, the others by
+those of transformers; the report counts differences that these rules cause as "rule". It also counts the lines with the
+same token ids by `tokenizers` and the exported `tokenizer.json` alone. CTranslate2 needs `pip install -e ".[export]"`,
+ONNX `pip install -e ".[onnx]"`.
 """
 
 from collections.abc import Callable
@@ -80,20 +81,21 @@ class ExportArguments:
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
     with exit_on_error("export.py"):
-        export, translator = engine(args)
+        export, translator, positions = engine(args)
         sentences, references = read(args)  # before the export, to find mistakes early
         saved = open_model(args.model, model_type="vaswani", parses=False)
         if sentences is not None:
             sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
+            require_positions(saved.tokenizer, sentences, positions)
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
-        if sentences is not None and args.to != "ctranslate2":
-            require_positions(tokenizer, sentences)
         if args.to == "marian":
             model, tokenizer = padding_last(model, tokenizer)  # to compare hypotheses by the ids of the export
         if args.shortlist:
             export = partial(export, shortlist=shortlist(args, model.config, tokenizer))
         if args.num_beams is not None:
             model.generation_config.num_beams = args.num_beams
+        if args.num_beams == 1:  # transformers refuses to save fields that greedy search ignores
+            model.generation_config.length_penalty = model.generation_config.early_stopping = None
         output = export(model, tokenizer, args.output, force=args.force)
         report = None
         if sentences is not None:
@@ -103,17 +105,18 @@ def main() -> None:
         show(args, output, report)
 
 
-def engine(args: ExportArguments) -> tuple[Callable[..., Path], Callable[[Path], Engine]]:
-    """The function that exports, and the class that translates with the result."""
+def engine(args: ExportArguments) -> tuple[Callable[..., Path], Callable[[Path], Engine], int]:
+    """The function that exports, the class that translates with the result, and the tokens of its longest sentence."""
     if args.to == "marian":
-        return export_marian, MarianTranslator
+        return export_marian, MarianTranslator, POSITIONS
     if args.to == "onnx":
         from vaswani_transformer.convert.onnx import OnnxTranslator, export_onnx
 
-        return export_onnx, OnnxTranslator
-    from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
+        return export_onnx, OnnxTranslator, POSITIONS
+    from vaswani_transformer.convert import ctranslate2
 
-    return partial(export_ctranslate2, quantization=args.quantization), CTranslate2Translator
+    export = partial(ctranslate2.export_ctranslate2, quantization=args.quantization)
+    return export, ctranslate2.CTranslate2Translator, ctranslate2.POSITIONS
 
 
 def shortlist(args: ExportArguments, config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[str]]:
@@ -147,11 +150,11 @@ def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
     return sentences, references
 
 
-def require_positions(tokenizer: PreTrainedTokenizerBase, sentences: list[str]) -> None:
+def require_positions(tokenizer: PreTrainedTokenizerBase, sentences: list[str], positions: int) -> None:
     """Refuse sentences that are too long for the exported model, before it is exported."""
     for number, ids in enumerate(tokenizer(sentences).input_ids, start=1):
-        if len(ids) > POSITIONS:
-            raise ValueError(f"text: line {number} has {len(ids)} tokens, and the export takes {POSITIONS}; split it")
+        if len(ids) > positions:
+            raise ValueError(f"text: line {number} has {len(ids)} tokens, and the export takes {positions}; split it")
 
 
 def show(args: ExportArguments, output: Path, report: ParityReport | None) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import recipe_module
+from helpers import REPOSITORY, recipe_module
 from models import make_parser
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -23,7 +23,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.convert import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
 from vaswani_transformer.convert import parity  # noqa: E402
-from vaswani_transformer.convert.batches import batches_of_one_length  # noqa: E402
+from vaswani_transformer.convert.hypotheses import batches_of_one_length  # noqa: E402
 
 
 PAIRS = phrasebook("validation")[:24]
@@ -53,8 +53,16 @@ def lively_model(tokenizer: VaswaniTokenizer, **changes) -> VaswaniForConditiona
 
 
 @pytest.fixture(scope="module")
-def exported(trained, tokenizer, tmp_path_factory) -> Path:
-    return engine.export_ctranslate2(trained, tokenizer, tmp_path_factory.mktemp("export") / "model")
+def greedy(trained) -> VaswaniForConditionalGeneration:
+    """The model, to be searched greedily, which is the same by all rules: it has learned its sentences by heart."""
+    model = copy.deepcopy(trained)
+    model.generation_config.update(num_beams=1, length_penalty=None, early_stopping=None)
+    return model
+
+
+@pytest.fixture(scope="module")
+def exported(greedy, tokenizer, tmp_path_factory) -> Path:
+    return engine.export_ctranslate2(greedy, tokenizer, tmp_path_factory.mktemp("export") / "model")
 
 
 @pytest.mark.parametrize("changes", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
@@ -72,36 +80,17 @@ def test_every_token_has_the_same_probability(changes, tokenizer, tmp_path):
         torch.testing.assert_close(torch.tensor(result.log_probs), expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("penalty_type", ["gnmt", "transformers"])
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_search_finds_what_ours_finds_with_its_score(trained, tokenizer, tmp_path, alpha, penalty_type):
+@pytest.mark.parametrize("alpha", [0.6, 1.0])
+def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokenizer, tmp_path, alpha):
     model = copy.deepcopy(trained)
     model.generation_config.length_penalty = alpha
-    model.generation_config.length_penalty_type = penalty_type
-    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    sources = tokenizer(SOURCES[:16])["input_ids"]
-    found = engine.CTranslate2Translator(directory).search(sources)
-    assert [tokens for tokens, _ in found] == parity.search(model, sources)
-    expected = [
-        parity.normalised_score(model, source, tokens) for source, (tokens, _) in zip(sources, found, strict=True)
-    ]
-    assert [score for _, score in found] == pytest.approx(expected, abs=1e-4)
-    assert len({len(tokens) for tokens, _ in found}) > 3  # they end, at different places
-
-
-def test_the_best_is_chosen_by_the_models_rule(trained, tokenizer, exported):
-    """Not CTranslate2's first, `log P / |Y|^0.6`; nor what goes on behind its end; what has not ended only if none."""
-    translator = engine.CTranslate2Translator(exported)
-    totals = {(9, 1): -1.0, (9,) * 9 + (1,): -2.6, (9, 1, 9, 1): -0.1, (9, 9): -0.2}
-
-    def chosen(*hypotheses: tuple[int, ...]) -> tuple[int, ...]:
-        names = [tokenizer.convert_ids_to_tokens(list(ids)) for ids in hypotheses]
-        return tuple(translator._best(names, [totals[ids] / len(ids) ** 0.6 for ids in hypotheses])[0])
-
-    assert -1.0 / 2**0.6 < -2.6 / 10**0.6
-    assert -1.0 / (7 / 6) ** 0.6 > -2.6 / (15 / 6) ** 0.6
-    assert chosen(*list(totals)[::-1]) == (9, 1)
-    assert chosen((9, 1, 9, 1), (9, 9)) == (9, 9)
+    model.generation_config.max_length = 60
+    translator = engine.CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
+    sources = tokenizer([english for english, _ in phrasebook("test")[:24]])["input_ids"]  # which it does not know
+    found = translator.hypotheses(sources)
+    assert found == parity.search(model, sources, **translator.rule)
+    assert found != parity.search(model, sources)
+    assert len({len(tokens) for tokens in found}) > 3  # they end, at different places
 
 
 def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):
@@ -112,29 +101,23 @@ def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):
         norm.bias.copy_(10 * model.lm_head.weight[7])
     sources = tokenizer(SOURCES[:5])["input_ids"]
     directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    found = [tokens for tokens, _ in engine.CTranslate2Translator(directory).search(sources)]
+    found = engine.CTranslate2Translator(directory).hypotheses(sources)
     assert [len(tokens) for tokens in found] == [len(source) + 50 for source in sources]
     assert found == parity.search(model, sources)
 
 
-def test_a_translation_may_be_empty_and_a_source_long(tokenizer, tmp_path):
+def test_a_translation_may_be_empty(tokenizer, tmp_path):
     model = lively_model(tokenizer)
     with torch.no_grad():
         norm = model.model.decoder.layers[-1].feed_forward_residual.norm
         norm.bias.copy_(8 * model.lm_head.weight[1])
-    source = torch.randint(3, 400, (1100,)).tolist()
     directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    ((tokens, score),) = engine.CTranslate2Translator(directory).search([source])
-    assert tokens == [1]
-    assert score == pytest.approx(parity.normalised_score(model, source, [1]), abs=1e-4)
-    assert score != pytest.approx(parity.normalised_score(model, source[:1024], [1]), abs=1e-3)
+    assert engine.CTranslate2Translator(directory).hypotheses([[3, 4, 1]]) == [[1]]
 
 
-def test_texts_come_back_in_order_and_blank_ones_empty(exported, trained, tokenizer):
-    translator = engine.CTranslate2Translator(exported)
-    translations = translator.translate([SOURCES[0], " ", SOURCES[3], "", SOURCES[1]], tokens_per_batch=10)
-    assert translations == [PAIRS[0][1], "", PAIRS[3][1], "", PAIRS[1][1]]  # it has learned them by heart
-    assert translator.translate([]) == []
+def test_a_long_source_is_not_cut_off(exported):
+    with pytest.raises(RuntimeError, match="position"):
+        engine.CTranslate2Translator(exported).hypotheses([[3] * (engine.POSITIONS + 1)])
 
 
 def test_the_tokenizer_of_the_directory_encodes_as_the_models(exported, tokenizer):
@@ -145,17 +128,17 @@ def test_the_tokenizer_of_the_directory_encodes_as_the_models(exported, tokenize
 
 @pytest.mark.parametrize("quantization", ["int8", "int16", "float16", "bfloat16"])
 def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
-    trained, tokenizer, exported, tmp_path, quantization
+    greedy, tokenizer, exported, tmp_path, quantization
 ):
-    before = copy.deepcopy(trained.state_dict())
-    directory = engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", quantization)
-    for name, weight in trained.state_dict().items():
+    before = copy.deepcopy(greedy.state_dict())
+    directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", quantization)
+    for name, weight in greedy.state_dict().items():
         assert torch.equal(weight, before[name]), name
     # The table of positions, most of so small a model, is not quantized to integers.
     assert (directory / "model.bin").stat().st_size < (exported / "model.bin").stat().st_size
-    translations = engine.CTranslate2Translator(directory).translate(SOURCES[:16])
-    same = [translation == german for translation, (_, german) in zip(translations, PAIRS, strict=False)]
-    assert sum(same) >= 14
+    sources, targets = (tokenizer([pair[side] for pair in PAIRS[:16]])["input_ids"] for side in (0, 1))
+    hypotheses = engine.CTranslate2Translator(directory).hypotheses(sources)
+    assert sum(tokens == target for tokens, target in zip(hypotheses, targets, strict=True)) >= 14
 
 
 @pytest.mark.parametrize(
@@ -185,12 +168,10 @@ def test_search_settings_quantizations_and_vocabularies_it_does_not_know_are_ref
     assert not list(tmp_path.iterdir())
 
 
-def test_a_sentence_past_the_learned_table_is_refused_and_a_translation_ends_there(tokenizer, tmp_path):
+def test_a_translation_ends_with_the_learned_table(tokenizer, tmp_path):
     model = lively_model(tokenizer, position_encoding="learned", max_position_embeddings=20)
     translator = engine.CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
-    with pytest.raises(ValueError, match="a sentence of 21 tokens exceeds the exported position table of 20"):
-        translator.search([[3] * 5, [3] * 20 + [1]])
-    assert len(translator.search([[3] * 19 + [1]])[0][0]) <= 20
+    assert len(translator.hypotheses([[3] * 19 + [1]])[0]) <= 20
 
 
 def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenizer, tmp_path):
@@ -276,10 +257,10 @@ def test_batches_hold_sources_of_one_length_all_of_them_within_the_budget():
     assert [[len(sources[index]) for index in batch] for batch in batches] == [[9], [5], [5], [2, 2, 2], [2]]
 
 
-def test_parity_of_the_same_weights_is_complete(trained, tokenizer, exported):
+def test_parity_of_the_same_weights_is_complete(greedy, tokenizer, exported):
     references = [german for _, german in PAIRS[:16]]
     report = parity.parity_report(
-        trained, tokenizer, engine.CTranslate2Translator(exported), [*SOURCES[:16], " "], [*references, ""]
+        greedy, tokenizer, engine.CTranslate2Translator(exported), [*SOURCES[:16], " "], [*references, ""]
     )
     assert (report.lines, report.identical, report.identical_share) == (16, 16, 1.0)
     assert report.differences == []
@@ -287,18 +268,23 @@ def test_parity_of_the_same_weights_is_complete(trained, tokenizer, exported):
     assert report.bleu["ours"]["score"] == pytest.approx(100.0)
 
 
-def test_parity_counts_the_sentences_that_the_file_of_the_tokenizer_encodes_otherwise(trained, tokenizer, tmp_path):
-    directory = engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
+def test_the_published_report_can_be_read():
+    report = parity.ParityReport.load(REPOSITORY / "recipes" / "benchmarks" / "parity.json")
+    assert report.identical + sum(report.kinds.values()) == report.lines == 1000
+
+
+def test_parity_counts_the_sentences_that_the_file_of_the_tokenizer_encodes_otherwise(greedy, tokenizer, tmp_path):
+    directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out")
     translator, file = engine.CTranslate2Translator(directory), directory / "tokenizer.json"
     sentences = [*SOURCES[:2], "a </s> b", " "]
-    assert parity.parity_report(trained, tokenizer, translator, sentences, None, file).same_tokens == 3
+    assert parity.parity_report(greedy, tokenizer, translator, sentences, None, file).same_tokens == 3
     tokenizer.backend_tokenizer.save(str(file))  # its list of special tokens is in force there
-    assert parity.parity_report(trained, tokenizer, translator, sentences, None, file).same_tokens == 2
-    assert parity.parity_report(trained, tokenizer, translator, sentences).same_tokens is None
+    assert parity.parity_report(greedy, tokenizer, translator, sentences, None, file).same_tokens == 2
+    assert parity.parity_report(greedy, tokenizer, translator, sentences).same_tokens is None
 
 
-def test_parity_of_other_weights_shows_every_difference(trained, tokenizer, exported):
-    tampered = copy.deepcopy(trained)
+def test_parity_of_other_weights_shows_every_difference(greedy, tokenizer, exported):
+    tampered = copy.deepcopy(greedy)
     with torch.no_grad():
         tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
     report = parity.parity_report(tampered, tokenizer, engine.CTranslate2Translator(exported), SOURCES[:16])
@@ -313,8 +299,7 @@ def test_parity_of_other_weights_shows_every_difference(trained, tokenizer, expo
         labels = torch.tensor([tokenizer(difference.exported)["input_ids"]])
         with torch.no_grad():
             loss = tampered(torch.tensor([tokenizer(difference.source)["input_ids"]]), labels=labels).loss
-        penalty = ((5 + labels.shape[1]) / 6) ** 0.6
-        assert difference.exported_score == pytest.approx(-float(loss) * labels.shape[1] / penalty, abs=1e-3)
+        assert difference.exported_score == pytest.approx(-float(loss) * labels.shape[1], abs=1e-3)  # greedy
 
 
 def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
@@ -331,7 +316,7 @@ def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
         def __init__(self, *tokens: int) -> None:
             self.tokens = list(tokens)
 
-        def hypotheses(self, sources, *, by_own_rule=False):
+        def hypotheses(self, sources):
             return [self.tokens]
 
     def kinds(ours: list[int], exported: list[int], by_its_rule: list[int] | None = None) -> list[str]:
@@ -374,7 +359,7 @@ def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, ca
         (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in PAIRS[:16]), encoding="utf-8")
     text = ("--text", str(tmp_path / "text"), "--references", str(tmp_path / "references"))
     arguments = ("--model", str(tmp_path / "model"), "--to", "ctranslate2", "--output", str(tmp_path / "out"))
-    recipe(*arguments, *text)
+    recipe(*arguments, *text, "--num_beams", "1")
     report = json.loads((tmp_path / "out" / "parity.json").read_text(encoding="utf-8"))
     assert report["identical"] == report["lines"] == report["same_tokens"] == 16
     shown = capsys.readouterr().out

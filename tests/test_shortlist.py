@@ -1,5 +1,6 @@
 """Shortlists against Model 1 written as loops; what CTranslate2 does with them; refusals."""
 
+import copy
 from collections import Counter, defaultdict
 
 import pytest
@@ -74,11 +75,13 @@ def test_what_gives_no_shortlist_is_refused(kind, pairs, message):
 def test_ctranslate2_searches_among_the_candidates(trained, tokenizer, tmp_path):
     """Those of the source tokens, and those that may occur anywhere."""
     engine = pytest.importorskip("vaswani_transformer.convert.ctranslate2")
+    greedy = copy.deepcopy(trained)
+    greedy.generation_config.update(num_beams=1, length_penalty=None, early_stopping=None)
     sources = tokenizer([english for english, _ in PAIRS])["input_ids"]
     targets = tokenizer([german for _, german in PAIRS])["input_ids"]
 
     def search(name: str, candidates: dict[str, list[str]]) -> list[list[int]]:
-        directory = engine.export_ctranslate2(trained, tokenizer, tmp_path / name, shortlist=candidates)
+        directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / name, shortlist=candidates)
         return [engine.CTranslate2Translator(directory).hypotheses([source])[0] for source in sources]
 
     assert search("learned", learn_shortlist(tokenizer, PAIRS)) == targets

@@ -1,4 +1,4 @@
-"""Export to CTranslate2, and translation with the exported model as in section 6.1."""
+"""Export to CTranslate2, and its search with the exported model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,14 +9,11 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from ..io.files import read_json
-from ..io.typed_json import from_json
-from ..model.beam_search_vaswani import length_penalty
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.embeddings_vaswani import sinusoidal_positions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
-from .batches import batches_of_one_length
+from .hypotheses import batches_of_one_length
 from .output import export_directory
 from .stock_tokenizer import UNUSED, save_stock_tokenizer
 from .weights import PLAIN, require_fields
@@ -31,10 +28,10 @@ except ImportError as error:
 
 QUANTIZATIONS = model_spec.ACCEPTED_MODEL_TYPES
 
-# Positions to export as a table, because CTranslate2 computes sinusoids in the layout of the authors' code only.
-_SINUSOIDS = 4096
+# Rows of the table of sinusoids, because CTranslate2 computes them in the layout of the authors' code only.
+POSITIONS = 4096
 
-# Fields of generation_config that `CTranslate2Translator` implements, and ids, which the exported vocabulary replaces.
+# Fields of generation_config that CTranslate2 has, or a rule of its own for, and ids, which the vocabulary replaces.
 _SUPPORTED = {
     "num_beams",
     "length_penalty",
@@ -60,6 +57,10 @@ def export_ctranslate2(
 ) -> Path:
     """Write a directory for CTranslate2 atomically: weights, vocabulary, tokenizer, generation_config.
 
+    `ctranslate2.Translator(output).translate_batch(tokens, beam_size=4, length_penalty=0.6)` then searches by rules of
+    its own: a sentence stops once four hypotheses are finished, and scores are log P / |Y|^0.6. It also takes the limit
+    of a translation's length, in the paper source length + 50.
+
     Args:
         model: The model; it is not changed.
         tokenizer: Its tokenizer.
@@ -79,10 +80,11 @@ def export_ctranslate2(
     _require_expressible(model.config, model.generation_config)
     with export_directory(output, force) as directory:
         spec = _specification(model, tokenizer)
+        positions = len(spec.encoder.position_encodings.encodings)
         spec.validate()
         spec.optimize(quantization)
         spec.save(str(directory))
-        save_stock_tokenizer(tokenizer, directory, spec.config.max_positions)
+        save_stock_tokenizer(tokenizer, directory, positions)
         model.generation_config.save_pretrained(directory)
         if shortlist is not None:
             lines = [f"{source}\t{' '.join(targets)}\n" for source, targets in shortlist.items()]
@@ -133,7 +135,6 @@ def _specification(
     spec.config.eos_token = spec.config.bos_token = vocabulary[config.eos_token_id]
     spec.config.decoder_start_token = vocabulary[config.decoder_start_token_id]
     spec.config.layer_norm_epsilon = config.layer_norm_eps
-    spec.config.add_attribute("max_positions", len(spec.encoder.position_encodings.encodings))
     return spec
 
 
@@ -164,7 +165,7 @@ def _positions(stack: Any) -> torch.Tensor:
     config = stack.config
     if config.max_positions is not None:
         return _copy(stack.embed_positions.table.weight)
-    return sinusoidal_positions(torch.arange(_SINUSOIDS), config.d_model, config.position_encoding)
+    return sinusoidal_positions(torch.arange(POSITIONS), config.d_model, config.position_encoding)
 
 
 def _fill_attention(spec: Any, attention: Any, norm: nn.LayerNorm) -> None:
@@ -192,110 +193,52 @@ def _copy(weight: torch.Tensor) -> torch.Tensor:
 
 
 class CTranslate2Translator:
-    """Translates with an exported model by the search rules of section 6.1.
-
-    CTranslate2 normalises scores by `|Y|^alpha` and stops a sentence once enough hypotheses are finished. Here it
-    finishes more hypotheses than beams, and the best by the length penalty of the model's generation_config is
-    returned.
+    """Searches with an exported model as `ctranslate2.Translator` does, with the settings of its generation_config.
 
     Args:
         directory: The exported directory.
-        patience: A sentence stops when `patience * num_beams` hypotheses are finished. On newstest2013, values above 2
-            found no better hypothesis; the other differences come from EOS candidates outside the `num_beams` best,
-            which CTranslate2 ignores.
         options: For `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads` and others.
 
     Attributes:
-        rule: Settings with which `generate` of our model stops as this one does `by_own_rule`.
+        rule: Settings with which `generate` of our model searches by the same rules: a sentence stops once `num_beams`
+            hypotheses are finished, and scores are log P / |Y|^alpha.
 
     Raises:
         ValueError: The directory is not an exported model.
     """
 
-    rule: Mapping[str, object] = MappingProxyType({"early_stopping": True})
+    rule: Mapping[str, object] = MappingProxyType({"early_stopping": True, "length_penalty_type": "transformers"})
 
-    def __init__(self, directory: str | Path, patience: float = 2.0, **options: Any) -> None:
+    def __init__(self, directory: str | Path, **options: Any) -> None:
         directory = Path(directory)
         if not (directory / "model.bin").is_file():
             raise ValueError(f"{directory} is not a model for CTranslate2; export one with recipes/export.py")
         self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
         self.settings = GenerationConfig.from_pretrained(directory)
         self.engine = ctranslate2.Translator(str(directory), **options)
-        self.patience = 1.0 if self.settings.early_stopping is True else patience
-        config = directory / "config.json"
-        self.max_positions = from_json(int, read_json(config).get("max_positions"), f"{config}: max_positions")
 
-    def translate(self, sentences: Sequence[str], tokens_per_batch: int = 4096) -> list[str]:
-        """Translations in the order of the sentences; blank sentences have empty translations.
+    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The best hypothesis of each source, as token ids with EOS.
 
         Args:
-            sentences: Source sentences, used as they are.
-            tokens_per_batch: Source tokens of a batch.
-
-        Raises:
-            ValueError: A sentence is longer than the position table.
+            sources: Token ids of each source, EOS included.
         """
-        filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
-        sources = self.tokenizer([sentences[index] for index in filled])["input_ids"] if filled else []
-        translations = [""] * len(sentences)
-        hypotheses = self.search(sources, tokens_per_batch)
-        for index, (tokens, _) in zip(filled, hypotheses, strict=True):
-            translations[index] = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return translations
-
-    def search(
-        self, sources: Sequence[Sequence[int]], tokens_per_batch: int = 4096, by_own_rule: bool = False
-    ) -> list[tuple[list[int], float]]:
-        """The best hypothesis of each source, as token ids with EOS, and its normalised score.
-
-        Args:
-            sources: Token ids of each source, with EOS.
-            tokens_per_batch: Source tokens of a batch.
-            by_own_rule: Stop when `num_beams` hypotheses are finished, without patience.
-
-        Raises:
-            ValueError: A source is longer than the position table.
-        """
-        longest = max(map(len, sources), default=0)
-        if longest > self.max_positions:
-            raise ValueError(
-                f"a sentence of {longest} tokens exceeds the exported position table of {self.max_positions}; split it"
-            )
-        best: list[tuple[list[int], float]] = [([], 0.0)] * len(sources)
-        for indices in batches_of_one_length(sources, tokens_per_batch):
-            tokens = [self.tokenizer.convert_ids_to_tokens(sources[index]) for index in indices]
+        best: list[list[int]] = [[]] * len(sources)
+        alpha = self.settings.length_penalty
+        for indices in batches_of_one_length(sources):
             results = self.engine.translate_batch(
-                tokens, **self._options(len(tokens[0]), 1.0 if by_own_rule else self.patience)
+                [self.tokenizer.convert_ids_to_tokens(sources[index]) for index in indices],
+                beam_size=self.settings.num_beams or 1,
+                length_penalty=1.0 if alpha is None else alpha,  # as by default in transformers
+                max_decoding_length=self._limit(len(sources[indices[0]])),
+                min_decoding_length=0,
+                max_input_length=0,  # which would cut longer sources off
+                return_end_token=True,
+                use_vmap=True,  # if there is one
             )
             for index, result in zip(indices, results, strict=True):
-                best[index] = self._best(result.hypotheses, result.scores)
+                best[index] = self.tokenizer.convert_tokens_to_ids(result.hypotheses[0])
         return best
-
-    def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
-        """What `search` finds, without scores."""
-        return [tokens for tokens, _ in self.search(sources, by_own_rule=by_own_rule)]
-
-    def _options(self, length: int, patience: float) -> dict[str, Any]:
-        """Keywords of `translate_batch` for sources of `length` tokens."""
-        settings = self.settings
-        finished = max(1, round(settings.num_beams * patience)) if settings.num_beams > 1 else 1
-        return {
-            "beam_size": settings.num_beams,
-            "patience": patience,
-            "num_hypotheses": finished,
-            "length_penalty": self._alpha,
-            "max_decoding_length": self._limit(length),
-            "min_decoding_length": 0,
-            "max_input_length": 0,
-            "return_end_token": True,
-            "return_scores": True,
-            "use_vmap": True,  # if there is one
-        }
-
-    @property
-    def _alpha(self) -> float:
-        """Exponent of CTranslate2's normalisation; with 0, the first finished hypothesis that is best would end it."""
-        return self.settings.length_penalty or 1e-6
 
     def _limit(self, length: int) -> int:
         """Maximum length of the translation of a source of `length` tokens."""
@@ -306,19 +249,4 @@ class CTranslate2Translator:
             limit = settings.max_length - 1  # max_length counts the start token
         else:
             limit = length + settings.max_new_tokens_over_source
-        return min(limit, self.max_positions)
-
-    def _best(self, hypotheses: list[list[str]], scores: list[float]) -> tuple[list[int], float]:
-        """The best finished hypothesis, or the best of all if none is finished."""
-        settings = self.settings
-        ranked = []
-        for tokens, score in zip(hypotheses, scores, strict=True):
-            ids = self.tokenizer.convert_tokens_to_ids(tokens)
-            ends = [place for place, token in enumerate(ids, start=1) if token == settings.eos_token_id]
-            # If all candidates end in the same step, CTranslate2 continues some of them after EOS.
-            if not ends or ends[0] == len(ids):
-                total = score * len(ids) ** self._alpha  # log-probability
-                penalty = length_penalty(len(ids), settings.length_penalty, settings.length_penalty_type)
-                ranked.append((bool(ends), total / penalty, ids))
-        _, score, ids = max(ranked)
-        return ids, float(score)
+        return min(limit, self.tokenizer.model_max_length)  # rows of the exported position table

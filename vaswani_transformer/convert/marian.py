@@ -9,7 +9,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .batches import best_hypotheses
+from .hypotheses import best_hypotheses
 from .output import export_directory
 from .padding_last import padding_last
 from .stock_tokenizer import save_stock_tokenizer
@@ -225,13 +225,6 @@ def rule_of_transformers(search: GenerationConfig) -> dict[str, object]:
     return {**settings, "length_penalty_type": "transformers"}
 
 
-def require_short(sources: Sequence[Sequence[int]], config: MarianConfig) -> None:
-    """Raise a ValueError if a source is longer than the position table."""
-    longest, table = max(map(len, sources), default=0), config.max_position_embeddings
-    if longest > table:
-        raise ValueError(f"a sentence of {longest} tokens exceeds the position table of {table}; split it")
-
-
 class MarianTranslator:
     """Searches with an exported MarianMT model by `generate` of transformers and its generation_config.
 
@@ -246,15 +239,10 @@ class MarianTranslator:
         self.model = MarianMTModel.from_pretrained(directory, trust_remote_code=False).eval()
         self.rule = rule_of_transformers(self.model.generation_config)
 
-    def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
-        """The best hypothesis of each source, as token ids with EOS; by its own rule in any case.
+    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The best hypothesis of each source, as token ids with EOS.
 
         Args:
             sources: Ids of the directory's tokenizer, which `padding_last` also gives for the exported model.
-            by_own_rule: Of no effect.
-
-        Raises:
-            ValueError: A source is longer than the position table.
         """
-        require_short(sources, self.model.config)
         return best_hypotheses(self.model, sources, "Translating with MarianMT")

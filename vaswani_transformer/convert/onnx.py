@@ -18,13 +18,12 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..model.embeddings_vaswani import VaswaniPositionalEncoding
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .batches import best_hypotheses
+from .hypotheses import best_hypotheses
 from .marian import (
     POSITIONS,
     marian_config,
     require_marian_shape,
     require_own_tokenizer,
-    require_short,
     rule_of_transformers,
     search_of_transformers,
 )
@@ -342,11 +341,6 @@ class OnnxTranslator:
         self.model = OnnxModel(directory, **options)
         self.rule = rule_of_transformers(self.model.generation_config)
 
-    def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
-        """The best hypothesis of each source, as token ids with EOS; by its own rule in any case.
-
-        Raises:
-            ValueError: A source is longer than the position table.
-        """
-        require_short(sources, self.model.config)
+    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
         return best_hypotheses(self.model, sources, "Translating with onnxruntime")

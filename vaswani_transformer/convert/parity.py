@@ -13,7 +13,7 @@ from ..evaluation.bleu import Bleu
 from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .batches import best_hypotheses
+from .hypotheses import best_hypotheses
 
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
@@ -26,19 +26,14 @@ class Engine(Protocol):
     """An exported model, such as `CTranslate2Translator` or `MarianTranslator`.
 
     Attributes:
-        rule: Settings with which `generate` of our model searches as the engine does `by_own_rule`.
+        rule: Settings with which `generate` of our model searches by the engine's rules.
     """
 
     @property
     def rule(self) -> Mapping[str, object]: ...
 
-    def hypotheses(self, sources: Sequence[Sequence[int]], *, by_own_rule: bool = False) -> list[list[int]]:
-        """The best hypothesis of each source, as token ids with EOS.
-
-        Args:
-            sources: Token ids of each source, EOS included.
-            by_own_rule: Search by `rule`, where the engine could come closer to our model's own search.
-        """
+    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
         ...
 
 
@@ -119,13 +114,13 @@ def parity_report(
     model.eval()
     texts = [sentences[line].strip() for line in lines]
     sources = tokenizer(texts)["input_ids"]
-    exported = engine.hypotheses(sources)
     ours = search(model, sources)
+    exported = engine.hypotheses(sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
-    by_rule = _same_by_rule(model, engine, [sources[row] for row in differing])
+    by_rule = search(model, [sources[row] for row in differing], **engine.rule)
     differences = [
-        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row], is_same)
-        for row, is_same in zip(differing, by_rule, strict=True)
+        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row], found == exported[row])
+        for row, found in zip(differing, by_rule, strict=True)
     ]
     kinds = [difference.kind for difference in differences]
     return ParityReport(
@@ -152,16 +147,6 @@ def _same_tokens(tokenizer_file: Path, texts: Sequence[str], sources: Sequence[S
     """How many texts a file of `tokenizers` encodes into these ids, without the rest of the directory."""
     encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(list(texts))
     return sum(encoding.ids == ids for encoding, ids in zip(encodings, sources, strict=True))
-
-
-def _same_by_rule(
-    model: VaswaniForConditionalGeneration, engine: Engine, sources: Sequence[Sequence[int]]
-) -> list[bool]:
-    """For each source, whether both find the same hypothesis by the engine's rule."""
-    if not sources:
-        return []
-    ours, exported = search(model, sources, **engine.rule), engine.hypotheses(sources, by_own_rule=True)
-    return [mine == theirs for mine, theirs in zip(ours, exported, strict=True)]
 
 
 def search(
@@ -198,4 +183,5 @@ def normalised_score(model: VaswaniForConditionalGeneration, source: Sequence[in
     logits = model(torch.tensor([source], device=model.device), labels=labels).logits  # [1, target, vocabulary]
     total = logits.double().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).sum().item()
     settings = model.generation_config
-    return total / float(length_penalty(len(hypothesis), settings.length_penalty, settings.length_penalty_type))
+    alpha = settings.length_penalty or 0.0  # greedy search has none
+    return total / float(length_penalty(len(hypothesis), alpha, settings.length_penalty_type))

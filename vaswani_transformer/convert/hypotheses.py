@@ -1,4 +1,4 @@
-"""Batches in which every source has the same number of tokens, and the search in them."""
+"""The best hypotheses of sources given as token ids, searched in batches of sources of one length."""
 
 from collections.abc import Iterator, Sequence
 
