@@ -81,7 +81,6 @@ ALLOWED_IN_MODEL = {
 # Modules without a test file of their name, and the one that tests them.
 TESTED_IN = {
     "__main__": "command",
-    "batches": "export",
     "batches_vaswani": "pipeline_vaswani",
     "callbacks": "progress",
     "config_file": "arguments",
@@ -93,6 +92,7 @@ TESTED_IN = {
     "flops": "trainer",
     "fsmt": "convert",
     "grammar": "phrasebook",
+    "hypotheses": "export",
     "lazy_names": "structure",
     "lexicon": "phrasebook",
     "memory": "trainer",
