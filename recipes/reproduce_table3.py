@@ -19,7 +19,7 @@ import json
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -121,9 +121,8 @@ def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
         parser.error(f"{name}: {REFUSED[name]}")
     if not data_args.validation:
         parser.error("validation: Table 3 is scored on it; give one")
-    data_args.test = None
-    data_args.prepared = data_args.prepared or str(Path(args.output_dir, "data"))
-    return args, data_args, settings
+    prepared = data_args.prepared or str(Path(args.output_dir, "data"))
+    return args, replace(data_args, test=None, prepared=prepared), settings
 
 
 def train_rows(args: SweepArguments, prepared: str, lock: int) -> list[Job]:

@@ -34,12 +34,10 @@ from vaswani_transformer.runs.provenance import describe_run, published
 from vaswani_transformer.runs.push import push_run, repository_of_training
 from vaswani_transformer.runs.records import ParsingRecord, ParsingSplit, RunData, RunSettings
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.run_directory import describe_settings
 from vaswani_transformer.runs.training_run import (
     TrainingRun,
     configure_model,
     describe_model,
-    model_settings,
     show_model,
     show_plan,
     training_run,
@@ -47,31 +45,47 @@ from vaswani_transformer.runs.training_run import (
 from vaswani_transformer.training.checkpoints import list_checkpoints
 
 
-@dataclass
+@dataclass(frozen=True)
 class ParsingArguments(DataArguments):
     """Treebanks, vocabulary, and the search."""
 
-    train: list[str] | None = option(None, "Files of gold trees (plain, .gz, .xz), or the embedded 'demo'.")
-    silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.")
-    gold_copies: int = option(1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT)
+    train: list[str] | None = option(
+        None, "Files of gold trees (plain, .gz, .xz), or the embedded 'demo'.", decides="inputs"
+    )
+    silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
+    gold_copies: int = option(
+        1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT, decides="inputs"
+    )
     recombined_copies: int = option(
         0,
         "New trees for each gold tree that allows them, of phrases and words of the treebank; 6 suit a small one.",
         Interval(minimum=0, maximum=1000),
+        decides="inputs",
     )
-    validation: list[str] | None = option(None, "As train.")
-    test: list[str] | None = option(None, "As train.")
-    target_language: str = option(PARSE, "What targets are called; leave it as it is.")
-    vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT)
-    shared_vocabulary: bool = option(False, "Share one matrix by words and labels, as for translation (3.4).")
-    keeps_tags: bool = option(True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.")
-    max_length: int = option(1000, "Longest sequence trained on, in pieces of words or labels.", COUNT)
-    max_ratio: float = option(50.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1))
-    num_beams: int = option(21, "Beams of the search (6.3).", BEAMS)
-    length_penalty: float = option(0.3, "Alpha of the search (6.3).", Interval(minimum=-100, maximum=100))
-    max_new_tokens_over_source: int = option(300, "Labels that a parse may have more than its sentence pieces.", COUNT)
+    validation: list[str] | None = option(None, "As train.", decides="inputs")
+    test: list[str] | None = option(None, "As train.", decides="inputs")
+    target_language: str = option(PARSE, "What targets are called; leave it as it is.", decides="data")
+    vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
+    shared_vocabulary: bool = option(
+        False, "Share one matrix by words and labels, as for translation (3.4).", decides=None
+    )
+    keeps_tags: bool = option(
+        True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.", decides="inputs"
+    )
+    max_length: int = option(1000, "Longest sequence trained on, in pieces of words or labels.", COUNT, decides="data")
+    max_ratio: float = option(
+        50.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"
+    )
+    num_beams: int = option(21, "Beams of the search (6.3).", BEAMS, decides=None)
+    length_penalty: float = option(0.3, "Alpha of the search (6.3).", Interval(minimum=-100, maximum=100), decides=None)
+    max_new_tokens_over_source: int = option(
+        300, "Labels that a parse may have more than its sentence pieces.", COUNT, decides=None
+    )
     curve_sentences: int = option(
-        0, "Sentences of validation on which ten of the checkpoints are scored at the end.", Interval(minimum=0)
+        0,
+        "Sentences of validation on which ten of the checkpoints are scored at the end.",
+        Interval(minimum=0),
+        decides=None,
     )
 
     @property
@@ -113,10 +127,10 @@ def train_and_score(
         config = configure_model(model_args, *data_args.languages)
         with args.main_process_first(local=False, desc="reading the treebanks"):
             corpora = parallel_corpora(data_args)
-        run.open(partial(describe_settings, corpora, model_settings(config), args), bool(data_args.validation))
+        inputs = run.open(corpora, config)
         args.hub_model_id = repository_of_training(args)
         with args.main_process_first(local=False, desc="preparing the data"):
-            data = load_corpora(corpora, corpora.prepared)
+            data = load_corpora(corpora, corpora.prepared, inputs)
         if not data_args.shared_vocabulary:
             config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
         trainer = run.make_trainer(config, data)

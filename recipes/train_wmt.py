@@ -23,7 +23,6 @@ import shlex
 import time
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from accelerate import PartialState
@@ -49,12 +48,10 @@ from vaswani_transformer.runs.provenance import describe_run, published
 from vaswani_transformer.runs.push import push_run, repository_of_training
 from vaswani_transformer.runs.records import Example, RunData, RunRecord, RunSettings, SplitScores
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.run_directory import describe_settings
 from vaswani_transformer.runs.training_run import (
     TrainingRun,
     configure_model,
     describe_model,
-    model_settings,
     show_model,
     show_plan,
     training_run,
@@ -72,15 +69,15 @@ def train_and_score(
 ) -> None:
     with run.errors_in_one_line():
         parent = open_parent(model_args, data_args, args)
+        if parent is not None:
+            data_args = replace(data_args, tokenizer=model_args.model)
         require_byte_pairs(args.bpe_dropout, data_args)
         config = parent.config if parent else configure_model(model_args, *data_args.languages)
         origin = describe_parent(model_args.model, parent) if parent else None
-        run.open(
-            partial(describe_settings, data_args, model_settings(config, origin), args), bool(data_args.validation)
-        )
+        inputs = run.open(data_args, config, origin)
         args.hub_model_id = repository_of_training(args)
         with args.main_process_first(local=False, desc="preparing the data"):
-            data = load_corpora(data_args, data_args.prepared)
+            data = load_corpora(data_args, data_args.prepared, inputs)
         trainer = run.make_trainer(config, data, parent)
 
     provenance = describe_run(args.hub_model_id)

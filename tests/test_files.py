@@ -73,7 +73,9 @@ def test_a_directory_is_made_and_can_be_written_into(tmp_path):
     assert list((tmp_path / "a").rglob("*")) == [tmp_path / "a" / "b"]
     (tmp_path / "file").touch()
     for name in ("file", "file/below"):
-        with pytest.raises(ValueError, match=rf"^output: cannot write into .*{name} \(.+\); name another directory$"):
+        with pytest.raises(
+            ValueError, match=rf"^output: cannot write into .*{name} \(.+\); name another directory with --output$"
+        ):
             make_directory("output", tmp_path / name)
 
 

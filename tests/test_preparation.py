@@ -16,8 +16,8 @@ from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data import corpora, preparation, shards
-from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
+from vaswani_transformer.data import corpora, preparation, prepared_directory, shards
+from vaswani_transformer.data.cleaning import CleaningRules, clean_corpus, encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.data.preparation import load_corpora, load_prepared, prepare_corpus
@@ -87,10 +87,10 @@ def error_of(error_class: type[Exception], output: Path, args: PreparationArgume
     return str(error.value)
 
 
-def check_rows(output: Path, names: list[str], max_length: int = 256, max_ratio: float = 5.0) -> None:
+def check_rows(output: Path, names: list[str], rules: CleaningRules | None = None) -> None:
     corpus = load_parallel_corpus(names, "en", "de")
     tokenizer = AutoTokenizer.from_pretrained(output / "tokenizer")
-    expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), max_length, max_ratio)
+    expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), rules)
     data = load_prepared(output)
     assert data.train.to_list() == expected.to_list()
     assert data.cleaning == totals
@@ -110,7 +110,7 @@ def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output, num
 
 def test_the_limits_of_cleaning_are_those_given(files, output):
     prepare_corpus(output, arguments(files, max_length=12, max_ratio=1.5))
-    check_rows(output, files["train"], 12, 1.5)
+    check_rows(output, files["train"], CleaningRules(12, 1.5))
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
@@ -327,7 +327,8 @@ def test_a_process_that_is_killed_is_told_of_and_what_it_was_writing_is_no_shard
     assert not list(output.rglob("*.tmp"))
 
 
-def test_a_second_process_waits_for_the_first_and_finds_all_done(files, output, monkeypatch):
+def test_a_second_process_waits_for_the_first_and_finds_all_done(files, output, tmp_path, monkeypatch):
+    prepare_corpus(tmp_path / "first", arguments(files))
     prepared = []
     second = threading.Thread(target=lambda: prepared.append(prepare_corpus(output, arguments(files))), daemon=True)
     waiting = threading.Event()
@@ -342,7 +343,7 @@ def test_a_second_process_waits_for_the_first_and_finds_all_done(files, output, 
         monkeypatch.setattr(preparation, "locked", announced)
         second.start()
         assert waiting.wait(60)
-        preparation._Preparation(output, arguments(files)).complete()
+        shutil.copytree(tmp_path / "first", output, dirs_exist_ok=True)
         assert not prepared
         monkeypatch.setattr(preparation, "load_parallel_corpus", lambda *_, **__: pytest.fail("it began anew"))
     second.join(60)
@@ -612,7 +613,7 @@ def test_the_cache_is_that_of_the_versions_that_made_it(files, tmp_path, monkeyp
     load_corpora(arguments(files))
     folders = tmp_path / "cache" / "vaswani_transformer"
     assert len(list(folders.iterdir())) == 1
-    monkeypatch.setattr(preparation, "version", lambda name: f"{name} of tomorrow")
+    monkeypatch.setattr(prepared_directory, "version", lambda name: f"{name} of tomorrow")
     load_corpora(arguments(files))
     assert len(list(folders.iterdir())) == 2
 
@@ -680,7 +681,7 @@ def test_real_pairs_are_prepared_as_they_are_encoded(shared_data, output):
     prepare_corpus(output, args)
     data = load_prepared(output)
     corpus = load_parallel_corpus(names, "en", "fr")
-    expected, totals = clean_corpus(encode_corpus(corpus, data.tokenizer, "en", "fr"), max_length=80)
+    expected, totals = clean_corpus(encode_corpus(corpus, data.tokenizer, "en", "fr"), CleaningRules(max_length=80))
     assert data.cleaning == totals
     assert data.train.to_list() == expected.to_list()
     record = json.loads((output / "preparation.json").read_text(encoding="utf-8"))

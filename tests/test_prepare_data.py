@@ -107,7 +107,7 @@ def test_tables_are_prepared_with_numbered_columns(main, error, settings, tmp_pa
         (tmp_path / f"part-{number}.tsv.bz2").write_bytes(bz2.compress(text.encode()))
     settings |= {"train": str(tmp_path / "part-*"), "columns": [3, 2]}
     assert "columns: name two" in error(settings, "--columns", "3")
-    assert "part-0.tsv.bz2, line 1: there are no columns 3 4, only 1 to 3" in error(settings, "--columns", "3", "4")
+    assert "part-0.tsv.bz2, line 1: there is no column '4', only 1, 2, 3" in error(settings, "--columns", "3", "4")
     main(settings)
     assert "train: 500 sentence pairs" in capsys.readouterr().out
 

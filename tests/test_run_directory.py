@@ -5,44 +5,28 @@ import fcntl
 import json
 import os
 import signal
+from dataclasses import dataclass, fields
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from datasets import Dataset
 
-from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data.preparation_arguments import PreparationArguments
+from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
+from vaswani_transformer.data.preparation import identify_inputs
 from vaswani_transformer.data.training_data import TrainingData
-from vaswani_transformer.io.files import Json
-from vaswani_transformer.runs.run_directory import check_data, describe_settings, locked, open_run
+from vaswani_transformer.options.arguments import decisive_values, option, own_options
+from vaswani_transformer.runs.records import ParentModel
+from vaswani_transformer.runs.run_arguments import (
+    DECISIVE_OF_TRANSFORMERS,
+    UNUSED,
+    DataArguments,
+    RecipeTrainingArguments,
+)
+from vaswani_transformer.runs.run_directory import TrainingSettings, check_data, locked, open_run
 
 
-MODEL: dict[str, Json] = {"d_model": 16, "dropout": 0.1}
-TRAINING = {
-    "source_tokens": 400,
-    "target_tokens": 400,
-    "batch_window": 4,
-    "seed": 42,
-    "data_seed": None,
-    "warmup_steps": 4000.0,
-    "learning_rate_factor": 1.0,
-    "constant_learning_rate": None,
-    "optim": "adamw_torch",
-    "optim_args": None,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.98,
-    "adam_epsilon": 1e-9,
-    "weight_decay": 0.0,
-    "max_grad_norm": 0.0,
-    "neftune_noise_alpha": None,
-    "bf16": False,
-    "fp16": False,
-    "virtual_ranks": None,
-    "virtual_rank_threads": 1,
-    "torch_compile": False,
-}
+MODEL = {"d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 0.1}
 # What may change when a training is resumed.
 FREE = {
     "max_steps": 100,
@@ -64,17 +48,28 @@ def corpus(tmp_path: Path) -> list[str]:
     return [str(tmp_path / "a.en"), str(tmp_path / "a.de")]
 
 
-def describe(corpus: list[str], **changes: Any) -> Any:
-    """A function that describes a training, some of whose settings are changed."""
-    data = {"train": corpus, **{name: value for name, value in changes.items() if name in vars(PreparationArguments())}}
-    model = {name: changes.get(name, value) for name, value in MODEL.items()}
-    args: Any = SimpleNamespace(**{name: changes.get(name, value) for name, value in (TRAINING | FREE).items()})
-    return lambda known: describe_settings(PreparationArguments(**data), model, args, known)
+def describe(corpus: list[str], parent: ParentModel | None = None, **changes: Any) -> TrainingSettings:
+    """The settings of a training, some of which are changed."""
+    data = {"train": corpus, **{name: value for name, value in changes.items() if name in vars(DataArguments())}}
+    config = VaswaniConfig(**{name: changes.get(name, value) for name, value in MODEL.items()})
+    args = RecipeTrainingArguments(source_tokens=400, target_tokens=400, report_to="none")
+    for name in changes.keys() & vars(args).keys():
+        setattr(args, name, changes[name])
+    arguments = DataArguments(**data)
+    return TrainingSettings.of(arguments, config, args, identify_inputs(arguments, {}), parent)
 
 
-def begin(directory: Path, description: Any, resume: bool = False) -> Path | None:
-    with open_run(directory, description, resume) as checkpoint:
+def begin(directory: Path, settings: TrainingSettings, resume: bool = False) -> Path | None:
+    with open_run(directory, settings, resume) as checkpoint:
         return checkpoint
+
+
+def forget(directory: Path, *names: str, **earlier: Any) -> None:
+    """Remove settings from the record of a training, or replace them, as by an earlier version."""
+    path = directory / "_run.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["settings"] = {name: value for name, value in record["settings"].items() if name not in names} | earlier
+    path.write_text(json.dumps(record), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +78,6 @@ def begin(directory: Path, description: Any, resume: bool = False) -> Path | Non
         ({"source_language": "fr"}, "source_language (en then, fr now)"),
         ({"target_language": "fr"}, "target_language (de then, fr now)"),
         ({"columns": ["1", "2"]}, "columns (None then, 1 2 now)"),
-        ({"dataset_config": "de-en"}, "dataset_config (None then, de-en now)"),
         ({"max_length": 100}, "max_length (256 then, 100 now)"),
         ({"replay": ["phrasebook"]}, "replay (None then, phrasebook now)"),
         ({"synthetic": ["phrasebook"]}, "synthetic (None then, phrasebook now)"),
@@ -92,15 +86,16 @@ def begin(directory: Path, description: Any, resume: bool = False) -> Path | Non
         ({"tokenizer_sample": 9}, "tokenizer_sample (1000000 then, 9 now)"),
         ({"vocab_size": 500}, "vocab_size (37000 then, 500 now)"),
         ({"tokenizer": "somewhere"}, "tokenizer (None then, somewhere now)"),
-        ({"d_model": 32}, "d_model (16 then, 32 now)"),
+        ({"d_ff": 32}, "d_ff (16 then, 32 now)"),
+        ({"dropout": 0.2}, "dropout (0.1 then, 0.2 now)"),
         ({"source_tokens": 300}, "source_tokens (400 then, 300 now)"),
         ({"target_tokens": 300}, "target_tokens (400 then, 300 now)"),
         ({"batch_window": 1}, "batch_window (4 then, 1 now)"),
         ({"seed": 7}, "seed (42 then, 7 now)"),
         ({"data_seed": 7}, "data_seed (None then, 7 now)"),
-        ({"warmup_steps": 9.0}, "warmup_steps (4000.0 then, 9.0 now)"),
+        ({"warmup_steps": 9.0}, "warmup_steps (4000 then, 9.0 now)"),
         ({"learning_rate_factor": 2.0}, "learning_rate_factor (1.0 then, 2.0 now)"),
-        ({"optim": "sgd"}, "optim (adamw_torch then, sgd now)"),
+        ({"optim": "sgd"}, "optim (adamw_torch_fused then, sgd now)"),
         ({"optim_args": "a=1"}, "optim_args (None then, a=1 now)"),
         ({"adam_beta1": 0.8}, "adam_beta1 (0.9 then, 0.8 now)"),
         ({"adam_beta2": 0.8}, "adam_beta2 (0.98 then, 0.8 now)"),
@@ -108,7 +103,11 @@ def begin(directory: Path, description: Any, resume: bool = False) -> Path | Non
         ({"weight_decay": 0.1}, "weight_decay (0.0 then, 0.1 now)"),
         ({"max_grad_norm": 0.1}, "max_grad_norm (0.0 then, 0.1 now)"),
         ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha (None then, 5.0 now)"),
-        ({"constant_learning_rate": 1e-4}, "constant_learning_rate (None then, 0.0001 now)"),
+        ({"lr_scheduler_type": "constant"}, "lr_scheduler_type (linear then, constant now)"),
+        ({"learning_rate": 1e-4}, "learning_rate (5e-05 then, 0.0001 now)"),
+        ({"bpe_dropout": 0.1}, "bpe_dropout (0.0 then, 0.1 now)"),
+        ({"both_directions": True}, "both_directions (False then, True now)"),
+        ({"parent": ParentModel(name="m", is_on_hub=False, sha256="5")}, "model (None then, m now)"),
         ({"bf16": True}, "bf16 (False then, True now)"),
         ({"fp16": True}, "fp16 (False then, True now)"),
         ({"virtual_ranks": 8}, "virtual_ranks (None then, 8 now)"),
@@ -129,35 +128,113 @@ def test_another_training_is_not_resumed(
     assert begin(directory, describe(corpus), resume=True) is None
 
 
-@pytest.mark.parametrize("unknown", ["batch_window", "d_model", "all"])
-def test_a_training_of_another_version_is_not_resumed(tmp_path: Path, corpus: list[str], unknown: str) -> None:
-    directory = tmp_path / "run"
-    begin(directory, describe(corpus))
-    record = json.loads((directory / "_run.json").read_text(encoding="utf-8"))
-    record["settings"] = {name: value for name, value in record["settings"].items() if unknown not in (name, "all")}
-    (directory / "_run.json").write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"begun by another version of the package; choose another directory$"):
-        begin(directory, describe(corpus, seed=7), resume=True)
-
-
-@pytest.mark.parametrize("name", ["replay", "replay_ratio", "synthetic", "synthetic_ratio", "constant_learning_rate"])
-def test_a_training_begun_before_there_was_an_option_is_resumed(tmp_path: Path, corpus: list[str], name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["replay", "replay_ratio", "columns", "both_directions", "model", "layer_norm_eps", "bpe_dropout", "batch_window"],
+)
+def test_a_record_without_an_option_stands_for_its_default(tmp_path: Path, corpus: list[str], name: str) -> None:
     begin(tmp_path, describe(corpus))
-    record = json.loads((tmp_path / "_run.json").read_text(encoding="utf-8"))
-    del record["settings"][name]
-    (tmp_path / "_run.json").write_text(json.dumps(record), encoding="utf-8")
+    forget(tmp_path, name)
     assert begin(tmp_path, describe(corpus), resume=True) is None
 
 
-def test_a_training_begun_before_columns_could_be_named_is_resumed(tmp_path: Path, corpus: list[str]) -> None:
-    directory = tmp_path / "run"
-    begin(directory, describe(corpus))
-    record = json.loads((directory / "_run.json").read_text(encoding="utf-8"))
-    del record["settings"]["columns"]
-    (directory / "_run.json").write_text(json.dumps(record), encoding="utf-8")
+def test_an_option_that_the_record_lacks_must_keep_its_default(tmp_path: Path, corpus: list[str]) -> None:
+    begin(tmp_path, describe(corpus))
+    forget(tmp_path, "columns")
     with pytest.raises(ValueError, match=r"it differs in columns \(None then, 1 2 now\); "):
-        begin(directory, describe(corpus, columns=["1", "2"]), resume=True)
-    assert begin(directory, describe(corpus), resume=True) is None
+        begin(tmp_path, describe(corpus, columns=["1", "2"]), resume=True)
+    assert begin(tmp_path, describe(corpus), resume=True) is None
+
+
+@pytest.mark.parametrize(("recorded", "options"), [(None, {}), (3e-4, {"learning_rate": 3e-4}), ("nothing", {})])
+def test_a_constant_rate_that_earlier_versions_recorded_is_the_same(
+    tmp_path: Path, corpus: list[str], recorded: Any, options: dict[str, float]
+) -> None:
+    options = {**options, "lr_scheduler_type": "constant"} if options else {}
+    begin(tmp_path, describe(corpus, **options))
+    earlier = {} if recorded == "nothing" else {"constant_learning_rate": recorded}
+    forget(tmp_path, "lr_scheduler_type", "learning_rate", **earlier)
+    assert begin(tmp_path, describe(corpus, **options), resume=True) is None
+    with pytest.raises(ValueError, match=r"it differs in .*learning_rate "):
+        begin(tmp_path, describe(corpus, lr_scheduler_type="constant", learning_rate=0.5), resume=True)
+
+
+# Options of transformers on which the weights do not depend, or which may change when a training is resumed; and how
+# the names of others begin.
+INDECISIVE = {
+    "accelerator_config",
+    "activation_checkpointing",
+    "activation_checkpointing_kwargs",
+    "average_tokens_across_devices",
+    "batch_eval_metrics",
+    "bf16_full_eval",
+    "deepspeed",
+    "disable_tqdm",
+    "do_eval",
+    "do_predict",
+    "enable_jit_checkpoint",
+    "fp16_full_eval",
+    "full_determinism",
+    "generation_config",
+    "generation_num_beams",
+    "gradient_accumulation_steps",
+    "gradient_checkpointing",
+    "gradient_checkpointing_kwargs",
+    "greater_is_better",
+    "include_for_metrics",
+    "include_num_input_tokens_seen",
+    "label_names",
+    "label_smoothing_factor",
+    "liger_kernel_config",
+    "load_best_model_at_end",
+    "local_rank",
+    "max_steps",
+    "metric_for_best_model",
+    "num_train_epochs",
+    "parallelism_config",
+    "per_device_eval_batch_size",
+    "prediction_loss_only",
+    "project",
+    "remove_unused_columns",
+    "report_to",
+    "restore_callback_states_from_checkpoint",
+    "run_name",
+    "skip_memory_metrics",
+    "sortish_sampler",
+    "torch_empty_cache_steps",
+    "use_cache",
+    "use_cpu",
+    "use_liger_kernel",
+}
+INDECISIVE_GROUPS = (
+    "dataloader_",
+    "ddp_",
+    "eval_",
+    "fsdp",
+    "hub_",
+    "log_",
+    "logging_",
+    "push_to_hub",
+    "save_",
+    "trackio_",
+)
+
+
+def test_every_option_of_transformers_decides_or_does_not() -> None:
+    own = own_options(RecipeTrainingArguments)
+    names = [field.name for field in fields(RecipeTrainingArguments) if field.name not in own]
+    unknown = {name for name in names if not name.startswith(INDECISIVE_GROUPS)} - INDECISIVE - UNUSED.keys()
+    assert unknown <= set(DECISIVE_OF_TRANSFORMERS)
+    assert not INDECISIVE & set(DECISIVE_OF_TRANSFORMERS)
+
+
+def test_an_option_of_ours_that_does_not_say_what_it_decides_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Arguments(DataArguments):
+        shuffle: bool = option(False, "Shuffle the pairs.")
+
+    with pytest.raises(TypeError, match=r"^Arguments\.shuffle: option\(\.\.\., decides=\.\.\.\) must say what"):
+        decisive_values(Arguments(), "data")
 
 
 @pytest.mark.parametrize("name", [*FREE, "validation", "test", "replay_test"])
@@ -225,7 +302,7 @@ def test_other_sentences_or_another_vocabulary_are_not_trained_on(
         return TrainingData(tokenizer, Dataset.from_dict(columns), {}, {}, {})
 
     begin(tmp_path, describe(corpus))
-    args = SimpleNamespace(source_tokens=25000, target_tokens=25000)
+    args = RecipeTrainingArguments(report_to="none")
     check_data(tmp_path, data(5), args)
     check_data(tmp_path, data(5), args)
     with pytest.raises(ValueError, match=r"differs in training pairs \(5 then, 6 now\), lengths of the training pairs"):

@@ -102,6 +102,7 @@ TESTED_IN = {
     "parity": "export",
     "parser_scores": "train_parsing",
     "preparation_arguments": "preparation",
+    "prepared_directory": "preparation",
     "processes": "translate",
     "registration": "pipeline_vaswani",
     "run_arguments": "train_wmt",

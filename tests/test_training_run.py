@@ -1,5 +1,7 @@
 """What recipes that train share, apart from the trainings that test_train_wmt.py runs with it."""
 
+import hashlib
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -7,17 +9,18 @@ import pytest
 from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.data.preparation import load_corpora
+from vaswani_transformer.data.prepared_directory import PreparedDirectory
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.launch.interruption import Interruption
 from vaswani_transformer.launch.watchdog import Watchdog
 from vaswani_transformer.runs.records import RunRecord
-from vaswani_transformer.runs.run_arguments import ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import (
     TrainingRun,
     complete_config,
     configure_model,
     describe_model,
-    model_settings,
     require_positions,
 )
 
@@ -33,9 +36,33 @@ def run(tmp_path):
 def test_a_row_of_table_3_with_changes_in_two_languages():
     config = configure_model(ModelArguments(variant="big", d_ff=64), "en", "fr")
     assert (config.d_model, config.d_ff, config.source_language, config.target_language) == (1024, 64, "en", "fr")
-    settings = model_settings(config)
-    assert settings.keys() == vars(ModelArguments()).keys() - {"variant"}
-    assert (settings["d_model"], settings["d_ff"], settings["dropout"]) == (1024, 64, 0.3)
+    assert (config.num_heads, config.dropout) == (16, 0.3)
+
+
+def test_each_input_is_read_for_its_digest_once_and_not_when_it_is_known(run, tmp_path, monkeypatch):
+    names = [str(tmp_path / name) for name in ("a.en", "a.de", "b.en", "b.de")]
+    for name in names:
+        Path(name).write_text("one two three\n" * 9, encoding="utf-8")
+    data = DataArguments(
+        train=names[:2], test=names[2:], vocab_size=259, num_proc=1, prepared=str(tmp_path / "prepared")
+    )
+    read, digest = Counter[str](), hashlib.file_digest
+
+    def counted(file, algorithm):
+        read[file.name] += 1
+        return digest(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    run.args.output_dir, run.args.eval_strategy = str(tmp_path / "run"), "no"
+    inputs = run.open(data, VaswaniConfig())
+    load_corpora(data, data.prepared, inputs)
+    assert [read[name] for name in names] == [1, 1, 1, 1]
+    assert PreparedDirectory.open(data.prepared).inputs == inputs
+
+    read.clear()
+    run.args.output_dir = str(tmp_path / "another")
+    load_corpora(data, data.prepared, run.open(data, VaswaniConfig()))
+    assert not read.keys() & {*names}
 
 
 def test_long_training_sentence_beyond_a_learned_table(tokenizer):

@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
+from vaswani_transformer.data.cleaning import CleaningRules, clean_corpus, encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.scores import BleuScore, sacrebleu_score
@@ -46,7 +46,7 @@ from vaswani_transformer.training.callbacks import TimeLimit
 
 
 # The options that are numbers.
-NUMBERS = ("max_steps", "warmup_steps", "max_minutes", "dataloader_num_workers", "num_proc", "max_length", "max_ratio")
+NUMBERS = ("max_steps", "warmup_steps", "max_minutes", "dataloader_num_workers", "num_proc", *vars(CleaningRules()))
 
 
 @dataclass
@@ -61,8 +61,8 @@ class Arguments:
     bf16: bool = option(True, "Compute in bfloat16.")
 
 
-@dataclass(frozen=True)
-class Configuration:
+@dataclass(frozen=True, kw_only=True)
+class Configuration(CleaningRules):
     """The options of a training's configuration file that the benchmark reads."""
 
     train: list[str]
@@ -72,8 +72,6 @@ class Configuration:
     max_steps: int
     max_minutes: float | None = None
     warmup_steps: float = 4000
-    max_length: int = 256
-    max_ratio: float = 5.0
     columns: list[str] | None = None
     dataset_config: str | None = None
     num_proc: int | None = None
@@ -193,7 +191,7 @@ def main() -> None:
         output, tokenizer = make_directory("output", args.output), ours.tokenizer
         test = corpus(settings, "test")
         encoded = encode_corpus(corpus(settings, "train"), tokenizer, *languages, settings.num_proc)
-        rows, _ = clean_corpus(encoded, settings.max_length, settings.max_ratio)
+        rows, _ = clean_corpus(encoded, CleaningRules.of(settings))
     model = untrained(ours.config, longest=1024)
     trainer = trainer_of(args, settings, model, tokenizer, rows.select_columns(["input_ids", "labels"]))
     started = time.monotonic()

@@ -1,6 +1,7 @@
 """Encoding of sentence pairs, and the cleaning rules, which count what they drop by reason."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 from datasets import Dataset, Features, List, Value, interleave_datasets
@@ -8,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..model.batches_vaswani import for_targets
 from ..model.languages_vaswani import language_tag, with_tag
+from ..options.arguments import COUNT, Interval, option
 
 
 _IDS, _LENGTH = List(Value("int32")), Value("int32")
@@ -73,13 +75,46 @@ def require_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str], name: 
             )
 
 
-def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0) -> tuple[Dataset, dict[str, int]]:
+@dataclass(frozen=True)
+class CleaningRules:
+    """The rules by which pairs of an encoded corpus are dropped; their limits are options of the recipes.
+
+    A new rule is a mask in `reasons` and, if it has a limit, a field. The default of the field keeps every pair that
+    was kept before there was the rule, since earlier prepared corpora are reused under it; for a rule that cannot do
+    so, raise `FORMAT` in `prepared_directory.py`.
+    """
+
+    max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT, decides="data")
+    max_ratio: float = option(
+        5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"
+    )
+
+    @classmethod
+    def of(cls, options: "CleaningRules") -> "CleaningRules":
+        """The rules alone, of arguments that extend them."""
+        return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})
+
+    def reasons(self, source: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
+        """`[pairs]` whether each rule drops a pair, by its name in reports.
+
+        Args:
+            source: `[pairs]` lengths in sub-words with EOS.
+            target: The same of the targets.
+        """
+        shorter, longer = np.minimum(source, target), np.maximum(source, target)
+        return {
+            "empty": shorter <= 1,  # EOS alone
+            "too_long": longer > self.max_length,
+            "ratio": longer > self.max_ratio * shorter,
+        }
+
+
+def clean_corpus(encoded: Dataset, rules: CleaningRules | None = None) -> tuple[Dataset, dict[str, int]]:
     """Drop pairs with an empty side, too long a side, or sides of too different lengths.
 
     Args:
         encoded: The result of `encode_corpus`.
-        max_length: Longest sentence kept on either side, in sub-words with EOS.
-        max_ratio: Longest side over shortest side, in sub-words with EOS; pairs above this ratio are dropped.
+        rules: What to drop; by default as in `CleaningRules`.
 
     Returns:
         The kept pairs, and how many were dropped as "empty", "too_long" and "ratio", and how many "kept".
@@ -87,22 +122,21 @@ def clean_corpus(encoded: Dataset, max_length: int = 256, max_ratio: float = 5.0
     Raises:
         ValueError: Nothing is left.
     """
-    kept, totals = filter_pairs(encoded, max_length, max_ratio)
+    kept, totals = filter_pairs(encoded, rules or CleaningRules())
     require_kept(totals)
     return kept, totals
 
 
-def filter_pairs(encoded: Dataset, max_length: int, max_ratio: float) -> tuple[Dataset, dict[str, int]]:
-    """Clean a part of a corpus, which may leave nothing. Each rule is one mask with a name in `counts`."""
+def filter_pairs(encoded: Dataset, rules: CleaningRules) -> tuple[Dataset, dict[str, int]]:
+    """Clean a part of a corpus, which may leave nothing; a pair counts for the first rule that drops it."""
     # A slice: reading a column of a dataset row by row is slow.
     source, target = (np.asarray(encoded[column][:]) for column in ("source_length", "target_length"))
-    shorter, longer = np.minimum(source, target), np.maximum(source, target)
-    empty = shorter <= 1  # EOS alone
-    too_long = ~empty & (longer > max_length)
-    ratio = ~empty & ~too_long & (longer > max_ratio * shorter)
-    kept = ~(empty | too_long | ratio)
-    counts = {"empty": empty, "too_long": too_long, "ratio": ratio, "kept": kept}
-    return encoded.select(np.flatnonzero(kept)), {reason: int(mask.sum()) for reason, mask in counts.items()}
+    kept, counts = np.full(len(source), True), dict[str, int]()
+    for reason, is_dropped in rules.reasons(source, target).items():
+        counts[reason] = int((kept & is_dropped).sum())
+        kept &= ~is_dropped
+    counts["kept"] = int(kept.sum())
+    return encoded.select(np.flatnonzero(kept)), counts
 
 
 def require_kept(totals: dict[str, int]) -> None:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from ..model.languages_vaswani import language_tag
 from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
+from .cleaning import CleaningRules
 from .corpora import require_columns, require_phrasebook_languages
 
 
@@ -15,55 +16,77 @@ _HELD_OUT = ("validation", "test", "replay_test")
 _RATIO = Interval(above=0, maximum=1000)
 
 
-@dataclass
-class PreparationArguments:
-    """Corpora, cleaning and vocabulary (5.1)."""
+@dataclass(frozen=True)
+class CorpusArguments:
+    """Languages and corpora (5.1)."""
 
-    source_language: str = option("en", "Code of the language to translate from.")
-    target_language: str = option("de", "Code of the language to translate into.")
+    source_language: str = option("en", "Code of the language to translate from.", decides="data")
+    target_language: str = option("de", "Code of the language to translate into.", decides="data")
     both_directions: bool = option(
-        False, "Translate from target to source as well: each source begins with the tag of its target, as <2de>."
+        False,
+        "Translate from target to source as well: each source begins with the tag of its target, as <2de>.",
+        decides="data",
     )
     train: list[str] | None = option(
         None,
         "Two aligned text files (plain, .gz, .bz2, .xz); or tables: JSON lines, Parquet, CSV, TSV, TMX, directories of "
         "save_to_disk, or a quoted pattern, such as 'part-*.parquet'; or a dataset of the Hub, or 'phrasebook', which "
         "is embedded.",
+        decides="inputs",
     )
-    validation: list[str] | None = option(None, "As train.")
-    test: list[str] | None = option(None, "As train.")
+    validation: list[str] | None = option(None, "As train.", decides="inputs")
+    test: list[str] | None = option(None, "As train.", decides="inputs")
     replay: list[str] | None = option(
-        None, "As train: a corpus mixed in, such as that of the model to fine-tune, so that it is not forgotten."
+        None,
+        "As train: a corpus mixed in, such as that of the model to fine-tune, so that it is not forgotten.",
+        decides="inputs",
     )
     replay_ratio: float = option(
-        1.0, "Pairs of replay in each epoch, drawn anew, for each pair of train; they repeat if need be.", _RATIO
+        1.0,
+        "Pairs of replay in each epoch, drawn anew, for each pair of train; they repeat if need be.",
+        _RATIO,
+        decides="weights",
     )
     synthetic: list[str] | None = option(
-        None, "As train: a corpus mixed in, one side of which is translated, as by translate.py."
+        None, "As train: a corpus mixed in, one side of which is translated, as by translate.py.", decides="inputs"
     )
-    synthetic_ratio: float = option(1.0, "As replay_ratio.", _RATIO)
+    synthetic_ratio: float = option(1.0, "As replay_ratio.", _RATIO, decides="weights")
     replay_test: list[str] | None = option(
-        None, "As test: a second test set, such as that of the model to fine-tune, to see what it forgets."
+        None,
+        "As test: a second test set, such as that of the model to fine-tune, to see what it forgets.",
+        decides="inputs",
     )
     columns: list[str] | None = option(
         None,
         "Columns of source and target in tables, by name or, without a header, by number from 1; in TMX, languages. By "
         "default the codes of the languages.",
+        decides="data",
     )
-    dataset_config: str | None = option(None, "Configuration of a Hub dataset, as 'de-en'.")
-    streaming: bool = option(False, "Read a Hub dataset through the network, without downloading its files first.")
-    max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT)
-    max_ratio: float = option(5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1))
-    tokenizer: str | None = option(None, "A saved tokenizer; by default one is trained on the training corpus.")
-    tokenizer_model: Literal["bpe", "wordpiece"] = option("bpe", "Kind of vocabulary.")
-    vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT)
+    dataset_config: str | None = option(None, "Configuration of a Hub dataset, as 'de-en'.", decides="inputs")
+    streaming: bool = option(
+        False, "Read a Hub dataset through the network, without downloading its files first.", decides=None
+    )
+
+
+@dataclass(frozen=True)
+class PreparationArguments(CleaningRules, CorpusArguments):
+    """Corpora, cleaning and vocabulary (5.1)."""
+
+    tokenizer: str | None = option(
+        None, "A saved tokenizer; by default one is trained on the training corpus.", decides="inputs"
+    )
+    tokenizer_model: Literal["bpe", "wordpiece"] = option("bpe", "Kind of vocabulary.", decides="data")
+    vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT, decides="data")
     tokenizer_sample: int = option(
-        1_000_000, "Pairs, from all over the training corpus, to train the tokenizer on.", COUNT
+        1_000_000, "Pairs, from all over the training corpus, to train the tokenizer on.", COUNT, decides="data"
     )
     num_proc: int | None = option(
-        None, "Processes that encode, each a shard at a time; by default one a core.", Interval(minimum=1, maximum=1024)
+        None,
+        "Processes that encode, each a shard at a time; by default one a core.",
+        Interval(minimum=1, maximum=1024),
+        decides=None,
     )
-    pairs_per_shard: int = option(50_000, "Pairs of a prepared shard.", COUNT)
+    pairs_per_shard: int = option(50_000, "Pairs of a prepared shard.", COUNT, decides=None)
 
     def __post_init__(self) -> None:
         check_values(self)

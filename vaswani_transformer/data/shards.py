@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..io.files import MANIFEST_NAME, Manifest, atomic_directory, file_errors_as_os_error
 from ..model.saved_model import load_tokenizer
-from .cleaning import encode_both_directions, encode_corpus, filter_pairs
+from .cleaning import CleaningRules, encode_both_directions, encode_corpus, filter_pairs
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class ShardFormat:
     Attributes:
         tokenizer: Directory of the tokenizer.
         languages: Codes of the source and target language.
-        limits: `max_length` and `max_ratio` of `clean_corpus`; None to keep all pairs, and their text.
+        rules: What to drop; None to keep all pairs, and their text.
         both_directions: Whether each pair is followed by the reverse, both with the tag of their target language.
     """
 
     tokenizer: Path
     languages: tuple[str, str]
-    limits: tuple[int, float] | None
+    rules: CleaningRules | None
     both_directions: bool = False
 
 
@@ -110,10 +110,10 @@ def write_shard(corpus: Dataset, folder: Path, form: ShardFormat) -> int:
         rows, text = encode_both_directions(corpus, tokenizer, *form.languages), interleave_datasets([corpus, corpus])
     else:
         rows, text = encode_corpus(corpus, tokenizer, *form.languages), corpus
-    if form.limits is None:
+    if form.rules is None:
         rows, counts = concatenate_datasets([rows, text], axis=1), {"kept": len(rows)}
     else:
-        rows, counts = filter_pairs(rows, *form.limits)
+        rows, counts = filter_pairs(rows, form.rules)
     with file_errors_as_os_error(f"prepared: cannot write {folder}"), atomic_directory(folder, "prepared") as staging:
         rows.save_to_disk(staging)
         Manifest.of(staging, **counts).save(staging)

@@ -442,7 +442,9 @@ def make_directory(option: str, path: str | Path) -> Path:
         with tempfile.TemporaryFile(dir=path) as file:
             file.write(b"x")
     except OSError as error:
-        raise ValueError(f"{option}: cannot write into {path} ({error.strerror}); name another directory") from None
+        raise ValueError(
+            f"{option}: cannot write into {path} ({error.strerror}); name another directory with --{option}"
+        ) from None
     return path
 
 

@@ -14,18 +14,21 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import get_annotations
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from transformers import HfArgumentParser
 
 from ..io.console import hide_library_bars, one_line, printable
-from ..io.files import parse_json, read_json
+from ..io.files import Json, parse_json, read_json
 from .config_file import Setting, read_config
 
 
 _LARGEST = 1e12
 _LONGEST_TEXT, _LONGEST_NAME = 4000, 255  # limits of file systems for a path and a name
 
+
+# What depends on an option of a training: see `option`.
+Decision: TypeAlias = Literal["inputs", "data", "weights"]
 
 _OFTEN_USED = (
     "max_steps, num_train_epochs, save_steps, eval_steps, logging_steps, seed, bf16, report_to and push_to_hub"
@@ -94,9 +97,18 @@ _OF_TRANSFORMERS = {
 
 
 def option(
-    default: Any, help: str, interval: Interval | None = None, alias: str | None = None, is_prose: bool | None = None
+    default: Any,
+    help: str,
+    interval: Interval | None = None,
+    alias: str | None = None,
+    is_prose: bool | None = None,
+    decides: Decision | Literal["unsaid"] | None = "unsaid",
 ) -> Any:
     """A dataclass field that `RecipeParser` turns into an option.
+
+    Every option of a training says what it decides. Records of trainings and of prepared corpora are computed from that
+    by `decisive_values`, and so is what must stay the same when one is continued. A record that lacks an option stands
+    for its default, so that of a new option must be what was done before.
 
     Args:
         default: Its default; `MISSING` if the option must be given.
@@ -104,12 +116,49 @@ def option(
         interval: The numbers that it accepts.
         alias: Another name, such as "--from".
         is_prose: Whether it is a text, and no name of a file or model, so that it may be longer.
+        decides: "data" if the encoded pairs depend on its value, "weights" if only the trained weights do, "inputs" if
+            it says what is read, which records identify by its content; None if weights do not depend on it.
     """
     metadata = {"help": help, "interval": interval, "aliases": alias and [alias], "is_prose": is_prose}
+    metadata = {name: value for name, value in metadata.items() if value is not None}
+    if decides != "unsaid":
+        metadata["decides"] = decides
     return dataclasses.field(
-        **{"default_factory": default.copy} if isinstance(default, list) else {"default": default},
-        metadata={name: value for name, value in metadata.items() if value is not None},
+        **{"default_factory": default.copy} if isinstance(default, list) else {"default": default}, metadata=metadata
     )
+
+
+def decisive_options(kind: type, *decisions: Decision) -> dict[str, Json]:
+    """Names and defaults of the options of a dataclass that decide one of these.
+
+    Raises:
+        TypeError: An option that is not of transformers does not say what it decides.
+    """
+    own, defaults = own_options(kind), dict[str, Json]()
+    for field in dataclasses.fields(kind):
+        if field.name in own and "decides" not in field.metadata:
+            raise TypeError(f"{kind.__name__}.{field.name}: option(..., decides=...) must say what depends on it")
+        if field.metadata.get("decides") in decisions:
+            defaults[field.name] = as_json(field.default)
+    return defaults
+
+
+def decisive_values(instance: Any, *decisions: Decision) -> dict[str, Json]:
+    """Names and values of the options of a dataclass that decide one of these, for a record."""
+    return {name: as_json(getattr(instance, name)) for name in decisive_options(type(instance), *decisions)}
+
+
+def as_json(value: object) -> Json:
+    """The value of an option as a record has it: that of an enumeration by its text."""
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    return value if isinstance(value, bool | int | float | None) else str(getattr(value, "value", value))
+
+
+def own_options(kind: type) -> set[str]:
+    """Names of the options of a dataclass that this project declares, not transformers."""
+    own = [base for base in kind.__mro__ if not base.__module__.startswith("transformers.")]
+    return {name for base in own for name in get_annotations(base)}
 
 
 def check_values(instance: Any) -> None:
@@ -205,7 +254,12 @@ class RecipeParser(HfArgumentParser):
         self._own_defaults = {name: action.default for name, action in self._named.items()}
 
     def add_argument(
-        self, *names: Any, interval: Interval | None = None, is_prose: bool = False, **kwargs: Any
+        self,
+        *names: Any,
+        interval: Interval | None = None,
+        is_prose: bool = False,
+        decides: str | None = None,
+        **kwargs: Any,
     ) -> argparse.Action:
         """Like `ArgumentParser.add_argument`, with the keywords of `option` too."""
         action = super().add_argument(*names, **kwargs)
@@ -223,9 +277,8 @@ class RecipeParser(HfArgumentParser):
         fields = {field.name for kind in self.dataclass_types for field in dataclasses.fields(kind)}
         sections = {"Options": {action.dest for action in self._actions} - fields}
         for kind in self.dataclass_types:
-            own = [base for base in kind.__mro__ if not base.__module__.startswith("transformers.")]
             title = (kind.__doc__ or kind.__name__).splitlines()[0].rstrip(".")
-            sections[title] = {name for base in own for name in get_annotations(base)}
+            sections[title] = own_options(kind)
         others = fields.difference(*sections.values())
         if others and everything:
             sections["Options of transformers' Trainer"] = others

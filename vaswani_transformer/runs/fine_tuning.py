@@ -33,8 +33,8 @@ def open_parent(
 ) -> SavedModel | None:
     """Check the saved model to start from; None if no model was named.
 
-    Its configuration gets the changes of `args` and the languages of `data`, `data` its tokenizer, and `training` the
-    defaults of fine-tuning.
+    Its configuration gets the changes of `args` and the languages of `data`, and `training` the defaults of
+    fine-tuning. The caller must encode the corpora with its tokenizer.
 
     Raises:
         ValueError: As from `open_model`; or an option contradicts the model, such as its languages; or its tokenizer
@@ -66,7 +66,6 @@ def open_parent(
         value = getattr(data if name in languages else args, name)
         if value is not None:
             setattr(config, name, value)
-    data.tokenizer = args.model
     training.tune(config.d_model)
     return parent
 

@@ -39,8 +39,25 @@ UNUSED = {
 }
 _OF_CONSTANT, _OF_NOAM = ("learning_rate", "lr_scheduler_type"), ("warmup_steps", "learning_rate_factor")
 
+# Options that transformers declares, on which the weights depend.
+DECISIVE_OF_TRANSFORMERS = (
+    "bf16",
+    "data_seed",
+    "fp16",
+    "neftune_noise_alpha",
+    "optim",
+    "optim_args",
+    "optim_target_modules",
+    "seed",
+    "tf32",
+    "torch_compile",
+    "torch_compile_backend",
+    "torch_compile_mode",
+    "weight_decay",
+)
+
 # Defaults of options for which fine-tuning has its own: see `fine_tuning.py`.
-_DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "source_tokens": 25000,
     "target_tokens": 25000,
     "warmup_steps": 4000,
@@ -50,7 +67,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class DataArguments(PreparationArguments):
     """Corpora, cleaning and vocabulary (5.1)."""
 
@@ -58,11 +75,14 @@ class DataArguments(PreparationArguments):
         None,
         "Directory of the prepared corpora, for any number of runs; created if missing, see prepare_data.py. By "
         "default they are kept in the cache of datasets.",
+        decides=None,
     )
-    license: str | None = option(None, "License of the model, for its card, like cc-by-4.0.")
-    domain: str | None = option(None, "Kind of text that it translates, in words for its card, like image captions.")
+    license: str | None = option(None, "License of the model, for its card, like cc-by-4.0.", decides=None)
+    domain: str | None = option(
+        None, "Kind of text that it translates, in words for its card, like image captions.", decides=None
+    )
     datasets: list[str] | None = option(
-        None, "Hub ids of the corpora, for the card; by default those that were loaded."
+        None, "Hub ids of the corpora, for the card; by default those that were loaded.", decides=None
     )
 
 
@@ -74,35 +94,39 @@ class ModelArguments:
         None,
         "Fine-tune this trained or converted model, with its weights, configuration and tokenizer: a directory, or a "
         "name on the Hub.",
+        decides="inputs",
     )
-    variant: str = option("base", "Row of Table 3, such as base, big or B-dk16.")
-    d_model: int | None = option(None, "Width of the model.", SIZE)
-    d_ff: int | None = option(None, "Width of the inner feed-forward layer.", SIZE)
-    num_heads: int | None = option(None, "Attention heads.", SIZE)
-    d_k: int | None = option(None, "Width of a head's queries and keys.", SIZE)
-    d_v: int | None = option(None, "Width of a head's values.", SIZE)
-    encoder_layers: int | None = option(None, "Encoder layers.", LAYERS)
-    decoder_layers: int | None = option(None, "Decoder layers.", LAYERS)
-    dropout: float | None = option(None, "Residual dropout (5.4).", SHARE)
-    attention_dropout: float | None = option(None, "Dropout of attention weights, for parsing (6.3).", SHARE)
-    label_smoothing: float | None = option(None, "Epsilon of the smoothed target (5.4).", SHARE)
+    variant: str = option("base", "Row of Table 3, such as base, big or B-dk16.", decides="inputs")
+    d_model: int | None = option(None, "Width of the model.", SIZE, decides="weights")
+    d_ff: int | None = option(None, "Width of the inner feed-forward layer.", SIZE, decides="weights")
+    num_heads: int | None = option(None, "Attention heads.", SIZE, decides="weights")
+    d_k: int | None = option(None, "Width of a head's queries and keys.", SIZE, decides="weights")
+    d_v: int | None = option(None, "Width of a head's values.", SIZE, decides="weights")
+    encoder_layers: int | None = option(None, "Encoder layers.", LAYERS, decides="weights")
+    decoder_layers: int | None = option(None, "Decoder layers.", LAYERS, decides="weights")
+    dropout: float | None = option(None, "Residual dropout (5.4).", SHARE, decides="weights")
+    attention_dropout: float | None = option(
+        None, "Dropout of attention weights, for parsing (6.3).", SHARE, decides="weights"
+    )
+    label_smoothing: float | None = option(None, "Epsilon of the smoothed target (5.4).", SHARE, decides="weights")
     layer_norm_eps: float | None = option(
-        None, "Epsilon of LayerNorm; with 1e-5, export.py --to marian is exact.", POSITIVE
+        None, "Epsilon of LayerNorm; with 1e-5, export.py --to marian is exact.", POSITIVE, decides="weights"
     )
-    position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.")
+    position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.", decides="weights")
 
 
 @dataclass
 class RecipeTrainingArguments(VaswaniTrainingArguments):
     """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`."""
 
-    output_dir: str | None = option("runs/model", "Where everything is written.")
+    output_dir: str | None = option("runs/model", "Where everything is written.", decides=None)
     resume: bool = option(
         False,
         "Continue from the newest complete checkpoint in output_dir, or from the beginning if there is none yet. The "
         "training must be the same, except for max_steps, num_train_epochs, max_minutes, early stopping, the number of "
         "processes, gradient_accumulation_steps, average_last, validation and test, and how it is logged, evaluated, "
         "saved and pushed.",
+        decides=None,
     )
     # Of these six, None becomes the default, or that of fine-tuning.
     source_tokens: int = option(
@@ -110,61 +134,67 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         "Source tokens of a global batch, over all processes and accumulation steps; by default 25000, and with "
         "--model a hundredth of an epoch, at most 25000.",
         COUNT,
+        decides="weights",
     )
-    target_tokens: int = option(None, "The same of target tokens.", COUNT)
+    target_tokens: int = option(None, "The same of target tokens.", COUNT, decides="weights")
     warmup_steps: float = option(
         None,
         "Steps until the learning rate is highest (5.3), by default 4000.",
         Interval(minimum=1, maximum=2**31 - 1, whole=True),
+        decides="weights",
     )
-    learning_rate_factor: float = option(None, "Multiplies the learning rate of 5.3.", POSITIVE)
+    learning_rate_factor: float = option(None, "Multiplies the learning rate of 5.3.", POSITIVE, decides="weights")
     lr_scheduler_type: str = option(
         None,
         "'constant' for learning_rate in every step; by default the schedule of 5.3, and with --model constant, unless "
         "warmup_steps or learning_rate_factor is given.",
+        decides="weights",
     )
     learning_rate: float = option(
         None,
         "Learning rate, if it is constant: by default 5e-5, and with --model the rate of 5.3 at step 100,000.",
         POSITIVE,
+        decides="weights",
     )
-    do_train: bool = option(True, "Only for scripts that name it; this recipe trains.")
-    average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT)
-    save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE)
-    max_minutes: float | None = option(None, "Minutes after which training ends.", POSITIVE)
+    do_train: bool = option(True, "Only for scripts that name it; this recipe trains.", decides=None)
+    average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None)
+    save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE, decides=None)
+    max_minutes: float | None = option(None, "Minutes after which training ends.", POSITIVE, decides=None)
     eval_bleu: int | None = option(
         None,
         "Sentences of the validation corpus, evenly spaced, to translate at each evaluation, which then also logs "
         "their sacreBLEU, eval_bleu; with generation_num_beams beams, by default as in 6.1.",
         COUNT,
+        decides=None,
     )
     early_stopping_patience: int | None = option(
         None,
         "End training after so many evaluations in which metric_for_best_model, 'bleu' or 'loss', was not better than "
         "before; by default bleu with eval_bleu, else loss. The last checkpoints are averaged in any case.",
         COUNT,
+        decides=None,
     )
     ddp_timeout: int = option(
-        600, "Seconds without a step, or without a heartbeat of a process, after which all end.", COUNT
+        600, "Seconds without a step, or without a heartbeat of a process, after which all end.", COUNT, decides=None
     )
-    hub_strategy: str = option("end", "When to push; only 'end', after scoring, is supported.")
+    hub_strategy: str = option("end", "When to push; only 'end', after scoring, is supported.", decides=None)
 
     def __post_init__(self) -> None:
         token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
         if token is not None:
             # The Hub's client reads it from there; it must not get into training_args.bin.
             os.environ["HF_TOKEN"], self.hub_token = token, None
-        self.left_out = {name for name in _DEFAULTS if getattr(self, name) is None}
+        self.left_out = {name for name in DEFAULTS if getattr(self, name) is None}
         for name in self.left_out:
-            setattr(self, name, _DEFAULTS[name])
+            setattr(self, name, DEFAULTS[name])
         by_schedule = dict.fromkeys(_OF_CONSTANT, _BY_SCHEDULE)
         if self.constant_learning_rate is not None:
             by_schedule = {
                 name: "the learning rate is constant; leave it out, or override --config with the default, "
-                f"--{name} {_DEFAULTS[name]:g}"
+                f"--{name} {DEFAULTS[name]:g}"
                 for name in _OF_NOAM
             }
-        changed = {name for name, default in _DEFAULTS.items() if getattr(self, name) != default}
+        changed = {name for name, default in DEFAULTS.items() if getattr(self, name) != default}
         refuse_unused(self, UNUSED | {name: advice for name, advice in by_schedule.items() if name in changed})
         self._take_precision_of_launcher()
         if not torch.accelerator.is_available():

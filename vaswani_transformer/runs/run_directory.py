@@ -9,26 +9,28 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..data.corpora import identify_corpus
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..data.training_data import TrainingData
-from ..io.files import Json, content_digest, identify_tokenizer, make_directory, require_same_manifest, try_lock
+from ..io.files import Json, content_digest, make_directory, require_same_manifest, try_lock
 from ..io.typed_json import Record
 from ..launch.processes import first_of_any_rank, on_main_process
+from ..model.configuration_vaswani import VaswaniConfig
+from ..options.arguments import as_json, decisive_options, decisive_values
 from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
 from ..training.trainer import VaswaniTrainingArguments
+from .records import ParentModel
+from .run_arguments import DECISIVE_OF_TRANSFORMERS, DEFAULTS, ModelArguments, RecipeTrainingArguments
 
 
 logger = logging.get_logger(__name__)
@@ -57,64 +59,64 @@ _OUTPUTS = (
     STAGING_NAME,
 )
 
-_DATA_SETTINGS = (
-    "source_language",
-    "target_language",
-    "both_directions",
-    "columns",
-    "dataset_config",
-    "max_length",
-    "max_ratio",
-    "replay_ratio",
-    "synthetic_ratio",
-    "tokenizer_model",
-    "vocab_size",
-    "tokenizer_sample",
-)
-# Values of settings that the records of earlier versions lack, which had no such option.
-_EARLIER: dict[str, Json] = {
-    "columns": None,
-    "both_directions": False,
-    "replay": None,
-    "replay_ratio": 1.0,
-    "synthetic": None,
-    "synthetic_ratio": 1.0,
-    "model": None,
-    "constant_learning_rate": None,
-    "bpe_dropout": 0.0,
-}
-_TRAINING_SETTINGS = (
-    "source_tokens",
-    "target_tokens",
-    "batch_window",
-    "bpe_dropout",
-    "seed",
-    "data_seed",
-    "warmup_steps",
-    "learning_rate_factor",
-    "constant_learning_rate",
-    "optim",
-    "optim_args",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_epsilon",
-    "weight_decay",
-    "max_grad_norm",
-    "neftune_noise_alpha",
-    "bf16",
-    "fp16",
-    "virtual_ranks",
-    "virtual_rank_threads",
-    "torch_compile",
-)
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """What the weights of a training depend on, computed from what its options say that they decide.
+
+    Attributes:
+        values: Values of options by name, with inputs and the model to start from identified by their content.
+        defaults: What a record stands for that lacks an option: there was none when it was written. An option of
+            transformers has no default here: it may have been given, and is then not compared.
+    """
+
+    values: dict[str, Json]
+    defaults: dict[str, Json]
+
+    @classmethod
+    def of(
+        cls,
+        data: PreparationArguments,
+        config: VaswaniConfig,
+        args: RecipeTrainingArguments,
+        inputs: Mapping[str, Json],
+        parent: ParentModel | None = None,
+    ) -> "TrainingSettings":
+        """Describe a training.
+
+        Args:
+            data: Corpora, cleaning and vocabulary.
+            config: Of the model.
+            args: Schedule, optimizer, seed and precision.
+            inputs: The result of `identify_inputs`.
+            parent: The saved model to start from.
+        """
+        identified = (*TRAINED_ON, "tokenizer")
+        of_model = decisive_options(ModelArguments, "weights")
+        of_transformers = [name for name in DECISIVE_OF_TRANSFORMERS if hasattr(args, name)]
+        values: dict[str, Json] = {
+            **{name: inputs.get(name) for name in identified},
+            "model": None if parent is None else {"file": parent.name, "sha256": parent.sha256},
+            **decisive_values(data, "data", "weights"),
+            **{name: getattr(config, name) for name in of_model},
+            **decisive_values(args, "weights"),
+            **{name: as_json(getattr(args, name)) for name in of_transformers},
+        }
+        defaults: dict[str, Json] = {
+            **dict.fromkeys((*identified, "model")),
+            **decisive_options(type(data), "data", "weights"),
+            **{name: getattr(VaswaniConfig(), name) for name in of_model},
+            **decisive_options(type(args), "weights"),
+        }
+        return cls(values, defaults)
 
 
 @dataclass(frozen=True)
 class TrainingRecord(Record):
-    """What the weights of a training depend on.
+    """`_run.json`.
 
     Attributes:
-        settings: Values of options, with the training corpora as `identify_corpus` describes them.
+        settings: The values of `TrainingSettings`.
         data: Digests of the vocabulary and the encoded pairs; empty until the corpora are loaded.
     """
 
@@ -130,43 +132,16 @@ class TrainingRecord(Record):
         """
         try:
             record = cls.load(directory / RECORD_NAME)
-            return replace(record, settings={**_EARLIER, **record.settings})
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise ValueError(f"{error}; choose another output_dir") from error
-
-
-def describe_settings(
-    data: PreparationArguments, model: Mapping[str, Json], args: VaswaniTrainingArguments, known: TrainingRecord | None
-) -> dict[str, Json]:
-    """The settings of a training that its weights depend on.
-
-    Args:
-        data: Corpora, cleaning and vocabulary.
-        model: Hyper-parameters.
-        args: Budget, schedule, optimizer, seed and precision.
-        known: An earlier record. Files that are unchanged since then are not read again.
-    """
-    before = {} if known is None else known.settings
-    corpora: dict[str, Json] = {
-        name: identify_corpus(source, before.get(name), data.dataset_config)
-        for name, source in data.sources.items()
-        if name in TRAINED_ON
-    }
-    tokenizer = None if data.tokenizer is None else identify_tokenizer(data.tokenizer, before.get("tokenizer"))
-    return {
-        **dict.fromkeys(TRAINED_ON),
-        **corpora,
-        **{name: getattr(data, name) for name in _DATA_SETTINGS},
-        "tokenizer": tokenizer,
-        **model,
-        **{name: _plain(getattr(args, name)) for name in _TRAINING_SETTINGS if hasattr(args, name)},
-    }
-
-
-def _plain(value: object) -> Json:
-    return value if isinstance(value, (bool, int, float, type(None))) else str(getattr(value, "value", value))
+        settings = dict(record.settings)
+        if "lr_scheduler_type" not in settings:  # earlier versions recorded what follows from both options
+            rate = settings.pop("constant_learning_rate", None)
+            settings["lr_scheduler_type"] = DEFAULTS["lr_scheduler_type"] if rate is None else "constant"
+            settings["learning_rate"] = DEFAULTS["learning_rate"] if rate is None else rate
+        return replace(record, settings=settings)
 
 
 def describe_data(data: TrainingData, args: VaswaniTrainingArguments) -> dict[str, Json]:
@@ -192,16 +167,13 @@ def _vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     return content_digest(content)[:16]
 
 
-Describe: TypeAlias = Callable[["TrainingRecord | None"], dict[str, Json]]
-
-
 @contextmanager
-def open_run(directory: Path, describe: Describe, resume: bool) -> Iterator[Path | None]:
+def open_run(directory: Path, settings: TrainingSettings, resume: bool) -> Iterator[Path | None]:
     """Lock an output directory for a training that begins or resumes in it. Collective.
 
     Args:
         directory: Created if it does not exist.
-        describe: Returns the training's settings, given an earlier record; only the main process calls it.
+        settings: Of the training.
         resume: Whether to continue the training that the directory holds.
 
     Yields:
@@ -211,18 +183,23 @@ def open_run(directory: Path, describe: Describe, resume: bool) -> Iterator[Path
         ValueError: The directory holds another run or other files; to resume, it holds no training, another one, or
             only damaged checkpoints. Also as from `locked`.
     """
-    on_main_process(lambda: _require_usable(directory, resume))  # before even a lock file is written there
+    on_main_process(lambda: require_usable(directory, resume))  # before even a lock file is written there
     with locked(directory, _PATIENCE if resume else 0.0):
-        on_main_process(lambda: _record(directory, describe, resume))
+        on_main_process(lambda: _record(directory, settings, resume))
         checkpoint = newest_complete_checkpoint(directory) if resume else None
         if resume and checkpoint is None:
             on_main_process(lambda: _require_nothing_to_lose(directory))
         yield checkpoint
 
 
-def _require_usable(directory: Path, resume: bool) -> None:
-    """Raise ValueError if there is no training to resume, or a new one would overwrite more than a record."""
-    known = TrainingRecord.of(directory) is not None
+def require_usable(directory: Path, resume: bool) -> TrainingRecord | None:
+    """The record of an output directory, None if there is none.
+
+    Raises:
+        ValueError: There is no training to resume, or a new one would overwrite more than a record.
+    """
+    record = TrainingRecord.of(directory)
+    known = record is not None
     outputs = sorted(path.name for pattern in _OUTPUTS for path in directory.glob(pattern))
     if resume and not known and list_checkpoints(directory):
         raise ValueError(
@@ -238,6 +215,7 @@ def _require_usable(directory: Path, resume: bool) -> None:
             f"output_dir: {directory} already holds {outputs[0]}, which is not from a training there, and would be "
             f"overwritten; choose another directory"
         )
+    return record
 
 
 def _trained(directory: Path) -> list[Path]:
@@ -253,19 +231,12 @@ def _require_nothing_to_lose(directory: Path) -> None:
     logger.warning(f"{directory}: the training has no complete checkpoint yet, and starts from the beginning")
 
 
-def _record(directory: Path, describe: Describe, resume: bool) -> None:
-    _require_usable(directory, resume)
-    before = TrainingRecord.of(directory)
-    settings = describe(before)
-    if not resume:
-        TrainingRecord(settings).save(directory / RECORD_NAME)
-    elif settings.keys() - before.settings.keys():  # no option can be repeated for what the record lacks
-        raise ValueError(
-            f"output_dir: the training in {directory} was begun by another version of the package; "
-            f"choose another directory"
-        )
+def _record(directory: Path, settings: TrainingSettings, resume: bool) -> None:
+    record = require_usable(directory, resume)
+    if resume:
+        _require_equal(directory, {**settings.defaults, **record.settings}, settings.values)
     else:
-        _require_equal(directory, before.settings, settings)
+        TrainingRecord(settings.values).save(directory / RECORD_NAME)
 
 
 def check_data(directory: Path, data: TrainingData, args: VaswaniTrainingArguments) -> None:

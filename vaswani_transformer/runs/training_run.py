@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,6 +25,8 @@ from transformers import (
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from ..data.corpora import sentences, spread
+from ..data.preparation import identify_inputs
+from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
 from ..io.console import fault_in_one_line, one_line
 from ..io.files import Json, require_directory
@@ -32,7 +34,7 @@ from ..io.typed_json import from_json
 from ..launch.faults import AlreadyTrainedError, faults_in_one_line
 from ..launch.interruption import Interruption
 from ..launch.memory import keep_freed_memory
-from ..launch.processes import leave_process_group
+from ..launch.processes import leave_process_group, on_main_process
 from ..launch.watchdog import Watchdog
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
@@ -43,8 +45,8 @@ from ..training.schedule import NoamSchedule
 from ..training.trainer import VaswaniTrainer
 from .fine_tuning import fit_batches
 from .records import ParentModel, RunModel, RunTraining, TrainingResults
-from .run_arguments import ModelArguments, RecipeTrainingArguments
-from .run_directory import Describe, check_data, open_run
+from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from .run_directory import TrainingSettings, check_data, open_run, require_usable
 from .validation_bleu import ValidationBleu
 
 
@@ -125,24 +127,38 @@ class TrainingRun:
                 raise
             self.watchdog.exit(message)
 
-    def open(self, describe: Describe, has_validation: bool) -> None:
+    def open(self, data: DataArguments, config: VaswaniConfig, parent: ParentModel | None = None) -> dict[str, Json]:
         """Check the options, lock the output directory, and find the checkpoint to resume from. Collective.
 
         Args:
-            describe: Returns the training's settings, as for `open_run`.
-            has_validation: Whether there is a corpus to evaluate on.
+            data: Corpora, cleaning and vocabulary.
+            config: Of the model.
+            parent: The saved model to start from, instead of random weights.
+
+        Returns:
+            Corpora and tokenizer, identified by their content, for `load_corpora`.
 
         Raises:
             ValueError: A tracker is not installed, checkpoints cannot be averaged, nothing can be evaluated, or the
                 directory cannot be used.
         """
-        if self.args.eval_strategy != "no" and not has_validation:
+        if self.args.eval_strategy != "no" and not data.validation:
             raise ValueError("eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no")
         directory = Path(self.args.output_dir)
         _require_trackers(self.args.report_to)
         self.averaging.check(self.args)
         require_directory("output_dir", directory)
-        self.checkpoint = self.until_the_end.enter_context(open_run(directory, describe, self.args.resume))
+        inputs = on_main_process(lambda: self._identify_inputs(data))
+        settings = TrainingSettings.of(data, config, self.args, inputs, parent)
+        self.checkpoint = self.until_the_end.enter_context(open_run(directory, settings, self.args.resume))
+        return inputs
+
+    def _identify_inputs(self, data: DataArguments) -> dict[str, Json]:
+        """Identify corpora and tokenizer. Files that a record knows, and that have not changed, are not read."""
+        record = require_usable(Path(self.args.output_dir), self.args.resume)
+        known = {} if record is None else record.settings
+        prepared = {} if data.prepared is None else PreparedDirectory.open(data.prepared).inputs
+        return identify_inputs(data, {**known, **prepared})
 
     def make_trainer(
         self, config: VaswaniConfig, data: TrainingData, parent: SavedModel | None = None
@@ -314,13 +330,6 @@ def configure_model(args: ModelArguments, source_language: str, target_language:
     changes = {name: value for name, value in vars(args).items() if value is not None}
     languages = {"source_language": source_language, "target_language": target_language}
     return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
-
-
-def model_settings(config: VaswaniConfig, parent: ParentModel | None = None) -> dict[str, Json]:
-    """The hyper-parameters that `ModelArguments` can change, and the model to start from, for `describe_settings`."""
-    names = [each.name for each in fields(ModelArguments) if each.name not in ("model", "variant")]
-    start: Json = None if parent is None else {"file": parent.name, "sha256": parent.sha256}
-    return {**{name: getattr(config, name) for name in names}, "model": start}
 
 
 def describe_model(model: PreTrainedModel) -> RunModel:

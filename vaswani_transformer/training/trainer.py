@@ -56,32 +56,38 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with the paper's optimizer (5.3), and a batch size in tokens (5.1)."""
 
     source_tokens: int = option(
-        25000, "Source tokens of a global batch, over all processes and accumulation steps.", COUNT
+        25000, "Source tokens of a global batch, over all processes and accumulation steps.", COUNT, decides="weights"
     )
     target_tokens: int = option(
-        25000, "Target tokens of a global batch, over all processes and accumulation steps.", COUNT
+        25000, "Target tokens of a global batch, over all processes and accumulation steps.", COUNT, decides="weights"
     )
     batch_window: int = option(
         4,
         "Number of batches among which sentences of similar length are exchanged in each epoch. More mix better; fewer "
         "pad less.",
         COUNT,
+        decides="weights",
     )
     bpe_dropout: float = option(
         0.0,
         "Probability of dropping a merge of sub-words, sampled anew in each epoch (BPE-dropout, Provilkov et al. 2020: "
         "0.1); training sentences only.",
         Interval(minimum=0, maximum=1),
+        decides="weights",
     )
-    adam_beta1: float = option(0.9, "Adam's beta1 (5.3).")
-    adam_beta2: float = option(0.98, "Adam's beta2 (5.3).")
-    adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).")
+    adam_beta1: float = option(0.9, "Adam's beta1 (5.3).", decides="weights")
+    adam_beta2: float = option(0.98, "Adam's beta2 (5.3).", decides="weights")
+    adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).", decides="weights")
     ddp_find_unused_parameters: bool | None = option(
-        False, "Look for parameters without a gradient; not needed, because every step uses every parameter."
+        False,
+        "Look for parameters without a gradient; not needed, because every step uses every parameter.",
+        decides=None,
     )
-    max_grad_norm: float = option(0.0, "Maximum gradient norm; 0 disables clipping, as in the paper.")
+    max_grad_norm: float = option(
+        0.0, "Maximum gradient norm; 0 disables clipping, as in the paper.", decides="weights"
+    )
     logging_nan_inf_filter: bool = option(
-        False, "Log another value for a loss that is not finite; training ends at the first one anyway."
+        False, "Log another value for a loss that is not finite; training ends at the first one anyway.", decides=None
     )
     virtual_ranks: int | None = option(
         None,
@@ -89,11 +95,13 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         "same, bit for bit, on any number of processes up to virtual_ranks, and after restarts with other numbers, "
         "given the same versions, type of processor and virtual_rank_threads (on GPUs also full_determinism).",
         COUNT,
+        decides="weights",
     )
     virtual_rank_threads: int = option(
         1,
         "CPU threads of each process in elastic training; the final bits depend on it.",
         Interval(minimum=1, maximum=1024),
+        decides="weights",
     )
 
     def __post_init__(self) -> None:
