@@ -284,18 +284,16 @@ def refusal(corpus: dict[str, list[str]], folder: Path, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("d_model", 32), ("decoder_layers", 6), ("variant", "big"), ("position_encoding", "learned"), ("d_k", 8)],
+    ("option", "value", "reason"),
+    [
+        ("d_model", 32, "the configuration of --model decides it; only dropout, "),
+        ("variant", "big", "the configuration of --model decides it; only dropout, "),
+        ("vocab_size", 9, "the tokenizer of --model is used"),
+    ],
 )
-def test_another_architecture_is_refused(corpus, lively_model, tmp_path, option, value):
+def test_another_architecture_or_tokenizer_is_refused(corpus, lively_model, tmp_path, option, value, reason):
     message = refusal(corpus, tmp_path, model=lively_model, **{option: value})
-    assert f"{option}: has no effect here; the configuration of --model decides it; only dropout, " in message
-
-
-@pytest.mark.parametrize(("option", "value"), [("tokenizer", "x"), ("vocab_size", 9), ("tokenizer_model", "wordpiece")])
-def test_another_tokenizer_is_refused(corpus, lively_model, tmp_path, option, value):
-    message = refusal(corpus, tmp_path, model=lively_model, **{option: value})
-    assert f"{option}: has no effect here; the tokenizer of --model is used" in message
+    assert f"{option}: has no effect here; {reason}" in message
 
 
 def test_other_languages_are_refused(corpus, lively_model, tmp_path):
@@ -325,15 +323,6 @@ def test_models_that_cannot_be_trained_on_are_refused(corpus, lively_model, tmp_
     as_fairseq(tmp_path / "fairseq", separate_vocabs=True)
     message = refusal(corpus, tmp_path, model=tmp_path / "fairseq")
     assert "its tokenizer has two vocabularies, and encodes with the source's only" in message
-
-
-def test_a_search_that_cannot_be_saved_is_refused_before_training(corpus, lively_model, tmp_path):
-    shutil.copytree(lively_model, tmp_path / "parent")
-    search = json.loads((lively_model / "generation_config.json").read_text(encoding="utf-8"))
-    (tmp_path / "parent" / "generation_config.json").write_text(json.dumps({**search, "num_beams": 1}), "utf-8")
-    message = refusal(corpus, tmp_path, model=tmp_path / "parent")
-    assert "GenerationConfig is invalid" in message
-    assert "`length_penalty`" in message
 
 
 def test_sentences_beyond_the_parents_positions_are_refused(corpus, tokenizer, tmp_path):

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import REPOSITORY, recipe_module
+from helpers import REPOSITORY, call_recipe, recipe_module
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 
@@ -90,21 +89,13 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"d_model": 10**6}, "d_model is 1000000, but no dimension of the weights exceeds 400"),
         ({"d_model": 32}, r"model.decoder.* is \[16, 16\] in the file, .* by config.json"),
         ({"encoder_layers": 10**6}, "encoder_layers is 1000000, but the weights have only 43 tensors"),
-        ({"decoder_layers": 2}, "the file lacks model.decoder.layers.1"),
-        ({"vocab_size": 401}, r"model.shared.weight is \[400, 16\]"),
         ({"position_encoding": "learned"}, "the file lacks model.decoder.embed_positions"),
         ({"attention_bias": False}, "the file has model.decoder.layers.0.*bias and"),
-        ({"num_heads": 10**12}, "num_heads is 1000000000000"),
-        ({"num_labels": 10**9}, "num_labels is 1000000000, but"),
         ({"d_model": "16"}, "config.json cannot be used .*'d_model' expected int"),
-        ({"dropout": -1}, "dropout: must be"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps: must be positive and finite"),
-        ({"dtype": "float17"}, "float17"),
         ({"model_type": "bert"}, "'bert' is not an encoder-decoder"),
-        ({"model_type": ["vaswani"]}, r"model_type \['vaswani'\]"),
         ({"is_encoder_decoder": False}, "is not an encoder-decoder"),
         ({"attn_implementation": "user/kernel"}, "'user/kernel' is code on the Hub"),
         ({"transformers_weights": "other.safetensors"}, "names other weights"),
@@ -122,21 +113,12 @@ def test_configurations_that_do_not_fit(model, values, message):
     ("values", "message"),
     [
         ({"max_new_tokens_over_source": None}, "has no length limit .* would end at 20 tokens"),
-        ({"max_length": 20}, "default max_length of 20"),
-        ({"max_new_tokens_over_source": "9"}, "has '9' as max_new_tokens_over_source"),
         ({"num_beams": "four"}, "has 'four' as num_beams"),
         ({"length_penalty": float("nan")}, "has nan as length_penalty"),
         ({"length_penalty_type": "marian"}, "length_penalty_type 'marian'"),
-        ({"length_penalty_type": None}, "length_penalty_type None"),
         ({"num_beams": 10**6}, "1000000 as num_beams, .* from 1 to 1024"),
-        ({"max_new_tokens_over_source": 10**12}, "as max_new_tokens_over_source, .* from 0 to"),
-        ({"num_return_sequences": 0}, "0 as num_return_sequences"),
         ({"forced_eos_token_id": 9999}, "9999 as forced_eos_token_id, but the vocabulary has"),
-        ({"forced_bos_token_id": [1, -1]}, "-1 as forced_bos_token_id"),
         ({"max_time": 0.001}, "sets max_time"),
-        ({"return_dict_in_generate": True}, "sets return_dict_in_generate"),
-        ({"is_assistant": True}, "sets is_assistant"),
-        ({"eos_token_id": None}, "no eos_token_id"),
         ({"eos_token_id": 5}, "has 5 as eos_token_id, but config.json has 1"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -153,13 +135,6 @@ def test_searches_that_cannot_be_meant(model, values, message):
 def test_damaged_files(model, name, content):
     (model / name).write_bytes(content)
     refusal(model)
-
-
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"])
-def test_damaged_json_is_named_with_its_line(model, name):
-    lines = (model / name).read_text(encoding="utf-8").splitlines()
-    (model / name).write_text("\n".join([*lines[:2], "?", *lines[2:]]), encoding="utf-8")
-    assert re.search(rf"{name} is damaged: line 3 is not JSON \(", refusal(model))
 
 
 def with_manifest(directory: Path) -> None:
@@ -195,12 +170,6 @@ def test_what_the_manifest_does_not_cover_may_change(model):
     for name in ("README.md", "notes.json"):
         (model / name).write_text("{", encoding="utf-8")
     open_model(model)
-
-
-def test_a_damaged_manifest(model):
-    with_manifest(model)
-    (model / "manifest.json").write_text("{", encoding="utf-8")
-    assert "manifest.json is damaged: line 1 is not JSON" in refusal(model)
 
 
 @pytest.mark.parametrize(
@@ -257,11 +226,6 @@ def test_a_vocabulary_padded_for_speed_fits(tmp_path, tokenizer):
     assert len(open_model(tmp_path).tokenizer) == 400
 
 
-def test_a_tokenizer_with_a_setting_of_a_wrong_type(model):
-    change(model / "tokenizer_config.json", model_max_length="")
-    assert "its tokenizer cannot be loaded" in refusal(model)
-
-
 def test_a_tokenizer_with_other_special_ids(model):
     change(model / "tokenizer_config.json", eos_token="<unk>")
     assert "does not fit: its eos_token_id is 2, the model's 1" in refusal(model)
@@ -310,16 +274,11 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["translate.py", "--model", "{trap}"],
         ["translate.py", "--model", "{trap}", "--output", "{folder}/out.txt"],
         ["score.py", "--model", "{trap}", "--source", "{text}", "--reference", "{text}", "--output_dir", "{new}"],
         ["score.py", "--hypotheses", "{text}", "--compare", "{trap}", "--source", "{text}", "--reference", "{text}"],
         ["export.py", "--model", "{trap}", "--output", "{new}"],
-        ["explore.py", "--model", "{trap}", "--source", "y", "--output", "{new}.html"],
-        ["visualize_attention.py", "--model", "{trap}", "--source", "y", "--output", "{new}.svg"],
-        ["demo_app.py", "--model", "{trap}", "--push_to_space", "{new}"],
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
-        ["benchmarks/decode.py", "--text", "{text}", "--model", "{trap}", "--output", "{new}"],
         ["benchmarks/stock_trainer.py", "--like", "{like}", "--ours", "{trap}", "--output", "{new}"],
         ["train_wmt.py", "--train", "phrasebook", "--tokenizer", "{trap}", "--output_dir", "{new}"],
     ],
@@ -347,29 +306,17 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "options",
     [
-        ["translate.py", "--model", "{trap}", "--input", "{text}"],
-        ["translate.py", "--model", "{trap}", "--input", "{text}", "--output", "{folder}/out.txt"],
-        [
-            "score.py",
-            "--model",
-            "{trap}",
-            "--source",
-            "{text}",
-            "--reference",
-            "{text}",
-            "--output_dir",
-            "{folder}/out",
-        ],
+        "translate.py --model {trap} --input {text}",
+        "translate.py --model {trap} --input {text} --output {folder}/out.txt",
+        "score.py --model {trap} --source {text} --reference {text} --output_dir {folder}/out",
     ],
-    ids=["to standard output", "to a file", "score"],
 )
-def test_recipes_run_the_code_of_a_model_that_their_option_trusts(arguments, trap, tmp_path, monkeypatch):
+def test_recipes_run_the_code_of_a_model_that_their_option_trusts(options, trap, tmp_path):
     (tmp_path / "text").write_text("y\n", encoding="utf-8")
-    name, *options = [argument.format(trap=trap, text=tmp_path / "text", folder=tmp_path) for argument in arguments]
-    module = recipe_module(name)
-    monkeypatch.setattr(sys, "argv", [name, *options, "--trust_remote_code"])
+    places = {"trap": trap, "text": tmp_path / "text", "folder": tmp_path}
+    name, *words = [word.format(**places) for word in options.split()]
     with pytest.raises(SystemExit, match="Unrecognized configuration class"):  # it has no model class
-        module.main()
+        call_recipe(name, *words, "--trust_remote_code")
     assert (tmp_path / "trace").exists()
