@@ -78,9 +78,7 @@ def exact_distribution(tokenizer: VaswaniTokenizer, word: str, probability: floa
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("word", ["schlafen", "children"])
-def test_samples_have_the_distribution_of_algorithm_1(
-    tokenizer: VaswaniTokenizer, word: str, probability: float
-) -> None:
+def test_samples_have_the_distribution_of_algorithm_1(tokenizer, word, probability):
     """Pearson's statistic lies within five standard deviations of its mean."""
     expected = exact_distribution(tokenizer, "Ġ" + word, probability)
     assert sum(expected.values()) == pytest.approx(1.0)
@@ -106,9 +104,7 @@ def with_tag(tokenizer: VaswaniTokenizer, tmp_path: Path) -> VaswaniTokenizer:
 
 
 @pytest.mark.parametrize("has_tag", [False, True])
-def test_without_dropout_it_is_the_encoding_of_the_tokenizer(
-    tokenizer: VaswaniTokenizer, tmp_path: Path, has_tag: bool
-) -> None:
+def test_without_dropout_it_is_the_encoding_of_the_tokenizer(tokenizer, tmp_path, has_tag):
     if has_tag:
         tokenizer = with_tag(tokenizer, tmp_path)
     texts = [
@@ -122,7 +118,7 @@ def test_without_dropout_it_is_the_encoding_of_the_tokenizer(
         assert dropout.sample(ids, Random(1)) == ids
 
 
-def test_without_dropout_real_text_is_encoded_as_the_tokenizer_does(shared_data: Path) -> None:
+def test_without_dropout_real_text_is_encoded_as_the_tokenizer_does(shared_data):
     names = [shared_data / "multi30k_en-de-fr" / f"val.{language}.gz" for language in ("en", "de", "fr")]
     lines = [line for name in names for line in gzip.decompress(name.read_bytes()).decode().split("\n")]
     tokenizer = VaswaniTokenizer.train(lines, 3000, show_progress=False)
@@ -134,7 +130,7 @@ def test_without_dropout_real_text_is_encoded_as_the_tokenizer_does(shared_data:
     assert 1.1 < sum(map(len, sampled)) / sum(map(len, ids)) < 1.5, "Provilkov et al.: about 1.25"
 
 
-def test_with_all_merges_dropped_bytes_remain(tokenizer: VaswaniTokenizer) -> None:
+def test_with_all_merges_dropped_bytes_remain(tokenizer):
     dropout = BpeDropout(tokenizer, 1.0)
     for text in TEXTS:
         ids = dropout.sample(tokenizer(text).input_ids, Random(1))
@@ -144,7 +140,7 @@ def test_with_all_merges_dropped_bytes_remain(tokenizer: VaswaniTokenizer) -> No
 
 
 @pytest.mark.parametrize("has_tag", [False, True])
-def test_the_text_stays(tokenizer: VaswaniTokenizer, tmp_path: Path, has_tag: bool) -> None:
+def test_the_text_stays(tokenizer, tmp_path, has_tag):
     if has_tag:
         tokenizer = with_tag(tokenizer, tmp_path)
     dropout, generator = BpeDropout(tokenizer, 0.3), Random(1)
@@ -181,9 +177,7 @@ def sentences_of(batches: list[dict[str, torch.Tensor]], tokenizer: VaswaniToken
     return sorted(texts)
 
 
-def test_epochs_differ_and_stay_within_the_budget(
-    model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path
-) -> None:
+def test_epochs_differ_and_stay_within_the_budget(model, tokenizer, pairs, tmp_path):
     trainer = trainer_of(model, tokenizer, pairs, tmp_path, source_tokens=300, target_tokens=250, bpe_dropout=0.3)
     epochs = epochs_of(trainer, 5)
     corpus = sorted(zip(*map(tokenizer.batch_decode, (pairs["input_ids"][:], pairs["labels"][:])), strict=True))
@@ -198,9 +192,7 @@ def test_epochs_differ_and_stay_within_the_budget(
     assert min(tokens) > 1.1 * sum(pairs["target_length"])
 
 
-def test_an_epoch_is_the_same_in_any_number_of_workers(
-    model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path
-) -> None:
+def test_an_epoch_is_the_same_in_any_number_of_workers(model, tokenizer, pairs, tmp_path):
     alone = epochs_of(trainer_of(model, tokenizer, pairs, tmp_path))
     settings = {"dataloader_num_workers": 2, "dataloader_persistent_workers": True}
     shared = epochs_of(trainer_of(model, tokenizer, pairs, tmp_path, **settings))
@@ -210,7 +202,7 @@ def test_an_epoch_is_the_same_in_any_number_of_workers(
             assert all(torch.equal(batch[name], other[name]) for name in batch)
 
 
-def test_a_pair_that_would_exceed_its_bound_is_drawn_again(tokenizer: VaswaniTokenizer, pairs: Dataset) -> None:
+def test_a_pair_that_would_exceed_its_bound_is_drawn_again(tokenizer, pairs):
     lengths = pairs["source_length"][:], pairs["target_length"][:]
     free = ResampledPairs(pairs, lengths, (1000, 1000), BpeDropout(tokenizer, 0.5), 1)
     tight = ResampledPairs(pairs, lengths, (20, 12), BpeDropout(tokenizer, 0.5), 1)
@@ -230,9 +222,7 @@ def test_a_pair_that_would_exceed_its_bound_is_drawn_again(tokenizer: VaswaniTok
 
 @pytest.mark.system
 @pytest.mark.parametrize("settings", [{}, {"virtual_ranks": 2}, {"gradient_accumulation_steps": 2}])
-def test_resuming_ends_in_the_same_weights(
-    model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path, settings: dict[str, int]
-) -> None:
+def test_resuming_ends_in_the_same_weights(model, tokenizer, pairs, tmp_path, settings):
     settings = {"num_train_epochs": 2, "max_steps": -1, "save_strategy": "steps", "save_steps": 1, **settings}
     whole = trainer_of(model, tokenizer, pairs, tmp_path, **settings)
     whole.train()
@@ -246,9 +236,7 @@ def test_resuming_ends_in_the_same_weights(
     assert whole.total_target_tokens == resumed.total_target_tokens
 
 
-def test_evaluation_encodes_as_the_tokenizer_does(
-    model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path
-) -> None:
+def test_evaluation_encodes_as_the_tokenizer_does(model, tokenizer, pairs, tmp_path):
     trainer = trainer_of(model, tokenizer, pairs, tmp_path, bpe_dropout=1.0)
     batches = list(trainer.get_eval_dataloader(pairs))
     ids = [row[row.ne(0)].tolist() for batch in batches for row in batch["input_ids"]]
@@ -256,7 +244,7 @@ def test_evaluation_encodes_as_the_tokenizer_does(
 
 
 @pytest.mark.system
-def test_sentences_stay_within_a_learned_table(tokenizer: VaswaniTokenizer, pairs: Dataset, tmp_path: Path) -> None:
+def test_sentences_stay_within_a_learned_table(tokenizer, pairs, tmp_path):
     longest = max(max(pairs[side]) for side in ("source_length", "target_length"))
     widths = {"d_model": 16, "d_ff": 20, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     table = {"position_encoding": "learned", "max_position_embeddings": longest}
@@ -270,7 +258,7 @@ def test_sentences_stay_within_a_learned_table(tokenizer: VaswaniTokenizer, pair
     assert {tokenizer.decode(row[row.ne(0)]) for row in second} == texts
 
 
-def test_labels_of_parses_are_not_sampled(pairs: Dataset) -> None:
+def test_labels_of_parses_are_not_sampled(pairs):
     tokenizer = VaswaniTokenizer.train(
         (text for pair in phrasebook("validation") for text in pair), 450, show_progress=False, labels=["(NP", ")NP"]
     )
@@ -285,12 +273,12 @@ def test_labels_of_parses_are_not_sampled(pairs: Dataset) -> None:
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.5, float("nan")])
-def test_refuses_what_is_no_probability(tokenizer: VaswaniTokenizer, probability: float) -> None:
+def test_refuses_what_is_no_probability(tokenizer, probability):
     with pytest.raises(ValueError, match=rf"^bpe_dropout: must be at least 0 and at most 1, is {probability}$"):
         BpeDropout(tokenizer, probability)
 
 
-def test_refuses_other_tokenizers(model: Any, pairs: Dataset, tmp_path: Path) -> None:
+def test_refuses_other_tokenizers(model, pairs, tmp_path):
     words = (text for pair in phrasebook("validation") for text in pair)
     word_pieces = VaswaniTokenizer.train(words, 400, model="wordpiece", show_progress=False)
     refusal = r"^bpe_dropout: samples sub-words of a byte-pair vocabulary of VaswaniTokenizer.train, and of no other; "
@@ -304,7 +292,7 @@ def test_refuses_other_tokenizers(model: Any, pairs: Dataset, tmp_path: Path) ->
     require_byte_pairs(0.1, PreparationArguments())
 
 
-def test_refuses_ids_that_are_no_text(tokenizer: VaswaniTokenizer) -> None:
+def test_refuses_ids_that_are_no_text(tokenizer):
     dropout = BpeDropout(tokenizer, 0.1)
     for ids in ([5, -100], [tokenizer("ä").input_ids[1]], [5, 0, 1]):
         with pytest.raises(

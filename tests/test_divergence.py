@@ -8,7 +8,7 @@ import pytest
 import torch
 from distributed_step import STEPS_AN_EPOCH, OverflowingLoss, RecordingTrainer, make_trainer
 from safetensors.torch import load_file
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging
 from vaswani_transformer.training.divergence import DivergenceError, DivergenceGuard, all_finite, spread_non_finite
@@ -52,9 +52,7 @@ def diverge(trainer: RecordingTrainer) -> DivergenceError:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e38])  # the square of the last overflows
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_gradient(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, value: float, accumulation: int
-) -> None:
+def test_gradient(model, tokenizer, tmp_path, value, accumulation):
     averaging = CheckpointAveraging(2)
     trainer = make_trainer(
         model,
@@ -80,9 +78,7 @@ def test_gradient(
     assert all(weight.isfinite().all() for weight in model.parameters()), "stopped before the optimizer's step"
 
 
-def test_loss_of_which_the_gradients_are_finite(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
+def test_loss_of_which_the_gradients_are_finite(model, tokenizer, tmp_path):
     trainer = make_trainer(model, tokenizer, tmp_path)
     trainer.compute_loss_func = OverflowingLoss(2)
     error = diverge(trainer)
@@ -93,13 +89,7 @@ def test_loss_of_which_the_gradients_are_finite(
 @pytest.mark.parametrize(
     ("strategy", "kept"), [({"save_strategy": "steps", "save_steps": 4}, ["checkpoint-4"]), ({}, [])]
 )
-def test_weights_are_checked_before_they_are_saved_or_left_as_the_result(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    tmp_path: Path,
-    strategy: dict[str, Any],
-    kept: list[str],
-) -> None:
+def test_weights_are_checked_before_they_are_saved_or_left_as_the_result(model, tokenizer, tmp_path, strategy, kept):
     trainer = make_trainer(model, tokenizer, tmp_path, max_steps=8, callbacks=[SpoilWeights(8)], **strategy)
     error = diverge(trainer)
     assert (error.step, error.quantity) == (8, "weights")
@@ -119,9 +109,7 @@ class SpoilWeightsBeforeSaving(TrainerCallback):
             next(kwargs["model"].parameters()).data[0, 0] = math.nan
 
 
-def test_weights_that_are_spoiled_just_before_they_are_saved(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
+def test_weights_that_are_spoiled_just_before_they_are_saved(model, tokenizer, tmp_path):
     trainer = make_trainer(model, tokenizer, tmp_path, save_strategy="steps", save_steps=3)
     trainer.add_callback(SpoilWeightsBeforeSaving())
     error = diverge(trainer)
@@ -130,9 +118,7 @@ def test_weights_that_are_spoiled_just_before_they_are_saved(
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "trainer_state.json"])
-def test_a_damaged_checkpoint_is_not_named_as_the_last_good_one(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, name: str
-) -> None:
+def test_a_damaged_checkpoint_is_not_named_as_the_last_good_one(model, tokenizer, tmp_path, name):
     class Damage(TrainerCallback):
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step == 6:
@@ -144,7 +130,7 @@ def test_a_damaged_checkpoint_is_not_named_as_the_last_good_one(
     assert checkpoints(tmp_path) == ["checkpoint-3", "checkpoint-6"]
 
 
-def test_loss_is_unchanged_where_it_is_finite() -> None:
+def test_loss_is_unchanged_where_it_is_finite():
     weight = torch.tensor([0.3, 1e20], requires_grad=True)
     loss = (weight * weight).sum()
     (expected,) = torch.autograd.grad((weight[:1] ** 2).sum(), weight)
@@ -157,7 +143,7 @@ def test_loss_is_unchanged_where_it_is_finite() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_one_value_among_many_is_found(value: float) -> None:
+def test_one_value_among_many_is_found(value):
     tensors = [torch.ones(300, 70), torch.ones(2**17), torch.full((4,), 3e38), torch.ones(3, dtype=torch.long)]
     assert all_finite(tensors)
     tensors[1][70_001] = value
@@ -175,9 +161,7 @@ class Scaler:
 
 
 @pytest.mark.parametrize(("scale", "ends"), [(65536.0, False), (1.0, True)])
-def test_overflow_that_the_gradient_scaler_skips(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, scale: float, ends: bool
-) -> None:
+def test_overflow_that_the_gradient_scaler_skips(model, tokenizer, tmp_path, scale, ends):
     trainer = make_trainer(model, tokenizer, tmp_path)
     optimizer = trainer.create_optimizer()
     optimizer.scaler = Scaler(scale)

@@ -72,25 +72,15 @@ def test_a_fork_sees_what_a_fresh_process_does(script, tmp_path, module):
 @pytest.mark.parametrize(
     "code",
     [
-        "raise SystemExit",
         "raise SystemExit(3)",
         "raise SystemExit('program.py: what to do')",
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-        "import os; os._exit(7)",
         "import atexit, sys; atexit.register(print, 'last'); sys.stdout.write('first ')",
-        "import threading, time; threading.Timer(0.1, print, ['from a thread']).start()",
-        "import multiprocessing as m; m.get_context('fork').Process(target=print, args=['child']).start()",
     ],
 )
 def test_a_fork_ends_as_a_fresh_process_does(script, code):
     done, expected = run_python([script(code)]), run_afresh(script(code))
     assert (done.returncode, done.stdout, done.stderr) == (expected.returncode, expected.stdout, expected.stderr)
-
-
-def test_an_error_is_a_traceback_and_status_1(script):
-    done = run_python([script("[][1]")])
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "IndexError: list index out of range"
 
 
 @FORKED
@@ -102,14 +92,10 @@ def test_scripts_and_modules_are_forked(script, tmp_path):
 
 
 @FORKED
-@pytest.mark.parametrize(
-    ("name", "forked"), [("RANK", True), ("TORCHELASTIC_RUN_ID", True), ("HF_HOME", False), ("PYTHONPATH", False)]
-)
-def test_other_variables_of_imports_need_a_fresh_process(script, monkeypatch, name, forked):
+def test_other_variables_of_imports_need_a_fresh_process(script):
     program = script(WHETHER_FORKED)
-    assert is_forked(run_python([program], environment={**os.environ, name: "/another"})) == forked
-    monkeypatch.setenv(name, "/another")
-    assert is_forked(run_python([program])) == forked
+    assert is_forked(run_python([program], environment={**os.environ, "RANK": "/another"}))
+    assert not is_forked(run_python([program], environment={**os.environ, "HF_HOME": "/another"}))
 
 
 def test_signals_reach_the_program(script):
@@ -128,25 +114,6 @@ def test_signals_reach_the_program(script):
     assert "KeyboardInterrupt" in interrupted.communicate(timeout=60)[1]
 
 
-def test_a_program_that_does_not_end_is_killed(script):
-    with pytest.raises(subprocess.TimeoutExpired):
-        run_python([script("import time; time.sleep(1000)")], timeout=1)
-    assert not [child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE]
-
-
-def test_ranks_are_one_group(script):
-    code = """
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-number = torch.tensor(dist.get_rank() + 1)
-dist.all_reduce(number)
-print(dist.get_rank(), dist.get_world_size(), number.item())
-dist.destroy_process_group()
-"""
-    ranks = run_ranks([script(code)], 3)
-    assert [rank.stdout for rank in ranks] == [f"{number} 3 6\n" for number in range(3)]
-
-
 def test_ranks_end_each_on_its_own(script):
     code = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('rank 1: lost')\ntime.sleep(1)"
     first, second = run_ranks([script(code)], 2)
@@ -154,3 +121,4 @@ def test_ranks_end_each_on_its_own(script):
     assert second.stderr == "rank 1: lost\n"
     with pytest.raises(subprocess.TimeoutExpired):
         run_ranks([script("import time; time.sleep(1000)")], 2, timeout=1)
+    assert not [child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE]

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 from distributed_step import make_trainer
-from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers import TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTrainer
 from vaswani_transformer.launch.interruption import Interrupted, Interruption, interruption_steps
@@ -48,9 +48,7 @@ def checkpoints(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_training_goes_on_as_if_it_had_not_been_interrupted(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_training_goes_on_as_if_it_had_not_been_interrupted(tokenizer, tmp_path, number):
     whole = CheckpointAveraging(2)
     undisturbed = make_trainer(make_model(), tokenizer, tmp_path / "whole", callbacks=[whole], **SCHEDULED)
     undisturbed.train()
@@ -93,9 +91,7 @@ def evaluations(trainer: VaswaniTrainer) -> list[tuple[float, ...]]:
         {**EVERY_EPOCH, "save_strategy": "steps", "save_steps": 5},
     ],
 )
-def test_an_evaluation_is_cut_short_and_made_up_for(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, event: str, settings: dict[str, Any]
-) -> None:
+def test_an_evaluation_is_cut_short_and_made_up_for(tokenizer, tmp_path, event, settings):
     settings = {**settings, "num_train_epochs": 2, "per_device_eval_batch_size": 1}
     undisturbed = make_trainer(make_model(), tokenizer, tmp_path / "whole", **settings)
     undisturbed.train()
@@ -119,7 +115,7 @@ def test_an_evaluation_is_cut_short_and_made_up_for(
         assert weight.equal(resumed.model.state_dict()[name]), name
 
 
-def test_the_evaluation_of_the_last_step_is_made_up_for(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+def test_the_evaluation_of_the_last_step_is_made_up_for(tokenizer, tmp_path):
     settings = {"eval_strategy": "epoch", "num_train_epochs": 1, "max_steps": 5}
     undisturbed = make_trainer(make_model(), tokenizer, tmp_path / "whole", **settings)
     undisturbed.train()
@@ -135,7 +131,7 @@ def test_the_evaluation_of_the_last_step_is_made_up_for(tokenizer: PreTrainedTok
     assert evaluations(resumed) == evaluations(undisturbed) != []
 
 
-def test_an_evaluation_that_is_made_up_for_may_be_cut_short(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+def test_an_evaluation_that_is_made_up_for_may_be_cut_short(tokenizer, tmp_path):
     settings = {"eval_strategy": "steps", "eval_steps": 3, "per_device_eval_batch_size": 1}
     for resume in (None, str(tmp_path / "checkpoint-3")):
         with Interruption() as interruption:
@@ -158,14 +154,7 @@ def test_an_evaluation_that_is_made_up_for_may_be_cut_short(tokenizer: PreTraine
         ("on_step_end", STEPS, SCHEDULED, ["checkpoint-3", "checkpoint-6", f"checkpoint-{STEPS}"]),
     ],
 )
-def test_signals_at_any_moment_of_training(
-    tokenizer: PreTrainedTokenizerBase,
-    tmp_path: Path,
-    event: str,
-    step: int,
-    settings: dict[str, Any],
-    saved: list[str],
-) -> None:
+def test_signals_at_any_moment_of_training(tokenizer, tmp_path, event, step, settings, saved):
     with Interruption() as interruption:
         callbacks = [SendSignal(event, step), interruption]
         trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=callbacks, **settings)
@@ -191,7 +180,7 @@ class SendSignalToAll(TrainerCallback):
                     process.wait(1)
 
 
-def test_a_loader_survives_a_signal_to_all_processes(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+def test_a_loader_survives_a_signal_to_all_processes(tokenizer, tmp_path):
     with Interruption() as interruption:
         callbacks = [SendSignalToAll(1), interruption]
         settings = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 1, "save_strategy": "no"}
@@ -201,7 +190,7 @@ def test_a_loader_survives_a_signal_to_all_processes(tokenizer: PreTrainedTokeni
     assert checkpoints(tmp_path) == ["checkpoint-2"]
 
 
-def test_outside_training_a_signal_acts_at_once() -> None:
+def test_outside_training_a_signal_acts_at_once():
     with Interruption(), pytest.raises(Interrupted, match="before the first checkpoint") as caught:
         signal.raise_signal(signal.SIGTERM)
     assert caught.value.status == 143

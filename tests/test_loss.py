@@ -44,7 +44,7 @@ def outputs(logits: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.6])
-def test_equals_the_definition(logits: torch.Tensor, labels: torch.Tensor, epsilon: float) -> None:
+def test_equals_the_definition(logits, labels, epsilon):
     smoothed = LabelSmoothedLoss(epsilon)
     loss = smoothed(outputs(logits), labels)
     assert loss.shape == ()
@@ -53,14 +53,12 @@ def test_equals_the_definition(logits: torch.Tensor, labels: torch.Tensor, epsil
 
 
 @pytest.mark.parametrize("count", [20, torch.tensor(20), torch.tensor(20.0)])
-def test_divides_by_the_global_number_of_tokens(
-    logits: torch.Tensor, labels: torch.Tensor, count: int | torch.Tensor
-) -> None:
+def test_divides_by_the_global_number_of_tokens(logits, labels, count):
     loss = LabelSmoothedLoss(0.1)(outputs(logits), labels, num_items_in_batch=count)
     assert loss.item() == pytest.approx(szegedy_sum(logits, labels, 0.1) / 20, rel=1e-6)
 
 
-def test_gradient_is_prediction_minus_smoothed_target(logits: torch.Tensor, labels: torch.Tensor) -> None:
+def test_gradient_is_prediction_minus_smoothed_target(logits, labels):
     logits.requires_grad_()
     LabelSmoothedLoss(0.1)(outputs(logits), labels).backward()
     scores = logits.detach().double().numpy()
@@ -70,23 +68,21 @@ def test_gradient_is_prediction_minus_smoothed_target(logits: torch.Tensor, labe
     np.testing.assert_allclose(logits.grad.numpy(), expected, atol=1e-7)
 
 
-def test_is_the_plain_likelihood_without_gradients(logits: torch.Tensor, labels: torch.Tensor) -> None:
+def test_is_the_plain_likelihood_without_gradients(logits, labels):
     with torch.no_grad():
         loss = LabelSmoothedLoss(0.1)(outputs(logits), labels)
     assert loss.item() == pytest.approx(szegedy_sum(logits, labels, 0.0) / 9, rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_logits_are_computed_in_float32(
-    logits: torch.Tensor, labels: torch.Tensor, dtype: torch.dtype
-) -> None:
+def test_half_precision_logits_are_computed_in_float32(logits, labels, dtype):
     rounded = logits.to(dtype)
     loss = LabelSmoothedLoss(0.1)(outputs(rounded), labels)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(szegedy_sum(rounded, labels, 0.1) / 9, rel=1e-6)
 
 
-def test_takes_the_outputs_of_a_model(logits: torch.Tensor, labels: torch.Tensor, model: torch.nn.Module) -> None:
+def test_takes_the_outputs_of_a_model(logits, labels, model):
     produced = model(input_ids=torch.randint(2, 37, (3, 4)), labels=labels)
     with torch.no_grad():
         loss = LabelSmoothedLoss(0.1)(produced, labels)
@@ -94,6 +90,6 @@ def test_takes_the_outputs_of_a_model(logits: torch.Tensor, labels: torch.Tensor
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.0, 1.5, math.nan])
-def test_refuses_an_impossible_epsilon(epsilon: float) -> None:
+def test_refuses_an_impossible_epsilon(epsilon):
     with pytest.raises(ValueError, match=r"^epsilon: must be at least 0 and below 1"):
         LabelSmoothedLoss(epsilon)

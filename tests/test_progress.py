@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import pytest
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainerControl, TrainerState
+from transformers import ProgressCallback, TrainerControl, TrainerState
 
 from vaswani_transformer import VaswaniTrainer
 from vaswani_transformer.training.callbacks import ProgressBar, TrainingProgress
@@ -71,9 +71,7 @@ def fields(entry: dict[str, float]) -> list[str]:
     return [form.format(entry[name]) for name, form in forms.items() if name in entry]
 
 
-def test_in_a_pipe_each_log_is_a_line(
-    args: VaswaniTrainingArguments, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, capsys: Any
-) -> None:
+def test_in_a_pipe_each_log_is_a_line(args, model, tokenizer, capsys):
     trainer = train(args, model, tokenizer)
     shown = capsys.readouterr()
     assert shown.out == "", "the trainer's own lines are gone"
@@ -85,13 +83,7 @@ def test_in_a_pipe_each_log_is_a_line(
 
 
 @pytest.mark.parametrize("columns", [10, 30, 50, 200])
-def test_no_number_of_the_bar_is_cut(
-    columns: int,
-    args: VaswaniTrainingArguments,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    terminal: Callable[[int], TextIO],
-) -> None:
+def test_no_number_of_the_bar_is_cut(columns, args, model, tokenizer, terminal):
     screen = terminal(columns)
     logged = train(args, model, tokenizer).state.log_history
     sys.stderr.close()
@@ -111,7 +103,7 @@ def test_no_number_of_the_bar_is_cut(
     assert ours[-1].startswith("3/3")
 
 
-def test_the_time_left_ends_with_the_limit(args: VaswaniTrainingArguments, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_ends_with_the_limit(args, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     bar = ProgressBar(total=200_000, initial=100, limit=900.0)
@@ -121,7 +113,7 @@ def test_the_time_left_ends_with_the_limit(args: VaswaniTrainingArguments, monke
     assert ProgressBar(total=10, limit=None).line(0) == "0/10  0%  00:00<?  0.00/s"
 
 
-def test_a_second_training_shows_nothing_of_the_first(args: VaswaniTrainingArguments) -> None:
+def test_a_second_training_shows_nothing_of_the_first(args):
     progress, state, control = TrainingProgress(), TrainerState(max_steps=3), TrainerControl()
     progress.on_train_begin(args, state, control)
     progress.on_log(args, state, control, logs={"loss": 1.0, "eval_loss": 2.0})
@@ -132,7 +124,7 @@ def test_a_second_training_shows_nothing_of_the_first(args: VaswaniTrainingArgum
     progress.on_train_end(args, state, control)
 
 
-def test_other_processes_show_nothing(args: VaswaniTrainingArguments, capfd: Any) -> None:
+def test_other_processes_show_nothing(args, capfd):
     progress = TrainingProgress()
     state, control = TrainerState(max_steps=3, is_world_process_zero=False), TrainerControl()
     progress.on_train_begin(args, state, control)
@@ -143,7 +135,7 @@ def test_other_processes_show_nothing(args: VaswaniTrainingArguments, capfd: Any
     assert capfd.readouterr() == ("", "")
 
 
-def test_evaluation_without_training_shows_no_training_bar(args: VaswaniTrainingArguments) -> None:
+def test_evaluation_without_training_shows_no_training_bar(args):
     progress = TrainingProgress()
     progress.on_log(args, TrainerState(), TrainerControl(), logs={"eval_loss": 1.0})
     assert progress.training_bar is None

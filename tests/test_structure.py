@@ -78,47 +78,6 @@ ALLOWED_IN_MODEL = {
 }
 
 
-# Modules without a test file of their name, and the one that tests them.
-TESTED_IN = {
-    "__main__": "command",
-    "batches_vaswani": "pipeline_vaswani",
-    "callbacks": "progress",
-    "config_file": "arguments",
-    "corpus": "phrasebook",
-    "ctranslate2": "export",
-    "decoding_arguments": "translate",
-    "embeddings_vaswani": "modeling_vaswani",
-    "fairseq": "convert_fairseq",
-    "flops": "trainer",
-    "fsmt": "convert",
-    "grammar": "phrasebook",
-    "hypotheses": "export",
-    "lazy_names": "structure",
-    "lexicon": "phrasebook",
-    "memory": "trainer",
-    "output": "export",
-    "padding_last": "marian",
-    "page": "demo_app",
-    "parity": "export",
-    "parser_scores": "train_parsing",
-    "preparation_arguments": "preparation",
-    "prepared_directory": "preparation",
-    "processes": "translate",
-    "registration": "pipeline_vaswani",
-    "run_arguments": "train_wmt",
-    "scoring": "train_parsing",
-    "sharded_translation": "translate",
-    "shards": "preparation",
-    "space": "demo_app",
-    "sweep": "reproduce_table3",
-    "text_files": "corpora",
-    "token_texts": "search_trace",
-    "training_data": "preparation",
-    "translator": "demo_app",
-    "weights": "convert",
-}
-
-
 def imports(path: Path) -> set[str]:
     """Absolute names of the modules that a file imports, relative imports resolved."""
     package = ["vaswani_transformer", *path.relative_to(PACKAGE).parts[:-1]] if PACKAGE in path.parents else []
@@ -212,13 +171,6 @@ def test_nobody_imports_recipes():
 @pytest.mark.parametrize("path", [*MODULES, *RECIPES], ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_every_module_has_a_docstring(path):
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-
-
-def test_every_module_has_its_tests():
-    tests = {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")}
-    without = {path.stem for path in MODULES if path.stem != "__init__"} - tests
-    assert without == TESTED_IN.keys(), without ^ TESTED_IN.keys()
-    assert set(TESTED_IN.values()) <= tests
 
 
 def test_the_top_level_holds_nothing_else():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from transformers import AddedToken, AutoTokenizer
+from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -165,14 +165,9 @@ def test_training_is_deterministic():
     ties = [chr(0x4E00 + number) + chr(0x6E00 + number) for number in range(700)]  # more than are kept, all as frequent
     for corpus, size in ((CORPUS, 500), (ties, 2100)):
         for model in ("bpe", "wordpiece"):
-            first, second = (train(corpus, size, model).backend_tokenizer.to_str() for _ in range(2))
+            texts = (iter(corpus), corpus)  # an iterator is read once
+            first, second = (train(text, size, model).backend_tokenizer.to_str() for text in texts)
             assert first == second
-
-
-@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
-def test_training_reads_an_iterator_once(model):
-    once = VaswaniTokenizer.train(iter(CORPUS), 500, model, show_progress=False)
-    assert once.backend_tokenizer.to_str() == train(CORPUS, 500, model).backend_tokenizer.to_str()
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])
@@ -384,8 +379,6 @@ def test_special_tokens_of_a_new_vocabulary_are_its_last_entries_and_survive_sav
     ("names", "message"),
     [
         (["<2de>", "<2en>", "<2de>"], "special token '<2de>': is given twice"),
-        (["<2de>", ""], "special token '': must have 1 to 100 characters"),
-        (["<2 de>"], "special token '<2 de>': must have .* no white space"),
         (["</s>"], "special token '</s>': every vocabulary has it already"),
         (["the"], "special token 'the': is an entry of the vocabulary already"),
     ],
@@ -400,11 +393,6 @@ def test_special_tokens_count_in_the_size_of_the_vocabulary():
         VaswaniTokenizer.train(["a b"], 2, show_progress=False, special_tokens=LANGUAGES)
     size = size_named_in(error, r"ask for (\d+) or more$")
     assert len(VaswaniTokenizer.train(["a b"], size, show_progress=False, special_tokens=LANGUAGES)) == size
-
-
-def test_flags_of_added_special_tokens_are_refused_rather_than_ignored(tokenizer):
-    with pytest.raises(ValueError, match="rstrip"):
-        copy.deepcopy(tokenizer).add_tokens([AddedToken("<2de>", rstrip=True, special=True)])
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])
@@ -438,11 +426,6 @@ def test_a_vocabulary_too_small_for_the_characters_names_the_size_they_need(mode
 def test_a_corpus_without_text_is_refused(model, corpus, size):
     with pytest.raises(ValueError, match=r"^corpus_iterator: there is no text"):
         train(corpus, size, model)
-
-
-def test_an_unknown_model_is_refused():
-    with pytest.raises(ValueError, match=r"^model: .*'unigram'"):
-        train(CORPUS, 400, "unigram")
 
 
 def test_real_sentences_of_both_languages_come_back(shared_data: Path):
