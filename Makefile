@@ -8,7 +8,7 @@ TESTS := tests
 # One worker for each core. A worker that has run out of tests takes over half of another's; neighbours stay together,
 # and with them the fixtures of their module.
 PARALLEL := --numprocesses logical --dist worksteal
-CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config_vaswani modeling_vaswani pipeline_vaswani push))
+CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config modeling_vaswani pipeline_vaswani push))
 
 .PHONY: demo test test-system test-matrix test-core test-transformers test-clients test-browser trials fuzz check format tree
 

@@ -51,7 +51,7 @@ from vaswani_transformer.decoding.sharded_translation import (
 from vaswani_transformer.io.files import Json
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
-from vaswani_transformer.model.sentences_vaswani import require_splitter
+from vaswani_transformer.model.languages_vaswani import require_splitter
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.training.randomness import derived_seed
 

@@ -9,8 +9,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig,
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
-from vaswani_transformer.model.batches_vaswani import translate_in_batches
 from vaswani_transformer.model.languages_vaswani import direction, language_name, split_tag, tagged, target_tag
+from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 from vaswani_transformer.runs.search_scores import languages_to_score
 from vaswani_transformer.visualization.demo.translator import DemoTranslator, RefusedError
 from vaswani_transformer.visualization.explorer import explorer_page

@@ -10,8 +10,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCa
 
 from vaswani_transformer import PAPER_VARIANTS, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
 from vaswani_transformer.convert.marian import to_marian
-from vaswani_transformer.model.embeddings_vaswani import sinusoidal_positions
-from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, source_mask
+from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, sinusoidal_positions, source_mask
 
 
 PAD, VOCABULARY = 0, 37

@@ -8,8 +8,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer import VaswaniTranslationPipeline as TranslationPipeline
-from vaswani_transformer.model.batches_vaswani import translate_in_batches
-from vaswani_transformer.model.pipeline_vaswani import install_translation_task
+from vaswani_transformer.model.pipeline_vaswani import install_translation_task, translate_in_batches
 
 
 SENTENCES = ["The old man buys a book today.", "Dogs!", "", "The child sleeps because it is tired.", "   "]

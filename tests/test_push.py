@@ -89,11 +89,11 @@ def test_a_run_pushes_the_model_its_code_and_its_card_and_nothing_else_of_the_ru
     files = hub.repositories["user/en-de"].files
     covered = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"}
     weights = {*covered, "generation_config.json", "manifest.json"}
-    code = {f"{name}_vaswani.py" for name in ("configuration", "modeling", "generation", "step_decoder", "pipeline")}
+    names = ("configuration", "modeling", "generation", "beam_search", "step_decoder", "pipeline", "languages")
+    code = {f"{name}_vaswani.py" for name in names}
     run = {"README.md", "all_results.json", "learning_curve.png", "bleu_by_source_length.png", ".gitattributes"}
     translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}
-    assert weights | code <= files.keys()
-    assert all(name.endswith("_vaswani.py") for name in files.keys() - weights - run - translations)
+    assert weights | code <= files.keys() <= weights | code | run | translations
     manifest = json.loads(files["manifest.json"])["files"]
     assert {name: entry["sha256"] for name, entry in manifest.items()} == {
         name: hashlib.sha256(files[name]).hexdigest() for name in covered

@@ -47,34 +47,16 @@ ALLOWED = {
 
 # Of its own part, what a file of `model/` may import: it is the order in which to read them.
 ALLOWED_IN_MODEL = {
-    "restricted_vaswani": set(),
-    "acceleration_vaswani": set(),
     "languages_vaswani": set(),
-    "sentences_vaswani": {"languages_vaswani"},
-    "batches_vaswani": {"languages_vaswani", "sentences_vaswani"},
-    "pipeline_vaswani": {"batches_vaswani", "languages_vaswani", "sentences_vaswani"},
-    "length_limits_vaswani": set(),
-    "parse_sequence_vaswani": {"length_limits_vaswani"},
-    "parsing_vaswani": {"batches_vaswani", "modeling_vaswani", "parse_sequence_vaswani", "pipeline_vaswani"},
+    "pipeline_vaswani": {"languages_vaswani"},
     "configuration_vaswani": {"pipeline_vaswani"},
-    "embeddings_vaswani": {"configuration_vaswani"},
-    "tokenization_vaswani": {"batches_vaswani", "languages_vaswani", "parse_sequence_vaswani"},
-    "step_decoder_vaswani": {"acceleration_vaswani"},
-    "beam_search_vaswani": {"acceleration_vaswani", "length_limits_vaswani", "step_decoder_vaswani"},
-    "generation_vaswani": {
-        "beam_search_vaswani",
-        "languages_vaswani",
-        "length_limits_vaswani",
-        "step_decoder_vaswani",
-    },
-    "generation_config_vaswani": {"generation_vaswani"},
-    "modeling_vaswani": {
-        "configuration_vaswani",
-        "embeddings_vaswani",
-        "generation_config_vaswani",
-        "generation_vaswani",
-        "restricted_vaswani",
-    },
+    "step_decoder_vaswani": set(),
+    "beam_search_vaswani": {"step_decoder_vaswani"},
+    "generation_vaswani": {"beam_search_vaswani", "languages_vaswani", "step_decoder_vaswani"},
+    "modeling_vaswani": {"configuration_vaswani", "generation_vaswani"},
+    "parse_sequence_vaswani": {"beam_search_vaswani"},
+    "parsing_vaswani": {"modeling_vaswani", "parse_sequence_vaswani", "pipeline_vaswani"},
+    "tokenization_vaswani": {"languages_vaswani", "parse_sequence_vaswani", "pipeline_vaswani"},
 }
 
 
@@ -128,7 +110,7 @@ def test_there_is_no_cycle_in_what_may_be_imported():
 @pytest.mark.parametrize("path", HUB_FILES, ids=lambda path: path.name)
 def test_hub_files_need_no_more_than_the_hub_has(path):
     available = {"torch", "transformers", "tokenizers", "huggingface_hub", "vaswani_transformer"}
-    optional = {"parsing_vaswani": {"nltk"}, "sentences_vaswani": {"sentencex"}}  # a try around it says so
+    optional = {"parsing_vaswani": {"nltk"}, "languages_vaswani": {"sentencex"}}  # a try around it says so
     assert {name.split(".")[0] for name in imports(path)} <= available | optional.get(
         path.stem, set()
     ) | sys.stdlib_module_names

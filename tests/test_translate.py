@@ -26,7 +26,7 @@ from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import sharded_translation
-from vaswani_transformer.model import sentences_vaswani
+from vaswani_transformer.model import languages_vaswani
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"
@@ -372,7 +372,7 @@ def test_no_model():
 
 
 def test_without_the_splitter_no_sentence_is_split(error, source, output, monkeypatch):
-    monkeypatch.setattr(sentences_vaswani, "sentencex", None)
+    monkeypatch.setattr(languages_vaswani, "sentencex", None)
     assert "split_sentences: sentencex is not installed; run `pip install" in error(
         "--input", source, "--output", output, "--split_sentences"
     )

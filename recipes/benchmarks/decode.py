@@ -38,9 +38,8 @@ from vaswani_transformer.io.console import exit_on_error, printable
 from vaswani_transformer.io.files import atomic_write, make_directory
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.memory import keep_freed_memory
-from vaswani_transformer.model.acceleration_vaswani import joined_projection
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
+from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder, joined_projection
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance

@@ -23,7 +23,7 @@ keep() {  # what a run in runs/$1 has to show
 
 # The search on the GPU, replayed as a CUDA graph, against the one on the CPU. A minute.
 search() {
-    python3 -m pytest -q tests/test_acceleration_vaswani.py
+    python3 -m pytest -q tests/test_acceleration.py
 }
 
 # A training that diverges fails and leaves no model; one of virtual ranks, resumed, ends in the weights of an undisturbed one.

@@ -32,8 +32,7 @@ from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.console import exit_on_error
 from vaswani_transformer.io.files import atomic_write, make_directory
 from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
-from vaswani_transformer.model.restricted_vaswani import restricted_attention_forward
+from vaswani_transformer.model.modeling_vaswani import eager_attention_forward, restricted_attention_forward
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance

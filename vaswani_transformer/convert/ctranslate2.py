@@ -10,8 +10,7 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.embeddings_vaswani import sinusoidal_positions
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
 from .output import export_directory

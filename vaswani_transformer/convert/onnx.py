@@ -16,8 +16,7 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from ..model.embeddings_vaswani import VaswaniPositionalEncoding
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
 from .hypotheses import best_hypotheses
 from .marian import (
     POSITIONS,

@@ -7,8 +7,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.embeddings_vaswani import sinusoidal_positions
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
 
 
 Weights = dict[str, torch.Tensor]

@@ -7,8 +7,8 @@ import numpy as np
 from datasets import Dataset, Features, List, Value, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
-from ..model.batches_vaswani import for_targets
 from ..model.languages_vaswani import language_tag, with_tag
+from ..model.tokenization_vaswani import for_targets
 from ..options.arguments import COUNT, Interval, option
 
 

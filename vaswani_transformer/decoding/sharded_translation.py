@@ -21,9 +21,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ..data.tables import kind_of_suffix
 from ..data.text_files import decode_lines, open_binary
 from ..io.files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
-from ..model.batches_vaswani import translate_in_batches
-from ..model.languages_vaswani import direction, required_tag, split_tag, target_tag
-from ..model.sentences_vaswani import longest_known
+from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
+from ..model.pipeline_vaswani import translate_in_batches
 
 
 _MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")

@@ -9,7 +9,7 @@ from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.batches_vaswani import translate_in_batches
+from ..model.pipeline_vaswani import translate_in_batches
 
 
 T = TypeVar("T")

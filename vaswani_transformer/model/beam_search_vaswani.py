@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -16,8 +17,6 @@ from transformers.generation.stopping_criteria import (
     StoppingCriteriaList,
 )
 
-from .acceleration_vaswani import best_tokens
-from .length_limits_vaswani import LengthPerSentence, SentenceProcessor
 from .step_decoder_vaswani import StepDecoder
 
 
@@ -36,6 +35,9 @@ _ROW_WISE = {
     "RepetitionPenaltyLogitsProcessor",
     "SuppressTokensLogitsProcessor",
 }
+
+# Columns of a group in the two-stage top-k.
+_GROUP_SIZE = 32
 
 NON_FINITE_LOGITS = (
     "the model's logits are NaN or infinite: its weights are damaged, or its activations overflow in this precision; "
@@ -404,3 +406,84 @@ def _is_row_wise(processor: LogitsProcessor) -> bool:
     kind = type(processor)
     is_builtin = kind.__module__ == LogitsProcessor.__module__
     return isinstance(processor, SentenceProcessor) or (is_builtin and kind.__name__ in _ROW_WISE)
+
+
+def best_tokens(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `count` most probable tokens of each row, best first.
+
+    Two-stage top-k: the k largest logits lie in the k groups with the largest maxima.
+
+    Args:
+        logits: `[rows, vocabulary]`
+        count: Number of tokens, at most the whole vocabulary.
+
+    Returns:
+        Their log-probabilities, and the tokens: `[rows, count]` each.
+    """
+    logits = logits.float()  # on CPU also faster to compare
+    rows, vocabulary = logits.shape
+    count = min(count, vocabulary)
+    if vocabulary < 4 * count * _GROUP_SIZE:
+        values, tokens = logits.topk(count)
+    else:
+        grouped = vocabulary - vocabulary % _GROUP_SIZE
+        groups = logits[:, :grouped].unflatten(-1, (-1, _GROUP_SIZE)).amax(-1).topk(count).indices  # [rows, count]
+        columns = torch.arange(_GROUP_SIZE, device=logits.device)
+        tail = torch.arange(grouped, vocabulary, device=logits.device).expand(rows, -1)
+        columns = torch.cat(((groups.unsqueeze(-1) * _GROUP_SIZE + columns).flatten(1), tail), dim=1)
+        values, order = logits.gather(1, columns).topk(count)
+        tokens = columns.gather(1, order)
+    # log p = logit - logsumexp, and logsumexp follows from the largest probability, which is never near 0.
+    largest = logits.softmax(-1).gather(1, tokens[:, :1])
+    return values - values[:, :1] + largest.log(), tokens
+
+
+class LengthPerSentence(StoppingCriteria):
+    """Stops each sentence at its own number of generated tokens.
+
+    Args:
+        limits: `[batch]` tokens that each sentence may generate, EOS included.
+        prefix_length: Tokens of the decoder's prefix, start token included.
+    """
+
+    def __init__(self, limits: torch.Tensor, prefix_length: int) -> None:
+        self.limits, self.prefix_length = limits, prefix_length
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        return input_ids.shape[1] - self.prefix_length >= _repeat_to_rows(self.limits, input_ids)
+
+
+class SentenceProcessor(LogitsProcessor):
+    """A logits processor that treats each sentence on its own, so that a search can continue with some of them."""
+
+    def select(self, sentences: torch.Tensor) -> None:
+        """Continue with these sentences only, in this order; `[selected]`."""
+        raise NotImplementedError
+
+
+class EndPerSentence(SentenceProcessor):
+    """Forces EOS as the last token that each sentence may generate.
+
+    Args:
+        limits: `[batch]` tokens that each sentence may generate, EOS included.
+        prefix_length: Tokens of the decoder's prefix, start token included.
+        tokens: EOS id, or several ids that end a sentence.
+    """
+
+    def __init__(self, limits: torch.Tensor, prefix_length: int, tokens: int | list[int]) -> None:
+        self.limits, self.prefix_length, self.tokens = limits, prefix_length, tokens
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        limits = _repeat_to_rows(self.limits, input_ids)
+        is_last = (input_ids.shape[1] - self.prefix_length >= limits - 1).unsqueeze(-1)  # [rows, 1]
+        forced = torch.full_like(scores, -math.inf)  # [rows, vocabulary]
+        forced[:, self.tokens] = 0.0
+        return torch.where(is_last, forced, scores)
+
+    def select(self, sentences: torch.Tensor) -> None:
+        self.limits = self.limits.to(sentences.device)[sentences]
+
+
+def _repeat_to_rows(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+    """Repeat limits for the beams or samples of each sentence: `[rows]`."""
+    return limits.repeat_interleave(input_ids.shape[0] // limits.shape[0]).to(input_ids.device)

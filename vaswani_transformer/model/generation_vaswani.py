@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from typing import Any
@@ -16,15 +17,67 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses
+from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, EndPerSentence, Hypotheses, LengthPerSentence
 from .languages_vaswani import require_tags
-from .length_limits_vaswani import EndPerSentence, LengthPerSentence, length_limits, tokens_over_source
 from .step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
 
 
 # Arguments of `forward` that IncrementalDecoder uses, or that have no effect on the search.
-_KNOWN_INPUTS = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "logits_to_keep", "labels"}
-_KNOWN_INPUTS |= {"output_attentions", "output_hidden_states", "inputs_embeds", "decoder_input_ids"}
+_KNOWN_INPUTS = {
+    "encoder_outputs",
+    "attention_mask",
+    "past_key_values",
+    "use_cache",
+    "logits_to_keep",
+    "labels",
+    "output_attentions",
+    "output_hidden_states",
+    "inputs_embeds",
+    "decoder_input_ids",
+}
+
+# The defaults of transformers 5.15 to 5.23, which have no public name there.
+_DEFAULTS: dict[str, Any] = {
+    "max_length": 20,
+    "min_length": 0,
+    "do_sample": False,
+    "use_cache": True,
+    "early_stopping": False,
+    "num_beams": 1,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "typical_p": 1.0,
+    "repetition_penalty": 1.0,
+    "length_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "num_return_sequences": 1,
+    "output_scores": False,
+    "return_dict_in_generate": False,
+    "remove_invalid_values": False,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "encoder_repetition_penalty": 1.0,
+    "num_assistant_tokens": 20,
+    "num_assistant_tokens_schedule": "constant",
+    "assistant_confidence_threshold": 0.4,
+    "assistant_lookbehind": 10,
+    "target_lookbehind": 10,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+}
+
+# Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
+_NOT_OF_SEARCH = {
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+    "transformers_version",
+    "_from_model_config",
+    "use_cache",
+}
 
 
 def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
@@ -243,6 +296,49 @@ def _source_lengths(kwargs: Mapping[str, Any]) -> torch.Tensor:
     return torch.full((states.shape[0],), states.shape[1], device=states.device)
 
 
+def tokens_over_source(*scopes: Mapping[str, Any]) -> int | None:
+    """`max_new_tokens_over_source` of the first scope that limits the length; None if its limit is fixed.
+
+    Raises:
+        ValueError: It is negative, or no integer.
+    """
+    for scope in scopes:
+        if scope.get("max_new_tokens") is not None or scope.get("max_length") is not None:
+            return None
+        tokens = scope.get("max_new_tokens_over_source")
+        if tokens is not None:
+            if not isinstance(tokens, int) or tokens < 0:
+                raise ValueError(f"max_new_tokens_over_source: must be an integer of at least 0, is {tokens!r}")
+            return tokens
+    return None
+
+
+def length_limits(
+    config: PreTrainedConfig, source_lengths: torch.Tensor, over_source: int, prefix_length: int
+) -> torch.Tensor:
+    """Number of tokens that each sentence may generate, EOS included.
+
+    Args:
+        config: The model's configuration; a learned position table limits the length, too.
+        source_lengths: `[batch]`
+        over_source: Tokens by which a translation may exceed its source.
+        prefix_length: Tokens of the decoder's prefix, start token included.
+
+    Returns:
+        `[batch]`
+
+    Raises:
+        ValueError: The prefix is longer than the learned position table.
+    """
+    limits = (source_lengths + over_source).clamp(min=1)
+    table = config.max_positions
+    if table is None:
+        return limits
+    if prefix_length > table:
+        raise ValueError(f"decoder_input_ids: {prefix_length} tokens exceed the learned position table of {table}")
+    return limits.clamp(max=table + 1 - prefix_length)  # the last token is not an input of the decoder
+
+
 def _on_any_rank(condition: bool, synced_gpus: bool, device: torch.device) -> bool:
     """Whether a condition holds on this rank or, with `synced_gpus`, on any rank."""
     if not synced_gpus:
@@ -263,3 +359,66 @@ def _attentions_and_states(outputs: list[Seq2SeqLMOutput], encoded: Mapping[str,
         returned["decoder_hidden_states"] = tuple(output["decoder_hidden_states"] for output in outputs)
         returned["encoder_hidden_states"] = encoded.get("hidden_states")
     return returned
+
+
+def is_filled(config: GenerationConfig) -> bool:
+    """Whether a library has filled in every default; a user sets a few fields, never all."""
+    return all(getattr(config, name, default) is not None for name, default in _DEFAULTS.items())
+
+
+def empty_defaults(config: GenerationConfig, own: GenerationConfig | None) -> None:
+    """Reset fields that a library has filled in to None.
+
+    Args:
+        config: A filled configuration; changed in place.
+        own: The configuration before it was filled; its fields are kept. None if unknown.
+    """
+    for name, default in _DEFAULTS.items():
+        if getattr(config, name, None) == default and getattr(own, name, None) is None:
+            setattr(config, name, None)
+
+
+class OwnGenerationConfig:
+    """Keeps transformers' defaults out of a model's `generation_config`; must be the first base class."""
+
+    generation_config: GenerationConfig
+
+    # The configuration, and its last copy without the defaults.
+    _seen: tuple[GenerationConfig, GenerationConfig] | None = None
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load a model; see `transformers.PreTrainedModel.from_pretrained`.
+
+        If `generation_config.json` is missing or has no search options, the model gets `paper_generation_config`.
+        """
+        loaded = super().from_pretrained(*args, **kwargs)  # type: ignore[misc]  # a mixin
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
+        model.restore_generation_config()
+        if not set(model.generation_config.to_diff_dict()) - _NOT_OF_SEARCH:
+            model.generation_config = paper_generation_config(model.config)
+        return loaded
+
+    def restore_generation_config(self) -> None:
+        """Remove filled-in defaults from `generation_config`; keep the user's fields."""
+        config = self.generation_config
+        if is_filled(config):
+            empty_defaults(config, self._seen[1] if self._seen is not None and self._seen[0] is config else None)
+        else:
+            self._seen = (config, copy.copy(config))
+
+    def generate(
+        self, inputs: Any = None, generation_config: GenerationConfig | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Translate; see `VaswaniGenerationMixin.generate`. A filled-in default does not limit the length."""
+        self.restore_generation_config()
+        given = generation_config
+        if given is not None and is_filled(given) and given.max_length == _DEFAULTS["max_length"]:
+            generation_config = copy.deepcopy(given)
+            generation_config.max_length = None
+        return super().generate(inputs, generation_config, *args, **kwargs)  # type: ignore[misc]
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Save the model with its own generation_config; see `transformers.PreTrainedModel.save_pretrained`."""
+        self.restore_generation_config()
+        super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]

@@ -1,4 +1,8 @@
-"""Section 3 of the paper, "Model Architecture": attention, feed-forward, layers, stacks, model."""
+"""Sections 3 and 4 of the paper, in its order.
+
+3.1 residual and layers, 3.2 attention, 3.3 feed-forward, 3.4 embeddings, 3.5 positions; then what these make up: the
+stacks, the model of Figure 1, and the model with the softmax. At the end, self-attention restricted to neighbours (4).
+"""
 
 import math
 from collections.abc import Callable
@@ -8,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
@@ -27,10 +31,76 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
-from .embeddings_vaswani import VaswaniEmbedding, VaswaniEmbeddingMixin, VaswaniPositionalEncoding
-from .generation_config_vaswani import OwnGenerationConfig
-from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
-from .restricted_vaswani import RESTRICTED, restricted_attention_forward, self_attention_mask
+from .generation_vaswani import OwnGenerationConfig, VaswaniGenerationMixin, paper_generation_config
+
+
+# Name of `restricted_attention_forward` among the attention implementations.
+RESTRICTED = "restricted"
+
+# Smaller blocks of queries would save less computation than they add in calls.
+_SMALLEST_BLOCK = 32
+
+
+class VaswaniResidual(nn.Module):
+    """`LayerNorm(x + Dropout(Sublayer(x)))` (3.1 and 5.4): the post-norm residual around every sub-layer."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+
+    def forward(self, hidden_states: torch.Tensor, sublayer_output: torch.Tensor) -> torch.Tensor:
+        return self.norm(hidden_states + F.dropout(sublayer_output, p=self.dropout, training=self.training))
+
+
+class VaswaniEncoderLayer(GradientCheckpointingLayer):
+    """One of the N encoder layers (3.1): self-attention, feed-forward."""
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.self_attn = VaswaniAttention(config, layer_idx)
+        self.self_attn_residual = VaswaniResidual(config)
+        self.feed_forward = VaswaniFeedForward(config, config.d_ff)
+        self.feed_forward_residual = VaswaniResidual(config)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
+        hidden_states = self.self_attn_residual(hidden_states, attended)
+        return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
+
+
+class VaswaniDecoderLayer(GradientCheckpointingLayer):
+    """One of the N decoder layers (3.1): masked self-attention, encoder-decoder attention, feed-forward."""
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.self_attn = VaswaniAttention(config, layer_idx, is_causal=True)
+        self.self_attn_residual = VaswaniResidual(config)
+        self.encoder_attn = VaswaniAttention(config, layer_idx, is_cross=True)
+        self.encoder_attn_residual = VaswaniResidual(config)
+        self.feed_forward = VaswaniFeedForward(config, config.decoder_d_ff)
+        self.feed_forward_residual = VaswaniResidual(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        implementation: str | None = None,
+        cross_implementation: str | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(hidden_states, attention_mask, None, past_key_values, implementation, **kwargs)
+        hidden_states = self.self_attn_residual(hidden_states, attended)
+        if encoder_hidden_states is not None:
+            source = (encoder_attention_mask, encoder_hidden_states, past_key_values, cross_implementation)
+            attended, _ = self.encoder_attn(hidden_states, *source, **kwargs)
+            hidden_states = self.encoder_attn_residual(hidden_states, attended)
+        return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
 
 
 def eager_attention_forward(
@@ -179,66 +249,131 @@ class VaswaniFeedForward(nn.Module):
         return self.fc2(inner)  # [batch, length, d_model]
 
 
-class VaswaniResidual(nn.Module):
-    """`LayerNorm(x + Dropout(Sublayer(x)))` (3.1 and 5.4): the post-norm residual around every sub-layer."""
+class VaswaniEmbedding(nn.Embedding):
+    """Embeddings times sqrt(d_model) (3.4). Padding, which is also the decoder's start token, embeds as zero."""
+
+    def __init__(self, config: VaswaniConfig, vocab_size: int) -> None:
+        super().__init__(vocab_size, config.d_model, config.pad_token_id)
+        self.config = config
+        self.embed_scale = math.sqrt(config.d_model)  # PEFT's adapters read an attribute of this name
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return zero_padding(self.config, input_ids, super().forward(input_ids) * self.embed_scale)
+
+
+def zero_padding(config: VaswaniConfig, input_ids: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
+    """Set padding in `embedded` `[batch, length, d_model]` to zero, if `zero_padding_embedding` is set."""
+    if not config.zero_padding_embedding:
+        return embedded
+    # The padding row of the matrix does not stay zero, because the softmax shares and trains it.
+    return embedded.masked_fill(input_ids.eq(config.pad_token_id).unsqueeze(-1), 0.0)
+
+
+def sinusoidal_positions(
+    positions: torch.Tensor, d_model: int, layout: str = "sinusoidal", dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Positional encoding (3.5), computed on demand for any length and never saved.
+
+    Args:
+        positions: Integers of any shape.
+        d_model: Even width of the encoding.
+        layout: "sinusoidal" is the paper's formula, `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`,
+            `PE(pos, 2i+1) = cos(...)`. "sinusoidal_halves" is the authors' code: sines in the first half, cosines in
+            the second, timescales in a geometric progression from 1 to 10000, both included. "sinusoidal_marian" has
+            the same halves with the timescales of the paper's formula.
+        dtype: Type of the result; angles are computed in float64, since float32 errs by 5e-4 at position 10,000.
+
+    Returns:
+        `[*positions.shape, d_model]`
+    """
+    # Apple's GPUs have no float64.
+    precision = torch.float32 if positions.device.type == "mps" else torch.float64
+    half = d_model // 2
+    exponent = torch.arange(half, dtype=precision, device=positions.device)
+    denominator = max(half - 1, 1) if layout == "sinusoidal_halves" else half
+    exponent = exponent / denominator  # [d_model / 2], from 0 to (almost) 1
+    angles = positions.unsqueeze(-1).to(precision) * torch.exp(-math.log(10000.0) * exponent)
+    if layout == "sinusoidal":
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
+    return torch.cat((angles.sin(), angles.cos()), dim=-1).to(dtype)
+
+
+class VaswaniPositionalEncoding(nn.Module):
+    """Positional encoding (3.5): sinusoids, or the learned table of Table 3, row E."""
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__()
-        self.dropout = config.dropout
-        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.config = config
+        if config.max_positions is not None:
+            self.table = nn.Embedding(config.max_position_embeddings, config.d_model)
 
-    def forward(self, hidden_states: torch.Tensor, sublayer_output: torch.Tensor) -> torch.Tensor:
-        return self.norm(hidden_states + F.dropout(sublayer_output, p=self.dropout, training=self.training))
+    def forward(self, positions: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
+        """Encode integer `positions` as `[*positions.shape, d_model]`; a learned table must have `length` rows."""
+        config, most = self.config, self.config.max_positions
+        if most is None:
+            positions = positions + config.position_offset
+            return sinusoidal_positions(positions, config.d_model, config.position_encoding, dtype)
+        if length > most:
+            raise ValueError(
+                f"a sequence of {length} tokens exceeds the learned position table of "
+                f"max_position_embeddings = {most}; truncate it to that length"
+            )
+        return self.table(positions)
 
 
-class VaswaniEncoderLayer(GradientCheckpointingLayer):
-    """One of the N encoder layers (3.1): self-attention, feed-forward."""
+def positions_from_mask(
+    attention_mask: torch.Tensor | None, length: int, past: int | torch.Tensor, device: torch.device
+) -> torch.Tensor:
+    """Positions of the last `length` tokens, counted from the first token that is not padding.
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
-        super().__init__()
-        self.self_attn = VaswaniAttention(config, layer_idx)
-        self.self_attn_residual = VaswaniResidual(config)
-        self.feed_forward = VaswaniFeedForward(config, config.d_ff)
-        self.feed_forward_residual = VaswaniResidual(config)
+    Args:
+        attention_mask: `[batch, past + length]`, 1 for tokens, 0 for padding. With None, or a mask that is already
+            four-dimensional, there is no padding on the left.
+        length: Number of tokens.
+        past: Number of tokens in the cache.
+        device: Device of the result.
 
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
+    Returns:
+        `[batch, length]`, or `[1, length]` without a mask.
+    """
+    if attention_mask is None or attention_mask.dim() != 2:
+        return (torch.arange(length, device=device) + past).unsqueeze(0)
+    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
+
+
+class VaswaniEmbeddingMixin:
+    """Input of the first layer of encoder and decoder: embedding plus position."""
+
+    config: VaswaniConfig
+    training: bool
+    input_prefix = ""  # of its argument names in the whole model's `forward`
+    embed_tokens: Any  # adapters may replace it by another module
+    embed_positions: VaswaniPositionalEncoding
+
+    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None) -> torch.Tensor:
+        """Embed `input_ids` `[batch, length]` as `[batch, length, d_model]`, or return `inputs_embeds` unchanged.
+
+        Raises:
+            ValueError: Neither or both were given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(f"give either {self.input_prefix}input_ids or {self.input_prefix}inputs_embeds")
+        if input_ids is None:
+            return inputs_embeds
+        embedded = self.embed_tokens(input_ids)
+        if isinstance(self.embed_tokens, VaswaniEmbedding):
+            return embedded
+        return zero_padding(self.config, input_ids, embedded)  # an adapter does not set padding to zero
+
+    def add_positions(
+        self, embedded: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor
     ) -> torch.Tensor:
-        attended, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
-        hidden_states = self.self_attn_residual(hidden_states, attended)
-        return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
-
-
-class VaswaniDecoderLayer(GradientCheckpointingLayer):
-    """One of the N decoder layers (3.1): masked self-attention, encoder-decoder attention, feed-forward."""
-
-    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
-        super().__init__()
-        self.self_attn = VaswaniAttention(config, layer_idx, is_causal=True)
-        self.self_attn_residual = VaswaniResidual(config)
-        self.encoder_attn = VaswaniAttention(config, layer_idx, is_cross=True)
-        self.encoder_attn_residual = VaswaniResidual(config)
-        self.feed_forward = VaswaniFeedForward(config, config.decoder_d_ff)
-        self.feed_forward_residual = VaswaniResidual(config)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        encoder_hidden_states: torch.Tensor | None = None,
-        encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        implementation: str | None = None,
-        cross_implementation: str | None = None,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        attended, _ = self.self_attn(hidden_states, attention_mask, None, past_key_values, implementation, **kwargs)
-        hidden_states = self.self_attn_residual(hidden_states, attended)
-        if encoder_hidden_states is not None:
-            source = (encoder_attention_mask, encoder_hidden_states, past_key_values, cross_implementation)
-            attended, _ = self.encoder_attn(hidden_states, *source, **kwargs)
-            hidden_states = self.encoder_attn_residual(hidden_states, attended)
-        return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
+        """Input of the first layer (3.5, 5.4): `embedded` `[batch, length, d_model]` plus positions, with dropout."""
+        length = embedded.shape[1]
+        positions = positions_from_mask(attention_mask, length, past, embedded.device)
+        longest = length if isinstance(past, torch.Tensor) else past + length
+        hidden_states = embedded + self.embed_positions(positions, embedded.dtype, longest)
+        return F.dropout(hidden_states, p=self.config.dropout, training=self.training)
 
 
 class VaswaniPreTrainedModel(PreTrainedModel):
@@ -550,3 +685,123 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
             loss = loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
         shared = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **shared)
+
+
+def self_attention_mask(
+    create_mask: Callable,
+    config: PreTrainedConfig,
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **cache: Any,
+) -> tuple[Any, str]:
+    """The mask of self-attention, and the attention implementation that takes it.
+
+    Instead of "sdpa", `RESTRICTED` computes the neighbourhood block by block, from the padding mask alone. With a
+    four-dimensional mask, a static cache, "eager" or "flex_attention", attention is full, with all but the
+    neighbourhood masked.
+
+    Args:
+        create_mask: transformers' function that makes the mask.
+        config: The model's configuration.
+        inputs_embeds: `[batch, target, d_model]`
+        attention_mask: `[batch, source]`, 1 for tokens, 0 for padding; or a mask in the implementation's own format.
+        cache: For `create_mask`: `past_key_values`.
+
+    Raises:
+        ValueError: The attention implementation cannot restrict attention.
+    """
+    implementation, neighborhood = config._attn_implementation, config.attention_neighborhood
+    if neighborhood is None:
+        return create_mask(config, inputs_embeds, attention_mask, **cache), implementation
+    is_static = getattr(cache.get("past_key_values"), "is_compileable", False)
+    if implementation == "sdpa" and not is_static and (attention_mask is None or attention_mask.dim() == 2):
+        return attention_mask, RESTRICTED
+    if implementation not in ("eager", "sdpa", "flex_attention"):
+        raise ValueError(
+            f"attention_neighborhood: {implementation} cannot restrict attention; use sdpa or flex_attention"
+        )
+
+    def is_near(batch_idx: int, head_idx: int, q_idx: int, kv_idx: int) -> bool:
+        return abs(q_idx - kv_idx) <= neighborhood // 2
+
+    return create_mask(config, inputs_embeds, attention_mask, and_mask_function=is_near, **cache), implementation
+
+
+def restricted_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    padding_mask: torch.Tensor | None,
+    neighborhood: int,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Equation 1 over the keys within `neighborhood // 2` positions of each query.
+
+    A causal module sees only keys to the left. The result equals masked full attention, but time and memory grow as
+    r n, not as n^2: queries are cut into blocks, and each block attends only to the keys that its queries can reach.
+
+    Args:
+        module: The attention module; only its `is_causal` is read.
+        query: `[batch, heads, target, d_k]`, at the last `target` of the keys' positions.
+        key: `[batch, heads, source, d_k]`
+        value: `[batch, heads, source, d_v]`
+        padding_mask: `[batch, source]`, True for tokens, False for padding.
+        neighborhood: r, the number of positions that a query sees.
+        scaling: Factor of the scores.
+        dropout: Probability to drop a weight.
+
+    Returns:
+        The output `[batch, target, heads, d_v]`, and None for the weights.
+    """
+    batch, _, target, _ = query.shape
+    if padding_mask is None:
+        padding_mask = torch.ones(batch, key.shape[2], dtype=torch.bool, device=key.device)
+    reach = neighborhood // 2
+    before, after = reach, 0 if module.is_causal else reach
+    block = min(max(reach, _SMALLEST_BLOCK), target)
+    blocks = -(-target // block)
+    past = key.shape[2] - target
+    first = max(past - before, 0)  # the first key that any query can reach
+    left = before - (past - first)
+    right = blocks * block - target + after
+    windows = [
+        F.pad(states[:, :, first:], (0, 0, left, right)).unfold(2, before + block + after, block)
+        for states in (key, value)
+    ]  # [batch, heads, blocks, d_k or d_v, window]
+    keys, values = (window.permute(0, 2, 1, 4, 3).flatten(0, 1) for window in windows)
+    queries = F.pad(query, (0, 0, 0, blocks * block - target)).unflatten(2, (blocks, block))
+    output = F.scaled_dot_product_attention(
+        queries.transpose(1, 2).flatten(0, 1),  # [batch * blocks, heads, block, d_k]
+        keys,
+        values,
+        attn_mask=_block_mask(F.pad(padding_mask[:, first:].bool(), (left, right)), block, before, after),
+        dropout_p=dropout,
+        scale=scaling,
+    )  # [batch * blocks, heads, block, d_v]
+    output = output.unflatten(0, (batch, blocks)).transpose(2, 3).flatten(1, 2)  # [batch, blocks * block, heads, d_v]
+    return output[:, :target], None
+
+
+def _block_mask(exists: torch.Tensor, block: int, before: int, after: int) -> torch.Tensor:
+    """Which keys of its window each query of a block may attend to.
+
+    Args:
+        exists: `[batch, keys]`, which keys are tokens.
+        block: Queries of a block.
+        before: Keys before a query that it sees.
+        after: Keys after a query that it sees.
+
+    Returns:
+        `[batch * blocks, 1, block, window]`
+    """
+    window = before + block + after
+    exists = exists.unfold(1, window, block)  # [batch, blocks, window]
+    queries = torch.arange(block, device=exists.device).unsqueeze(-1) + before  # in the window
+    distance = torch.arange(window, device=exists.device) - queries  # [block, window]
+    near = (distance >= -before) & (distance <= after)
+    # A query always sees itself: otherwise the output of padding would be NaN.
+    allowed = (near & exists.unsqueeze(2)) | distance.eq(0)  # [batch, blocks, block, window]
+    return allowed.flatten(0, 1).unsqueeze(1)

@@ -10,10 +10,9 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
-from .batches_vaswani import generate_in_batches, max_generated
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .parse_sequence_vaswani import MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
-from .pipeline_vaswani import GeneratingPipeline, register_task
+from .pipeline_vaswani import GeneratingPipeline, generate_in_batches, max_generated, register_task
 
 
 try:

@@ -1,5 +1,6 @@
 """Section 5.1 of the paper: one vocabulary shared by source and target, byte-pair or word-piece."""
 
+import copy
 import json
 import re
 import tempfile
@@ -9,11 +10,11 @@ from functools import cached_property
 from typing import Any, Literal, TextIO
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import BatchEncoding, PreTrainedTokenizerFast
+from transformers import BatchEncoding, FSMTTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .batches_vaswani import require_text
 from .languages_vaswani import is_language_tag
 from .parse_sequence_vaswani import MARK
+from .pipeline_vaswani import require_text
 
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
@@ -320,3 +321,11 @@ def _not_empty(corpus_iterator: Iterable[str]) -> Iterator[str]:
         yield sentence
     if empty:
         raise ValueError("corpus_iterator: there is no text to learn a vocabulary from; give sentences")
+
+
+def for_targets(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer to call with `text_target`: FSMTTokenizer splits words by the rules of its source language only."""
+    if isinstance(tokenizer, FSMTTokenizer):
+        tokenizer = copy.copy(tokenizer)
+        tokenizer.src_lang = tokenizer.tgt_lang
+    return tokenizer

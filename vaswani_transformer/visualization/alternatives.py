@@ -9,7 +9,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.length_limits_vaswani import SentenceProcessor
+from ..model.beam_search_vaswani import SentenceProcessor
 from .token_texts import token_texts
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from transformers import FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.batches_vaswani import for_targets
 from ..model.parsing_vaswani import VaswaniForConstituencyParsing, split_words, text_of_words
+from ..model.tokenization_vaswani import for_targets
 from .tokens import shown_tokens
 
 

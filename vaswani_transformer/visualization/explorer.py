@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..io.files import atomic_write
-from ..model.batches_vaswani import for_targets
+from ..model.tokenization_vaswani import for_targets
 from .alternatives import Choice, find_alternatives
 from .attention import AttentionWeights, merge_words, read_attention, require_text, source_text, word_starts
 from .search_trace import SearchTrace, trace_search

@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..io.files import atomic_write
-from ..model.embeddings_vaswani import sinusoidal_positions
+from ..model.modeling_vaswani import sinusoidal_positions
 from .attention import AttentionWeights, Kind, merge_words, read_attention
 
 

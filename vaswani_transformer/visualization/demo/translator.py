@@ -9,9 +9,16 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...data.text_files import decode_lines
-from ...model.batches_vaswani import translate_in_batches
-from ...model.languages_vaswani import direction, required_tag, split_tag, tagged
-from ...model.sentences_vaswani import Paragraph, long_sentence, longer_than_trained
+from ...model.languages_vaswani import (
+    Paragraph,
+    direction,
+    long_sentence,
+    longer_than_trained,
+    required_tag,
+    split_tag,
+    tagged,
+)
+from ...model.pipeline_vaswani import translate_in_batches
 from ...options.arguments import COUNT, Interval, option
 from ..alignment import draw_alignment
 from ..attention import read_attention

@@ -9,9 +9,9 @@ from models import SOURCES, as_batch
 from torch import nn
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.model import acceleration_vaswani, step_decoder_vaswani
-from vaswani_transformer.model.acceleration_vaswani import best_tokens, joined_projection
-from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
+from vaswani_transformer.model import step_decoder_vaswani
+from vaswani_transformer.model.beam_search_vaswani import best_tokens
+from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder, joined_projection
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> StandInForCuda:
         decoder.graph = step_decoder_vaswani.StepGraph()
 
     monkeypatch.setattr(IncrementalDecoder, "__init__", with_graph)
-    monkeypatch.setattr(acceleration_vaswani, "_MEMORY", {})
+    monkeypatch.setattr(step_decoder_vaswani, "_MEMORY", {})
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)  # on a GPU no weights are packed
     return StandInForCuda(monkeypatch)
 
@@ -62,13 +62,13 @@ def test_prefixes_and_neighbourhoods_are_replayed(talkative_model, cuda):
 
 def test_memory_of_graphs_does_not_grow_with_each_batch(talkative_model, cuda):
     search(talkative_model, SOURCES, 70)
-    reserved, stream = dict(cuda.allocator.reserved), len(acceleration_vaswani._MEMORY)
+    reserved, stream = dict(cuda.allocator.reserved), len(step_decoder_vaswani._MEMORY)
     assert cuda.allocator.use_count == {1: 1}  # the anchor's; those of the search have died
     for _ in range(3):
         search(talkative_model, SOURCES, 70)
     assert cuda.allocator.reserved == reserved
     assert cuda.allocator.use_count == {1: 1}
-    assert len(acceleration_vaswani._MEMORY) == stream == 1
+    assert len(step_decoder_vaswani._MEMORY) == stream == 1
 
 
 @pytest.mark.parametrize("prefix", [1, 5])
@@ -141,7 +141,7 @@ def test_products_do_without_onednn(monkeypatch, missing, activation):
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     if missing == "operators":
         monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
-    is_packed = acceleration_vaswani.packed_product(linears[0].weight, linears[0].bias) is not None
+    is_packed = step_decoder_vaswani.packed_product(linears[0].weight, linears[0].bias) is not None
     assert is_packed == (missing == "nothing" and torch.backends.mkldnn.is_available())
     expected = torch.cat([linear(x) for linear in linears], dim=-1)
     with torch.no_grad():

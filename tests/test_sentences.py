@@ -8,9 +8,9 @@ from torch.utils.data import Dataset
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.model import sentences_vaswani
-from vaswani_transformer.model.batches_vaswani import translate_in_batches
-from vaswani_transformer.model.sentences_vaswani import Paragraph, longer_than_trained, split_sentences
+from vaswani_transformer.model import languages_vaswani
+from vaswani_transformer.model.languages_vaswani import Paragraph, longer_than_trained, split_sentences
+from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 
 
 PROPERTY = settings(deadline=None, database=None)
@@ -122,7 +122,7 @@ def test_hypotheses_of_a_text_are_those_of_its_sentences_by_rank(translator):
 def test_what_splitting_needs_and_cannot_do(translator, monkeypatch):
     with pytest.raises(ValueError, match=r"^return_tensors: "):
         translator("Dogs! Cats!", split_sentences=True, return_tensors=True)
-    monkeypatch.setattr(sentences_vaswani, "sentencex", None)
+    monkeypatch.setattr(languages_vaswani, "sentencex", None)
     with pytest.raises(ImportError, match="run `pip install sentencex`"):
         translator("Dogs! Cats!", split_sentences=True)
 

@@ -6,8 +6,7 @@ from torch import nn
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
-from vaswani_transformer.model.restricted_vaswani import restricted_attention_forward
+from vaswani_transformer.model.modeling_vaswani import eager_attention_forward, restricted_attention_forward
 
 
 def randomize(model: nn.Module) -> None:
