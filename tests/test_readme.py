@@ -370,12 +370,25 @@ def test_options_exist(chapter):
     assert set(re.findall(r"(?<![\w-])--([a-z]\w*)", text)) <= ours | others | of_the_launcher
 
 
-def test_names_of_the_paper_are_in_the_files_beside_them():
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| [3-6](?:\.\d)? [A-Z].*$", readme, re.M)
-    assert len(rows) == 13
-    for row in rows:
-        for path, names in re.findall(r"`([\w/]+\.py)`(?: \([^)]*\))?: ((?:`[\w.]+`[^`;|]*)+)", row):
-            source = (REPOSITORY / "vaswani_transformer" / path).read_text(encoding="utf-8")
-            for name in re.findall(r"`([\w.]+)`", names):
-                assert re.search(rf"\b{name.rpartition('.')[2]}\b", source), f"{path} has no {name}"
+FILE = r"`([\w/]+\.\w+)`"
+
+
+def rows(page: str) -> list:
+    """Cells of tables that name files, as test parameters: "`path`: `name`, a field of `name`; `path`"."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (.*?) \| (.*) \|$", text, re.M)
+    return [pytest.param(files, id=f"{page}-{title}") for title, files in cells if re.search(FILE, files)]
+
+
+@pytest.mark.parametrize("files", rows("README.md") + rows("CONTRIBUTING.md"))
+def test_names_are_in_the_files_before_them(files):
+    for path, names in re.findall(rf"{FILE}(?: \([^)]*\))?: ([^;]*)", files):
+        bases = (REPOSITORY, REPOSITORY / "vaswani_transformer")
+        source = next(base / path for base in bases if (base / path).exists()).read_text(encoding="utf-8")
+        for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
+            assert re.search(rf"\b{name}\b", source), f"{path} has no {name}"
+
+
+@pytest.mark.parametrize("files", rows("CONTRIBUTING.md"))
+def test_a_newcomer_opens_three_files_at_most(files):
+    assert len(set(re.findall(FILE, files))) <= 3
