@@ -88,7 +88,7 @@ def test_a_translation_that_reaches_its_limit_has_no_end(model, tokenizer):
     assert merged.decoder.shape[-2:] == (len(merged.target), len(merged.inputs))
 
 
-def test_the_model_is_left_as_it_was(model, tokenizer):
+def test_the_model_is_unchanged(model, tokenizer):
     model.train()
     model.model.encoder.layers[0].eval()
     before = [module.training for module in model.modules()]

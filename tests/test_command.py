@@ -61,7 +61,7 @@ def test_the_installed_command_runs_the_installed_recipes(wheel, tmp_path):
     assert (tmp_path / "positions.svg").is_file()
 
 
-def test_pip_is_told_to_install_what_there_is():
+def test_pip_commands_name_packages_and_extras_that_exist():
     """No index has this package: an extra is one of the checkout, and other names are dependencies."""
     setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
     extras = set(re.findall(r'^ +"(\w+)": ', setup, re.M))

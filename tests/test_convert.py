@@ -347,7 +347,7 @@ def test_the_recipe_says_what_is_wrong_and_leaves_nothing(arguments, message, tm
 
 
 @pytest.mark.parametrize("package", ["sentencepiece", "sacremoses"])
-def test_without_a_tokenizers_package_it_is_said_what_to_install(package, monkeypatch, tmp_path):
+def test_an_error_names_the_package_that_a_tokenizer_needs(package, monkeypatch, tmp_path):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(SystemExit, match=f"{package} is not installed; run `pip install {package}`"):

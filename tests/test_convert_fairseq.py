@@ -304,7 +304,7 @@ def test_a_damaged_file_is_refused_by_name(model, tmp_path):
         read_checkpoint(tmp_path / "nowhere.pt")
 
 
-def test_languages_that_are_not_told_are_asked_for(model, tmp_path):
+def test_unknown_languages_must_be_given(model, tmp_path):
     path = save_checkpoint(tmp_path / "checkpoint_best.pt", model, "args", target_lang=None)
     with pytest.raises(ValueError, match=r"^source_lang, target_lang: are not in the checkpoint"):
         _ = read_checkpoint(path).languages

@@ -300,7 +300,7 @@ def test_one_file_that_is_no_table_is_refused(folder, name):
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_neither_tables_nor_two_text_files_are_refused(count, folder):
+def test_files_that_are_no_table_and_no_pair_of_texts_are_refused(count, folder):
     names = [folder.lines(f"{number}.en", ["one"]) for number in range(count)]
     assert f"not {count}" in error_of(ValueError, *names)
 

@@ -149,7 +149,7 @@ def test_files_over_a_limit_are_refused(translator, tmp_path, content, message):
         translated(translator, tmp_path / "text.txt")
 
 
-def test_a_refusal_or_an_abandoned_sentence_blocks_nobody(translator, tmp_path):
+def test_a_refusal_or_an_abandoned_sentence_blocks_no_other_request(translator, tmp_path):
     for _ in range(3):
         next(translator.translate("The old man reads a book."))
     with pytest.raises(RefusedError):

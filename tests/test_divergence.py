@@ -78,7 +78,7 @@ def test_gradient(model, tokenizer, tmp_path, value, accumulation):
     assert all(weight.isfinite().all() for weight in model.parameters()), "stopped before the optimizer's step"
 
 
-def test_loss_of_which_the_gradients_are_finite(model, tokenizer, tmp_path):
+def test_an_infinite_loss_with_finite_gradients_ends_training(model, tokenizer, tmp_path):
     trainer = make_trainer(model, tokenizer, tmp_path)
     trainer.compute_loss_func = OverflowingLoss(2)
     error = diverge(trainer)

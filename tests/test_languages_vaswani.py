@@ -83,7 +83,7 @@ def by_hand(directory: Path, text: str) -> str:
     return tokenizer.decode(ids[0], skip_special_tokens=True)
 
 
-def test_the_pipeline_adds_the_tag_of_the_language_that_it_is_told(two_way):
+def test_the_pipeline_adds_the_tag_of_the_target_language(two_way):
     sources = ["Dogs!", "A man."]
     into = {code: [by_hand(two_way, f"<2{code}> {source}") for source in sources] for code in ("en", "de")}
     assert into["en"] != into["de"]

@@ -69,7 +69,7 @@ def logits_of(model: torch.nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("changes", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
-def test_a_saved_model_has_the_same_logits_with_its_epsilon_and_stays_as_it_was(changes, tmp_path):
+def test_a_saved_model_has_the_same_logits_and_the_source_is_unchanged(changes, tmp_path):
     model = lively_model(layer_norm_eps=1e-5, **changes)
     before = copy.deepcopy(model.state_dict())
     to_marian(model).save_pretrained(tmp_path)
@@ -391,7 +391,7 @@ def test_logits_are_the_same_in_the_new_order(changes, tokenizer):
     assert padding_last(renumbered, its_tokenizer) == (renumbered, its_tokenizer)
 
 
-def test_the_tokenizer_stays_as_it_was(tokenizer):
+def test_the_tokenizer_is_unchanged(tokenizer):
     tokenizer(["a", "b c"], padding=True)
     before = tokenizer.backend_tokenizer.to_str()
     padding_last(lively_model(400), tokenizer)

@@ -98,7 +98,7 @@ def test_logits_are_the_models_for_every_batch_and_length_with_a_cache_and_witho
     require_the_logits_of(trained, engine.OnnxModel(exported))
 
 
-def test_so_they_are_with_all_else_than_in_the_paper_and_the_model_stays_as_it_was(tokenizer, tmp_path):
+def test_logits_are_the_models_for_every_option_of_the_configuration_and_the_model_is_unchanged(tokenizer, tmp_path):
     model = lively_model(**ALL_ELSE)
     before = copy.deepcopy(model.state_dict())
     require_the_logits_of(model, engine.OnnxModel(engine.export_onnx(model, tokenizer, tmp_path / "out")))

@@ -65,7 +65,7 @@ def test_any_sequence_becomes_a_tree_over_the_words():
         assert all(len(node) for node in tree.subtrees() if node is not tree)
 
 
-def test_labels_are_told_apart_by_their_closing_ones():
+def test_phrases_are_the_labels_that_have_a_closing_label():
     found = ParseLabels.from_counts(Counter(["S", "NN", "/S", "DT", "NP", "NN", "/NP"]))
     assert found == ParseLabels(frozenset({"NN", "DT"}), frozenset({"S", "NP"}))
     assert ParseLabels.from_vocabulary(VOCABULARY) == LABELS

@@ -314,7 +314,7 @@ def killed_while_writing(rows, folder, form) -> int:
     return WRITE_SHARD(rows, folder, form)
 
 
-def test_a_process_that_is_killed_is_told_of_and_what_it_was_writing_is_no_shard(files, output, monkeypatch):
+def test_a_killed_process_is_an_error_and_leaves_no_partial_shard(files, output, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(shards, "write_shard", killed_while_writing)
         with pytest.raises(ChildProcessError, match=r"was killed.*repeat the command to continue"):
@@ -409,7 +409,7 @@ def test_a_changed_setting_is_noticed(files, output, name, now):
     )
 
 
-def test_every_difference_is_told(files, output):
+def test_every_difference_is_named(files, output):
     prepare_corpus(output, arguments(files))
     swapped = {"train": files["train"][::-1], "test": files["train"]}
     message = error_of(ValueError, output, arguments(swapped, max_length=9, vocab_size=500))
@@ -432,7 +432,7 @@ def test_another_test_set_can_be_had_without_preparing_the_rest_anew(files, fold
     assert rows_of(output / "train") == train
 
 
-def test_until_there_is_a_vocabulary_everything_may_change(files, folder, output):
+def test_everything_may_change_until_there_is_a_vocabulary(files, folder, output):
     with pytest.raises(ValueError, match="the corpus supports only"):
         prepare_corpus(output, arguments(files, vocab_size=9000))
     wide = {"train": [folder.lines("b.en", ["One."] * 9), folder.lines("b.de", ["Eins."] * 9)]}
@@ -490,7 +490,7 @@ def test_without_a_directory_it_is_prepared_once_in_the_cache(files, output, mon
     assert load_corpora(arguments(files, max_length=12)).cleaning["too_long"] > first.cleaning["too_long"]
 
 
-def test_in_the_cache_a_changed_file_is_prepared_anew(folder):
+def test_a_changed_file_is_prepared_anew_in_the_cache(folder):
     def kept(word: str) -> list[str]:
         names = [folder.lines("a.en", [f"{word} one"] * 9), folder.lines("a.de", ["Eins."] * 9)]
         os.utime(names[0], ns=(0, 0))
@@ -591,7 +591,7 @@ def test_a_shard_without_a_manifest_is_named_though_another_is_missing(files, ou
 
 
 @pytest.mark.parametrize("method", ["save_pretrained", "save_to_disk"])
-def test_a_disk_that_is_full_is_named_whatever_a_library_raises(files, output, monkeypatch, method):
+def test_a_full_disk_is_named_for_any_error_of_a_library(files, output, monkeypatch, method):
     def no_space(*_, **__):
         if method == "save_pretrained":
             raise Exception("No space left on device (os error 28)")

@@ -145,7 +145,7 @@ def test_without_package_and_trust_transformers_asks_for_trust(hub, pushed):
     assert "trust_remote_code=True" in result.stderr
 
 
-def test_what_a_process_without_the_package_saves_is_complete_without_network(hub, pushed, tmp_path):
+def test_a_model_saved_without_the_package_is_complete_without_network(hub, pushed, tmp_path):
     """A directory saved by remote code has the code again, and loads offline."""
     copy = tmp_path / "copy"
     translate(hub, "user/en-de", pushed.folder, str(copy), "trust", "save")

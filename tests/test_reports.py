@@ -60,7 +60,7 @@ def test_the_report_says_that_translations_are_short(sweep):
     assert "have 90% to 99% of the references' words" in verdict(replace(sweep, rows=rows))
 
 
-def test_without_a_second_seed_nothing_is_said_of_chance():
+def test_a_report_of_one_seed_says_nothing_about_chance():
     runs = {row: {1: seeds[1]} for row, seeds in sweep_as_in_paper().items()}
     text = verdict(compare_with_paper(runs, run_record().run, Scale(1.0, 1.0), {}))
     assert "any difference may be due to chance" in text

@@ -359,7 +359,7 @@ def test_corrected_settings_of_a_corpus_that_could_not_be_prepared_are_accepted(
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes_are_told_before_anything_is_done(sweep, calls, tmp_path, monkeypatch, options, message):
+def test_mistakes_are_errors_before_any_training(sweep, calls, tmp_path, monkeypatch, options, message):
     monkeypatch.setenv("HF_TOKEN", "none")  # so that the one that is set here is forgotten
     assert message in sweep(*options)
     assert calls() == []

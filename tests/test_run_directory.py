@@ -262,7 +262,7 @@ def test_a_corpus_that_was_moved_is_the_same(tmp_path: Path, corpus: list[str]) 
     begin(directory, describe(moved), resume=True)
 
 
-def test_what_was_begun_without_a_checkpoint_can_begin_anew_and_be_resumed(tmp_path: Path, corpus: list[str]) -> None:
+def test_a_run_without_a_checkpoint_can_resume_or_begin_anew(tmp_path: Path, corpus: list[str]) -> None:
     directory = tmp_path / "run"
     begin(directory, describe(corpus))
     (directory / "tokenizer.json").touch()

@@ -112,7 +112,7 @@ def test_defaults_are_the_papers():
     ],
     ids=lambda settings: "-".join(f"{name}={value}" for name, value in settings.items()),
 )
-def test_applied_and_logged_whatever_else_is_set(tmp_path, tiny, tokenizer, settings):
+def test_the_rate_is_applied_and_logged_with_any_other_option(tmp_path, tiny, tokenizer, settings):
     trainer, recorder = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(WARMUP, 0.5), max_steps=6, **settings)
     trainer.train()
     expected = {step: rate_of_equation_3(step, 24, WARMUP, 0.5) for step in range(1, 7)}

@@ -314,7 +314,7 @@ def test_a_process_that_stops_ends_the_other(files, lively_model):
 
 
 @pytest.mark.system
-def test_of_two_scorings_into_one_directory_the_second_is_refused(run, recipe, files, monkeypatch):
+def test_the_second_of_two_scorings_into_one_directory_is_refused(run, recipe, files, monkeypatch):
     """Also when the second begins before the first has written anything."""
     score, refused = recipe.score_systems, []
 

@@ -92,7 +92,7 @@ def decoders(model: VaswaniForConditionalGeneration, source: torch.Tensor, token
 
 @torch.no_grad()
 @pytest.mark.parametrize("prefix", [1, 4])
-def test_both_decoders_return_the_same_logits_whatever_is_extended(talkative_model, monkeypatch, prefix):
+def test_both_decoders_return_the_same_logits_for_any_parents(talkative_model, monkeypatch, prefix):
     monkeypatch.setattr(step_decoder_vaswani, "_LOGITS_ON_CPU", 100)  # several chunks
     source = as_batch(SOURCES)
     first = torch.randint(3, 40, (len(SOURCES), prefix))

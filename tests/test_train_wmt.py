@@ -355,7 +355,7 @@ def test_divergence_ends_in_one_line_with_nothing_published(monkeypatch, capfd, 
         ("--resume", "holds no checkpoint to resume from; leave out --resume"),
     ],
 )
-def test_mistakes_are_told_before_training(error, corpus, tmp_path, options, message):
+def test_mistakes_are_errors_before_training(error, corpus, tmp_path, options, message):
     for language in ("en", "de"):
         (tmp_path / f"long.{language}").write_text("Hund " * 2000 + "\n", encoding="utf-8")
     places = {"corpus": corpus, "long": tmp_path / "long"}

@@ -92,7 +92,7 @@ def output(tmp_path):
 
 
 @pytest.mark.parametrize("tokens_per_batch", [1, 40, 4096])
-def test_each_line_has_its_line_whatever_the_batches(run, source, output, oracle, tokens_per_batch, capsys):
+def test_each_line_has_its_translation_for_any_batches(run, source, output, oracle, tokens_per_batch, capsys):
     run("--input", source, "--output", output, "--tokens_per_batch", tokens_per_batch)
     assert output.read_bytes() == oracle(LINES)
     assert sorted(path.name for path in output.parent.iterdir()) == ["in.txt", "out.txt"]
@@ -463,7 +463,7 @@ def test_the_same_input_and_model_elsewhere_go_on(interrupted, translated, run, 
     assert len(output.read_bytes().split(b"\n")) == len(LINES) + 1
 
 
-def test_input_that_grows_meanwhile_is_translated_as_it_was(run, recipe, monkeypatch, source, output, oracle):
+def test_lines_that_are_appended_meanwhile_are_not_translated(run, recipe, monkeypatch, source, output, oracle):
     load = recipe.load
 
     def grown(args):

@@ -27,7 +27,7 @@ def corpus_and_translations(lively_model, tokenizer):
     return model, sentences, expected
 
 
-def test_translations_come_in_order_whatever_the_batches(corpus_and_translations, tokenizer):
+def test_translations_are_in_order_for_any_batches(corpus_and_translations, tokenizer):
     model, sentences, expected = corpus_and_translations
     for tokens in (1, 40, 5000):
         assert translate_corpus(model, tokenizer, sentences, tokens, max_new_tokens=10) == expected

@@ -69,7 +69,7 @@ def test_an_exact_language_is_chosen_by_its_region(folder):
     assert corpus["translation"][:] == [{"en": "color", "de": "Farbe"}]
 
 
-def test_of_two_segments_in_a_language_the_first_counts(folder):
+def test_the_first_of_two_segments_in_a_language_counts(folder):
     content = body(unit("one", "eins").replace("</tu>", '<tuv xml:lang="de"><seg>ein</seg></tuv></tu>'))
     assert list(read_memory(Path(folder.raw("a.tmx", content)), LANGUAGES)) == [("one", "eins")]
 

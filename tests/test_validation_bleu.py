@@ -115,7 +115,7 @@ def test_early_stopping_is_exact_also_when_an_evaluation_is_interrupted(lively_m
         assert weight.equal(resumed.model.state_dict()[name]), name
 
 
-def test_the_last_step_of_a_stopped_training_is_saved_and_its_reason_told(
+def test_the_last_step_of_a_stopped_training_is_saved_and_its_reason_printed(
     lively_model, tokenizer, tmp_path, monkeypatch
 ):
     warnings: list[str] = []
