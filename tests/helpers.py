@@ -49,7 +49,8 @@ def recipe_module(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"{file.stem}_recipe", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look for their types
-    spec.loader.exec_module(module)
+    with patch.object(sys, "path", [str(file.parent), *sys.path]):  # as of a program that Python is called with
+        spec.loader.exec_module(module)
     return module
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from frame import headline, write_result
 from transformers import TrainerCallback
 
 from vaswani_transformer import (
@@ -29,7 +30,7 @@ from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.console import exit_on_error
-from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.io.files import make_directory
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.memory import keep_freed_memory
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
@@ -127,22 +128,18 @@ def measure(args: Arguments) -> dict[str, list[float]]:
 
 
 def as_markdown(record: ElasticRecord) -> str:
-    run, found = record.run, record.seconds
+    found = record.seconds
     lines = [["training", "processor seconds, median", "elastic beside it", "each round"]]
     elastic = statistics.median(found["elastic"])
     for kind, seconds in found.items():
         median = statistics.median(seconds)
         rounds = ", ".join(f"{value:.2f}" for value in seconds)
         lines.append([kind, f"{median:.2f}", f"{elastic / median:.2f}", rounds])
-    return "\n\n".join(
-        [
-            "# The cost of elastic training",
-            f"`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}, one process, one thread; "
-            f"{record.steps} steps of {record.tokens:,} tokens a side, {record.virtual_ranks} virtual ranks or "
-            f"accumulation steps, 2 + 2 layers, d_model {record.d_model}.",
-            markdown_table(lines) + "\n",
-        ]
+    facts = (
+        f"one process, one thread; {record.steps} steps of {record.tokens:,} tokens a side, {record.virtual_ranks} "
+        f"virtual ranks or accumulation steps, 2 + 2 layers, d_model {record.d_model}."
     )
+    return f"{headline('The cost of elastic training', record.run)}, {facts}\n\n{markdown_table(lines)}\n"
 
 
 def main() -> None:
@@ -153,9 +150,7 @@ def main() -> None:
     torch.set_num_threads(1)
     sizes = (args.virtual_ranks, args.tokens, args.steps, args.d_model)
     record = ElasticRecord(describe_run(), *sizes, measure(args))
-    record.save(output / "elastic.json")
-    atomic_write(output / "elastic.md", as_markdown(record))
-    print(as_markdown(record))
+    write_result(record, as_markdown(record), output, "elastic")
 
 
 if __name__ == "__main__":

@@ -9,23 +9,27 @@ estimate is arithmetic on data sheets; `scaling.md` states its formulas. Writes 
 this script, or into `--output`.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from datasets import Dataset
+from frame import headline, write_result
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.batching import TokenBudgetBatchSampler
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.division import TARGET_COST
+from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.console import exit_on_error
-from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.io.files import make_directory
+from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.runs.provenance import describe_run
+from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.training.flops import training_flops
 
 
@@ -35,6 +39,16 @@ SENTENCE = 25  # source and target tokens of the sentences whose operations are 
 VOCABULARY = 37_000  # the paper's, for English-German
 UTILISATION = 0.35  # share of the peak rate while a rank computes
 LINK_SHARE = 0.8  # share of the bandwidth that an all-reduce attains
+
+# Name, number of GPUs, peak operations a second of each in the type it trains in, and bytes a second through the
+# slowest link between them: NVLink within the eight of a node, the network of a node beyond.
+MACHINES = [
+    ("P100, fp32", 8, 10.6e12, 80e9),
+    ("A100, bf16", 8, 312e12, 300e9),
+    ("A100, bf16", 64, 312e12, 200e9),
+    ("H100, bf16", 8, 989e12, 450e9),
+    ("H100, bf16", 64, 989e12, 400e9),
+]
 
 
 @dataclass
@@ -75,52 +89,23 @@ class Balance:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """GPUs, by their data sheets.
+class ScalingRecord(Record):
+    """`scaling.json`; earlier ones do not say how they were made."""
 
-    Attributes:
-        gpus: Number of GPUs, eight in each node.
-        peak: Operations a second of a GPU, dense, in the type that it trains in.
-        link: Bytes a second that a GPU sends to its neighbours over NVLink.
-        network: Bytes a second that a node sends to the others.
-    """
-
-    name: str
-    gpus: int
-    peak: float
-    link: float
-    network: float
-
-    @property
-    def bandwidth(self) -> float:
-        """Bytes per second through the slowest link of a ring over all GPUs."""
-        return LINK_SHARE * (self.link if self.gpus <= 8 else min(self.link, self.network))
+    balances: list[Balance]
+    run: Provenance | None = None
 
 
-def machines() -> list[Machine]:
-    kinds = [
-        ("P100, fp32", 10.6e12, 80e9, 50e9),
-        ("A100, bf16", 312e12, 300e9, 200e9),
-        ("H100, bf16", 989e12, 450e9, 400e9),
-    ]
-    return [Machine(name, gpus, *rates) for name, *rates in kinds for gpus in (8, 64)]
-
-
-def all_reduce_seconds(machine: Machine, size: float) -> float:
+def all_reduce_seconds(gpus: int, bandwidth: float, size: float) -> float:
     """Time of a ring all-reduce: each of n ranks sends 1/n of all bytes 2 (n - 1) times."""
-    return 2 * (machine.gpus - 1) / machine.gpus * size / machine.bandwidth
+    return 2 * (gpus - 1) / gpus * size / (LINK_SHARE * bandwidth)
 
 
-def compute_seconds(machine: Machine, variant: str, tokens: int) -> float:
+def compute_seconds(gpus: int, peak: float, variant: str, tokens: int) -> float:
     """Time of forward and backward pass on a rank's share of a batch, with equal source and target tokens."""
     config = VaswaniConfig.from_variant(variant, vocab_size=VOCABULARY)
     flops = training_flops(config, tokens // SENTENCE, SENTENCE, SENTENCE)
-    return flops / machine.gpus / (UTILISATION * machine.peak)
-
-
-def step_seconds(machine: Machine, variant: str, tokens: int) -> float:
-    """Time of a step whose all-reduce of fp32 gradients begins when they are complete."""
-    return compute_seconds(machine, variant, tokens) + all_reduce_seconds(machine, 4 * count_parameters(variant))
+    return flops / gpus / (UTILISATION * peak)
 
 
 def count_parameters(variant: str) -> int:
@@ -168,17 +153,36 @@ def _excess(costs: np.ndarray) -> float:
     return float(costs.max(1).sum() / costs.mean(1).sum() - 1)
 
 
-def report(balances: list[Balance]) -> str:
-    rows = [
-        f"| {row.corpus} | {row.tokens:,} | {row.ranks} | {row.steps} | {row.mean_pairs:.0f} | {row.excess:.1%} "
-        f"| {row.excess_of_equal_counts:.1%} | {row.excess_of_epoch:.1%} |"
-        for row in balances
-    ]
+def balance_table(balances: list[Balance]) -> list[list[str]]:
+    lines = [["corpus", "tokens a batch", "ranks", "steps", "pairs a rank and step", "excess", "equal counts", "epoch"]]
+    for row in balances:
+        sizes = [f"{row.tokens:,}", str(row.ranks), str(row.steps), f"{row.mean_pairs:.0f}"]
+        excesses = (row.excess, row.excess_of_equal_counts, row.excess_of_epoch)
+        lines.append([row.corpus, *sizes, *(f"{excess:.1%}" for excess in excesses)])
+    return lines
+
+
+def step_table() -> list[list[str]]:
+    lines = [["model", "GPUs", "peak, TFLOP/s", "link, GB/s", "tokens a batch", "compute", "all-reduce", "step"]]
+    for variant in ("base", "big"):
+        parameters = count_parameters(variant)
+        for name, gpus, peak, bandwidth in MACHINES:
+            tokens = 25_000 if gpus == 8 else 200_000
+            compute = compute_seconds(gpus, peak, variant, tokens)
+            reduce = all_reduce_seconds(gpus, bandwidth, 4 * parameters)
+            rates = [f"{peak / 1e12:,.1f}", f"{bandwidth / 1e9:.0f}", f"{tokens:,}"]
+            times = (f"{1000 * seconds:,.1f}" for seconds in (compute, reduce, compute + reduce))
+            lines.append([f"{variant}, {parameters / 1e6:.0f}M", f"{gpus} {name}", *rates, *times])
+    return lines
+
+
+def as_markdown(record: ScalingRecord) -> str:
+    title = "Steps on 8 and 64 GPUs"
+    made_by = f"# {title}\n\nWritten by `recipes/benchmarks/scaling.py`"
     return TEXT.format(
-        balance="\n".join(rows),
-        steps="\n".join(_step_rows()),
-        machines="\n".join(_machine_rows()),
-        **{variant: step_seconds(machines()[0], variant, 25_000) for variant in ("base", "big")},
+        headline=made_by if record.run is None else headline(title, record.run),
+        balance=markdown_table(balance_table(record.balances)),
+        steps=markdown_table(step_table()),
         utilisation=UTILISATION,
         link_share=LINK_SHARE,
         sentence=SENTENCE,
@@ -187,34 +191,7 @@ def report(balances: list[Balance]) -> str:
     )
 
 
-def _machine_rows() -> list[str]:
-    return [
-        f"| {it.name} | {it.peak / 1e12:,.1f} | {it.link / 1e9:.0f} | {it.network / 1e9:.0f} |"
-        for it in machines()
-        if it.gpus == 8
-    ]
-
-
-def _step_rows() -> list[str]:
-    rows = []
-    for variant in ("base", "big"):
-        parameters = count_parameters(variant)
-        for machine in machines():
-            for tokens in (25_000, 200_000)[: 1 + (machine.gpus == 64)]:
-                compute = compute_seconds(machine, variant, tokens)
-                full, half = (all_reduce_seconds(machine, size * parameters) for size in (4, 2))
-                times = [compute, full, half, max(compute, full), compute + full]
-                numbers = " | ".join(f"{1000 * time:,.1f}" for time in times)
-                rows.append(
-                    f"| {variant}, {parameters / 1e6:.0f}M | {machine.gpus} {machine.name} | {tokens:,} | {numbers} |"
-                )
-    return rows
-
-
-TEXT = """# Steps on 8 and 64 GPUs
-
-Written by `recipes/benchmarks/scaling.py`. The division is measured on real corpora, the times are estimates from
-data sheets: nothing of them was run.
+TEXT = """{headline}. The division is measured on real corpora; the times are estimates.
 
 ## Division of batches
 
@@ -223,8 +200,6 @@ tokens, a target token counted {target_cost} times for its time, over the mean r
 ranks got as many sentence pairs each. *Epoch*: padded tokens of both sides that the rank with most of them reads in
 an epoch, over the mean.
 
-| corpus | tokens a batch | ranks | steps | pairs a rank and step | excess | equal counts | epoch |
-|---|---|---|---|---|---|---|---|
 {balance}
 
 Every pair is read once in an epoch, and all ranks make the same number of steps. A rank's share cannot be finer
@@ -233,33 +208,18 @@ meant for 8 GPUs, are within 3 % there, and not on 64, which need a batch some t
 
 ## Time of a step
 
-Milliseconds:
+An estimate in milliseconds, from data sheets: nothing of it was run.
 
-| model | GPUs | tokens a batch | compute | all-reduce, fp32 | bf16 | step, best | step, worst |
-|---|---|---|---|---|---|---|---|
 {steps}
 
 - Compute: operations of the matrix products of a forward and a backward pass (`training/flops.py`) on sentences
   of {sentence} tokens a side and a vocabulary of {vocabulary:,}, over GPUs x peak x {utilisation:.0%} utilisation
   (assumed).
-- All-reduce: a ring of n GPUs, in which each sends 2 (n - 1) / n times the bytes of the gradients: 4 (fp32, which
-  is also what bf16 autocast leaves) or 2 (compressed to bf16) for each parameter. The bandwidth is that of the
-  slowest link of the ring, NVLink in a node and the node's network adapters together between nodes, times
-  {link_share:.0%} (assumed). The latency of a ring's 2 (n - 1) messages is left out.
-- Step: DDP's all-reduce runs behind the backward pass. Best: the longer of both. Worst: their sum; gradients of the
-  shared embedding are complete last. The optimizer, reading data and the excess above come on top.
-- Check: the paper measured 0.4 s (base) and 1.0 s (big) a step on 8 P100 (5.2), of 25,000 tokens a side; the worst
-  case here is {base:.2f} s and {big:.2f} s.
-- Not to be expected: {utilisation:.0%} of the peak of an A100 or H100 with 400 tokens a side on each GPU (64 GPUs,
-  25,000 tokens); kernels that small leave a GPU waiting, and such a step is bound by their launches.
-
-| GPU | peak, dense, TFLOP/s | NVLink, one direction, GB/s | network of a node of 8, GB/s |
-|---|---|---|---|
-{machines}
-
-From the data sheets of Tesla P100 SXM2 (NVLink 1, 4 x 20 GB/s), A100 SXM (NVLink 3, 12 x 25 GB/s) and H100 SXM
-(NVLink 4, 18 x 25 GB/s), and of the nodes DGX-1 (4 adapters of 100 Gb/s), DGX A100 (8 of 200 Gb/s) and DGX H100 (8
-of 400 Gb/s).
+- All-reduce: a ring of n GPUs, in which each sends 2 (n - 1) / n times the bytes of the gradients, 4 for each
+  parameter, at {link_share:.0%} (assumed) of the slowest link: NVLink in a node, the node's network adapters together
+  between nodes.
+- Step: their sum, if nothing is sent during the backward pass. The optimizer, reading data and the excess above come
+  on top. The paper measured 400 ms (base) and 1,000 ms (big) on 8 P100 (5.2).
 """
 
 
@@ -275,9 +235,8 @@ def main() -> None:
         for source, corpus in zip(args.source, corpora, strict=True):
             lengths, name = corpus_lengths(corpus, args.vocab_size), Path(source).resolve().parent.name
             balances += [balance(name, lengths, tokens, ranks) for tokens, ranks in BUDGETS_AND_RANKS]
-    atomic_write(output / "scaling.json", json.dumps([asdict(row) for row in balances], indent=2) + "\n")
-    atomic_write(output / "scaling.md", report(balances))
-    print(report(balances))
+    record = ScalingRecord(balances, describe_run())
+    write_result(record, as_markdown(record), output, "scaling")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
+from frame import headline, require_cuda, write_result
 from matplotlib.figure import Figure
 from rich.progress import track
 from torch import nn
@@ -30,7 +31,7 @@ from torch.nn import functional as F
 
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.console import exit_on_error
-from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.io.files import make_directory
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward, restricted_attention_forward
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
@@ -107,8 +108,7 @@ class Arguments:
     output: str = option(str(Path(__file__).parent), "Where the results go.")
 
     def __post_init__(self) -> None:
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device: there is no CUDA device; leave it out")
+        require_cuda(self.device)
         if self.max_length < 32 or self.max_width < 8 * HEADS:
             raise ValueError(f"max_length, max_width: must be at least 32 and {8 * HEADS}")
 
@@ -234,7 +234,7 @@ def compare(args: Arguments, n: int, d: int) -> Restricted:
 
 
 def as_markdown(results: Table1Record) -> str:
-    run, settings, found = results.run, results.settings, results.restricted
+    settings, found = results.settings, results.restricted
     exponents = [["layer", "n, predicted", "n, measured", "d, predicted", "d, measured"]]
     for name, growth in results.exponents.items():
         values = [value for axis in "nd" for value in (growth[axis].predicted, growth[axis].measured)]
@@ -245,9 +245,8 @@ def as_markdown(results: Table1Record) -> str:
         ratios.append([label, *(f"{ratio:.1f}" for ratio in both)])
     return "\n\n".join(
         [
-            "# Table 1, measured",
-            f"`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}, {settings['dtype']}; "
-            f"forward, {settings['heads']} heads, k = {settings['kernel']}, r = {settings['neighborhood']}.",
+            f"{headline('Table 1, measured', results.run)}, {settings['dtype']}; forward, {settings['heads']} heads, "
+            f"k = {settings['kernel']}, r = {settings['neighborhood']}.",
             "Growth exponents of the time: over n at d = "
             f"{results.n.d}, over d at n = {results.d.n}, each through the larger half of the sizes.",
             markdown_table(exponents),
@@ -285,10 +284,8 @@ def main() -> None:
     with exit_on_error("table1.py"):
         output = make_directory("output", args.output)
     results = measure(args)
-    results.save(output / "table1.json")
-    atomic_write(output / "table1.md", as_markdown(results))
     plot(results, output / "table1.png")
-    print(as_markdown(results))
+    write_result(results, as_markdown(results), output, "table1")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,140 @@
+"""What the benchmarks share: texts to translate, searches timed in turn, and the files of a result."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from rich.progress import track
+from transformers import PreTrainedTokenizerBase
+
+from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.data.text_files import read_lines
+from vaswani_transformer.evaluation.scores import sacrebleu_score
+from vaswani_transformer.io.console import printable
+from vaswani_transformer.io.files import atomic_write
+from vaswani_transformer.io.typed_json import Record
+from vaswani_transformer.runs.records import Provenance
+
+
+# Tokens that a translation may have more than its source (6.1).
+OVER_SOURCE = 50
+
+# From token ids of sources to token ids of translations, without EOS.
+Search = Callable[[list[list[int]]], list[list[int]]]
+
+
+def headline(title: str, run: Provenance) -> str:
+    """The title of a result, and the command, the commit and the machine."""
+    return f"# {title}\n\n`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}"
+
+
+def write_result(record: Record, text: str, output: Path, name: str) -> None:
+    """Write a result as `name.json` and `name.md`, and print the latter."""
+    record.save(output / f"{name}.json")
+    atomic_write(output / f"{name}.md", text)
+    print(printable(text))
+
+
+def require_cuda(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device: there is no CUDA device; leave it out")
+
+
+def read_sample(text: str, references: str | None, count: int) -> tuple[list[str], list[str] | None]:
+    """Sentences from all over a text, blank ones left out, and their references, if there are any.
+
+    Raises:
+        ValueError: The text is empty, or the references are not as many.
+        OSError: There is no such file.
+    """
+    lines = list(read_lines(Path(text)))
+    if not any(map(str.strip, lines)):
+        raise ValueError(f"text: there is nothing in {text} to translate")
+    chosen = [line for line in spread(len(lines), count) if lines[line].strip()]
+    sentences = [lines[line].strip() for line in chosen]
+    if references is None:
+        return sentences, None
+    translations = list(read_lines(Path(references)))
+    if len(translations) != len(lines):
+        raise ValueError(f"references: {references} has {len(translations)} lines, but {text} has {len(lines)}")
+    return sentences, [translations[line] for line in chosen]
+
+
+def until_end(tokens: list[int], end: int) -> list[int]:
+    return tokens[: tokens.index(end)] if end in tokens else tokens
+
+
+def padded(sources: Sequence[Sequence[int]], device: torch.device, padding: int) -> torch.Tensor:
+    """`[batch, source]`"""
+    rows = [torch.tensor(ids) for ids in sources]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding).to(device)
+
+
+def our_search(model: VaswaniForConditionalGeneration, **settings: object) -> Search:
+    """The search of our model in one batch; `settings` are for `generate`."""
+    config = model.config
+
+    def search(sources: list[list[int]]) -> list[list[int]]:
+        rows = model.generate(padded(sources, model.device, config.pad_token_id), **settings)[:, 1:].tolist()
+        return [
+            until_end(row, config.eos_token_id)[: len(source) + OVER_SOURCE]
+            for row, source in zip(rows, sources, strict=True)
+        ]
+
+    return search
+
+
+def in_batches(search: Search, size: int, is_sorted: bool = True) -> Search:
+    """A search in batches of `size` sentences, of similar length or in input order."""
+
+    def search_all(sources: list[list[int]]) -> list[list[int]]:
+        order = list(range(len(sources)))
+        if is_sorted:
+            order.sort(key=lambda index: -len(sources[index]))
+        outputs: list[list[int]] = [[] for _ in sources]
+        for start in range(0, len(order), size):
+            batch = order[start : start + size]
+            for index, output in zip(batch, search([sources[index] for index in batch]), strict=True):
+                outputs[index] = output
+        return outputs
+
+    return search_all
+
+
+@dataclass
+class Measured:
+    """The best times of a search, and what it found."""
+
+    seconds: float = float("inf")
+    processor_seconds: float = float("inf")  # of all threads
+    outputs: list[list[int]] = field(default_factory=list)
+
+    def same_as(self, other: "Measured") -> float:
+        """Share of the sentences with the same translation."""
+        pairs = zip(self.outputs, other.outputs, strict=True)
+        return sum(mine == theirs for mine, theirs in pairs) / len(self.outputs)
+
+    def bleu(self, tokenizer: PreTrainedTokenizerBase, references: list[str] | None) -> float | None:
+        """sacreBLEU, if there are references."""
+        if references is None:
+            return None
+        return sacrebleu_score(tokenizer.batch_decode(self.outputs, skip_special_tokens=True), references).score
+
+
+def measure_in_turn(
+    searches: Sequence[Search], sources: list[list[int]], rounds: int, description: str
+) -> list[Measured]:
+    """Time each search on all sentences, in rounds through all of them, so that a disturbance hits all alike."""
+    found = [Measured() for _ in searches]
+    for search in searches:
+        search(sources[:4])  # the first call includes one-time work
+    for _ in range(rounds):
+        for search, best in track(list(zip(searches, found, strict=True)), description):
+            start, processor_start = time.perf_counter(), time.process_time()
+            best.outputs = search(sources)
+            best.seconds = min(best.seconds, time.perf_counter() - start)
+            best.processor_seconds = min(best.processor_seconds, time.process_time() - processor_start)
+    return found
