@@ -156,7 +156,7 @@ def test_numbers_that_no_option_takes_are_refused(parsers, recipe):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize(("value", "exceptions"), [("0", TAKE_ZERO), ("-1", TAKE_MINUS_ONE), ("1.5", TAKE_A_FRACTION)])
-def test_zero_negative_and_fractional_numbers_only_where_they_mean_something(parsers, recipe, value, exceptions):
+def test_zero_negative_and_fractional_numbers_are_accepted_where_they_make_sense(parsers, recipe, value, exceptions):
     parser = parsers[recipe]
     for name in options(parser, int, float):
         message = outcome(parser, *RECIPES[recipe], f"--{name}={value}")

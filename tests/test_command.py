@@ -83,7 +83,7 @@ def test_pip_commands_name_packages_and_extras_that_exist():
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_the_commands_are_listed_with_the_first_lines_of_their_recipes(arguments, tmp_path):
+def test_commands_are_listed_with_the_first_lines_of_their_docstrings(arguments, tmp_path):
     listed = run_python([*MODULE, *arguments], folder=tmp_path)
     assert listed.returncode == 0, listed.stderr
     for recipe in RECIPES:

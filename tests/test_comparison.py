@@ -38,7 +38,7 @@ def test_no_rank_correlation_of_two_values_or_of_equal_ones():
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_rows_that_differ_by_far_more_than_chance_agree_with_the_paper_or_contradict_it(sign):
+def test_a_difference_beyond_chance_agrees_or_disagrees_with_the_paper(sign):
     agreement = compare(sweep_as_in_paper(deviation=1e-3, sign=sign)).agreement
     found = agreement.bleu
     bleu = [bleu for _, bleu in PAPER_SCORES.values()]

@@ -127,7 +127,7 @@ def test_the_search_without_scores_is_the_same(taught):
     ],
     ids=["by default", "by its file", "by its configuration"],
 )
-def test_it_decodes_as_its_source_does_where_nothing_is_said(kind, changes, settings, tmp_path):
+def test_a_converted_model_decodes_by_default_as_its_source_does(kind, changes, settings, tmp_path):
     source = untrained(kind, **changes)
     if settings:
         own = {"forced_eos_token_id": 0, "eos_token_id": 0, "pad_token_id": 56, "decoder_start_token_id": 56}
@@ -149,7 +149,7 @@ def test_what_sources_share_is_shared(taught, request):
     assert converted.num_parameters() == sum(weight.numel() for weight in trained_weights(source))
 
 
-def test_training_leaves_marians_bias_of_the_logits_alone_unless_it_becomes_a_parameter(tmp_path):
+def test_marians_bias_is_trained_only_as_a_parameter(tmp_path):
     source = untrained("marian")
     before = source.final_logits_bias.squeeze(0).clone()  # [vocabulary]
     from_marian(source).save_pretrained(tmp_path)

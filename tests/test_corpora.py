@@ -467,14 +467,14 @@ def test_files_whose_names_do_not_contradict_the_languages_are_read(folder, name
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize(("line", "count"), [(b"\n", 1_000_000), (b"a" * 999 + b"\n", 20_000)])
-def test_an_archive_that_becomes_far_more_than_text_does_is_refused(folder, suffix, line, count):
+def test_a_decompression_bomb_is_refused(folder, suffix, line, count):
     name = folder.raw(f"a{suffix}", COMPRESS[suffix](line * count))
     with pytest.raises(ValueError, match=f"^{re.escape(name)}: its content is more than 200 times as large"):
         list(read_lines(Path(name)))
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_a_small_archive_may_be_repetitive_and_a_plain_file_may_be_anything(folder, suffix):
+def test_small_archives_and_plain_files_may_be_repetitive(folder, suffix):
     sentence = "The same short sentence."
     packed = folder.lines(f"a{suffix}", [sentence] * 200_000)
     assert Path(packed).stat().st_size * 200 < 200_000 * len(sentence)

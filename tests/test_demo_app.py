@@ -186,7 +186,7 @@ def test_the_folder_of_a_space_is_complete(lively_model, tmp_path, is_directory)
     assert f"gradio=={GRADIO}\n" in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
 
 
-def test_a_space_has_what_the_model_needs_and_nothing_that_lies_beside_it(lively_model, tmp_path):
+def test_a_space_has_only_what_the_model_needs(lively_model, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(lively_model, model)
     for name in ("hub_token.json", "tokens.json", "vocab_secret", "all_results.json", "training_args.bin"):

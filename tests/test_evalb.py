@@ -80,7 +80,7 @@ def test_equal_brackets_count_as_often_as_they_occur():
     assert score_parse(gold, gold).matched == 3
 
 
-def test_a_mistaken_tag_of_punctuation_is_an_error_unless_gold_tags_delete():
+def test_a_wrong_tag_of_punctuation_is_an_error_unless_gold_tags_delete_it():
     gold, parse = "(S (N a) (, ,) (V b) (. .))", "(S (N a) (N ,) (V b) (. .))"
     assert score_parse(gold, parse).status == "error"
     score = score_parse(gold, parse, deletes_by_gold=True)
@@ -121,7 +121,7 @@ def test_a_quotation_mark_that_one_tree_deletes_counts_in_both(gold, parse, tmp_
     assert score_parse(gold, parse, rules).status == "valid"
 
 
-def test_marks_that_both_trees_delete_stay_deleted_and_other_words_too(tmp_path):
+def test_words_that_both_trees_delete_stay_deleted(tmp_path):
     (tmp_path / "new.prm").write_text(NEW, encoding="utf-8")
     rules = EvalbRules.load(tmp_path / "new.prm")
     score = score_parse("(S (N a) ('' '))", "(S (N a) (: '))", rules)

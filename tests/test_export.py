@@ -156,7 +156,7 @@ def test_what_it_cannot_express_is_refused(changes, message, tokenizer, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_search_settings_quantizations_and_vocabularies_it_does_not_know_are_refused(trained, tokenizer, tmp_path):
+def test_what_the_engine_does_not_know_is_refused(trained, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"quantization: must be one of int8, .*'int4'"):
         engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", "int4")
     model = copy.deepcopy(trained)
@@ -273,7 +273,7 @@ def test_the_published_report_can_be_read():
     assert report.identical + sum(report.kinds.values()) == report.lines == 1000
 
 
-def test_parity_counts_the_sentences_that_the_file_of_the_tokenizer_encodes_otherwise(greedy, tokenizer, tmp_path):
+def test_parity_counts_sentences_that_the_exported_tokenizer_encodes_otherwise(greedy, tokenizer, tmp_path):
     directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out")
     translator, file = engine.CTranslate2Translator(directory), directory / "tokenizer.json"
     sentences = [*SOURCES[:2], "a </s> b", " "]

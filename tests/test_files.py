@@ -179,7 +179,7 @@ def begin(output: Path, fate: str) -> subprocess.Popen:
 
 
 @pytest.mark.system
-def test_what_a_killed_process_has_left_is_deleted_and_nothing_else(tmp_path):
+def test_only_what_a_killed_process_left_is_deleted(tmp_path):
     begin(tmp_path / "out", "killed").communicate()
     (left,) = tmp_path.glob("*.tmp")
     elsewhere, unmarked, damaged = (tmp_path / f"out.{digit * 12}.tmp" for digit in "012")

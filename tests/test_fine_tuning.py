@@ -203,7 +203,7 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(corpus, replay, lively
     assert line in text
 
 
-def test_what_is_left_out_is_chosen_so_that_the_model_learns(corpus, lively_model, tmp_path, capsys):
+def test_default_rate_and_budgets_make_the_model_learn(corpus, lively_model, tmp_path, capsys):
     options = dict.fromkeys(("lr_scheduler_type", "learning_rate", "source_tokens", "target_tokens"))
     run = tune(corpus, model=lively_model, output_dir=tmp_path / "run", **options)
     record = RunRecord.load(run / "all_results.json")

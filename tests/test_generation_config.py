@@ -110,7 +110,7 @@ def test_checkpoints_and_the_saved_model_have_the_models_own_settings(make_train
     assert model.generation_config.max_length is None
 
 
-def test_a_limit_of_the_users_stays_even_where_it_equals_the_default(make_trainer, model, tokenizer, tmp_path):
+def test_a_limit_that_the_user_sets_to_the_default_stays(make_trainer, model, tokenizer, tmp_path):
     model.generation_config.max_length = 20
     trainer = make_trainer()
     expected = translate(model, tokenizer)

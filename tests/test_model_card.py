@@ -89,7 +89,7 @@ def test_every_number_is_the_runs_or_the_papers(results, tmp_path):
     assert common == ["1706.03762", "6.1", "3.3e18", "2.3e19"]
 
 
-def test_limits_name_the_longest_source_trained_on_or_else_what_training_left_out(results, tmp_path):
+def test_limits_name_the_longest_source(results, tmp_path):
     assert "sentences of more than 250 sub-words, which training left out" in write(tmp_path / "a.md", results).text
     results["model"]["longest_source"] = 61
     text = write(tmp_path / "b.md", results).text
@@ -294,7 +294,7 @@ def test_a_parser_has_one_row_of_its_own(tmp_path):
         assert not (tmp_path / "card.md").exists()
 
 
-def test_the_card_of_a_parser_compares_with_section_6_3_and_gives_both_scores_with_their_definitions(tmp_path):
+def test_the_card_of_a_parser_has_the_papers_settings_and_both_scores(tmp_path):
     record = ParsingRecord.load(REPOSITORY / "model_cards" / "craft-parsing.json")
     write_parsing_card(tmp_path / "card.md", record)
     text = (tmp_path / "card.md").read_text(encoding="utf-8")

@@ -110,7 +110,7 @@ def test_attention_equals_loops_written_from_equation_1(config):
 
 
 @torch.no_grad()
-def test_encoder_decoder_attention_leaves_padding_to_sdpa_where_flash_attention_is_asked_for(config):
+def test_cross_attention_masks_padding_by_sdpa_instead_of_flash_attention(config):
     """Flash attention would take the padding of the source for the target's."""
     attention = VaswaniAttention(config, is_cross=True)
     randomize(attention)

@@ -94,7 +94,7 @@ def require_the_logits_of(model: VaswaniForConditionalGeneration, exported: engi
             torch.testing.assert_close(step.logits[:, 0], expected[:, position], atol=1e-5, rtol=1e-5)
 
 
-def test_logits_are_the_models_for_every_batch_and_length_with_a_cache_and_without(exported, trained):
+def test_logits_are_the_models_with_and_without_a_cache(exported, trained):
     require_the_logits_of(trained, engine.OnnxModel(exported))
 
 

@@ -85,7 +85,7 @@ def pushed(hub, tmp_path_factory) -> SimpleNamespace:
     return SimpleNamespace(out=folder / "out", folder=folder, expected=translate(hub, "user/en-de", folder, "package"))
 
 
-def test_a_run_pushes_the_model_its_code_and_its_card_and_nothing_else_of_the_run(hub, pushed):
+def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     files = hub.repositories["user/en-de"].files
     covered = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"}
     weights = {*covered, "generation_config.json", "manifest.json"}
@@ -224,7 +224,7 @@ for name in {names}:
         assert "hf auth login" in message
 
 
-def test_a_finished_run_whose_push_was_interrupted_is_pushed_by_resuming_it(hub, pushed):
+def test_resuming_a_finished_run_pushes_it(hub, pushed):
     result = train(hub, pushed.folder, "hf_right", "--resume", "--hub_model_id", "user/again")
     assert result.returncode == 0
     assert "has ended, after 4 steps" in result.stderr
@@ -232,7 +232,7 @@ def test_a_finished_run_whose_push_was_interrupted_is_pushed_by_resuming_it(hub,
 
 
 @pytest.mark.parametrize("trouble", ["drop_uploads", "fail_commits"])
-def test_an_interrupted_push_leaves_the_model_whole_and_says_how_to_go_on(hub, pushed, tmp_path, trouble):
+def test_an_interrupted_push_leaves_the_model_and_says_how_to_continue(hub, pushed, tmp_path, trouble):
     setattr(hub, trouble, True)
     repository, directory = f"user/{trouble}", tmp_path / "out"
     shutil.copytree(pushed.out, directory)

@@ -135,7 +135,7 @@ def trained(calls: list[dict]) -> list[tuple[str, str]]:
     return sorted((call["variant"], call["seed"]) for call in calls)
 
 
-def test_two_rows_are_trained_scored_reported_and_gone_on_with(sweep, settings, recipe, capsys, forked_trainings):
+def test_two_rows_are_trained_scored_reported_and_resumed(sweep, settings, recipe, capsys, forked_trainings):
     assert sweep("--parallel", "2") is None
     directory = Path(settings["output_dir"])
     files = {row: directory / row / "seed-1" / "all_results.json" for row in settings["rows"]}
@@ -172,7 +172,7 @@ def test_two_rows_are_trained_scored_reported_and_gone_on_with(sweep, settings, 
     assert files["base"].stat().st_mtime_ns == untouched
 
 
-def test_every_row_and_seed_is_trained_once_and_what_is_added_later(sweep, calls, settings):
+def test_every_row_and_seed_is_trained_once_also_when_added_later(sweep, calls, settings):
     assert sweep(seeds=[1, 2]) is None
     made = calls()
     assert trained(made) == [("C-N2", "1"), ("C-N2", "2"), ("base", "1"), ("base", "2")]
@@ -236,7 +236,7 @@ def test_a_row_that_fails_stops_no_other_and_is_tried_again(sweep, calls, monkey
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_ends_what_runs_and_the_rest_is_gone_on_with(
+def test_an_interrupted_sweep_ends_its_trainings_and_continues_later(
     sweep, calls, monkeypatch, recipe, settings, tmp_path, number, capsys
 ):
     monkeypatch.setenv("STAYS", "base")
@@ -334,7 +334,7 @@ def test_a_directory_with_something_else_in_it_is_left_alone(sweep, calls, tmp_p
     assert calls() == []
 
 
-def test_corrected_settings_of_a_corpus_that_could_not_be_prepared_are_accepted(sweep, calls):
+def test_settings_may_be_corrected_after_a_failed_preparation(sweep, calls):
     assert "vocab_size: the corpus supports only" in sweep(vocab_size=30000)
     assert sweep() is None
     assert len(calls()) == 2

@@ -104,7 +104,7 @@ def test_the_model_gives_the_same_with_blocks_with_masks_and_alone(restricted, l
         torch.testing.assert_close(logits["sdpa"][row][kept[row]], alone, atol=1e-5, rtol=1e-5)
 
 
-def test_a_position_hears_of_others_only_as_far_as_its_layers_reach(restricted):
+def test_a_position_depends_on_others_as_far_as_its_layers_reach(restricted):
     """Two encoder layers of 3 positions to each side: a change is heard 6 positions away, and no farther."""
     source = torch.randint(3, 37, (1, 40))
     changed = source.clone()

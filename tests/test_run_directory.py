@@ -272,7 +272,7 @@ def test_a_run_without_a_checkpoint_can_resume_or_begin_anew(tmp_path: Path, cor
     assert json.loads((directory / "_run.json").read_text(encoding="utf-8"))["settings"]["seed"] == 7
 
 
-def test_checkpoints_without_a_record_or_undamaged_ones_are_not_resumed(tmp_path: Path, corpus: list[str]) -> None:
+def test_without_a_record_or_an_undamaged_checkpoint_nothing_is_resumed(tmp_path: Path, corpus: list[str]) -> None:
     directory = tmp_path / "run"
     (directory / "checkpoint-2").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"has checkpoints, but no _run\.json, which says what training"):

@@ -17,7 +17,6 @@ from transformers import (
 )
 
 from vaswani_transformer import NoamSchedule, VaswaniConfig, VaswaniForConditionalGeneration, noam_learning_rate
-from vaswani_transformer.training import schedule
 
 
 pytestmark = pytest.mark.system
@@ -124,13 +123,11 @@ def test_the_rate_is_applied_and_logged_with_any_other_option(tmp_path, tiny, to
     assert logged == {step: exactly(expected[step]) for step in logged}
 
 
-def test_a_training_that_ends_before_the_highest_rate_is_warned_of(tmp_path, tiny, tokenizer, monkeypatch):
-    warnings: list[str] = []
-    monkeypatch.setattr(schedule.logger, "warning", warnings.append)
+def test_a_training_that_ends_before_the_highest_rate_is_warned_of(tmp_path, tiny, tokenizer, caplog):
     for warmup_steps in (2, 3):
         trainer, _ = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(warmup_steps), max_steps=2)
         trainer.train()
-    (warning,) = warnings
+    (warning,) = [record.getMessage() for record in caplog.records if "schedule" in record.name]
     assert warning.startswith("warmup_steps: training ends at step 2, before the learning rate is highest, at step 3;")
 
 

@@ -33,7 +33,7 @@ def test_the_search_with_the_highest_bleu_of_the_paper_is_the_best(test_set):
     assert record.paired_bootstrap is None
 
 
-def test_two_systems_are_compared_and_only_models_have_their_translations_written(test_set, tmp_path):
+def test_two_systems_are_compared_and_translations_of_models_are_written(test_set, tmp_path):
     systems = [System("a", [Translations(CUT)]), System("b", [Translations(REFERENCES)])]
     record, best = score_systems(systems, test_set, describe_run())
     assert record.paired_bootstrap["BLEU"].system.score == pytest.approx(100)

@@ -57,7 +57,7 @@ def test_rules_of_the_source_language():
     assert Paragraph.of(two_way, f"<2en> {german}").sentences == [f"<2en> {german[:-11]}", "<2en> Das war's."]
 
 
-def test_sentences_that_no_space_separates_get_one_where_the_target_language_writes_it():
+def test_sentences_are_separated_as_the_target_language_writes_them():
     text = "\u4f60\u597d\u3002\u6211\u53eb\u5c0f\u660e\u3002"
     assert (
         Paragraph.of(PreTrainedConfig(source_language="zh", target_language="en"), text).join(["A.", "B."]) == "A. B."

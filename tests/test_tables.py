@@ -275,7 +275,7 @@ def test_a_table_beside_text_is_refused(folder):
         assert error_of(*names).startswith(f"{table} is a table, but {text} is text")
 
 
-def test_text_by_a_pattern_is_refused_since_its_order_would_decide_the_source(folder):
+def test_text_files_by_a_pattern_are_refused(folder):
     for side in ("de", "en"):
         folder.lines(f"a.{side}", ["x"])
     pattern = str(folder.path / "a.*")
@@ -331,7 +331,7 @@ def test_a_page_of_parquet_that_contradicts_its_checksum_is_refused(folder):
 
 
 @pytest.mark.parametrize("kind", ["long texts", "many rows", "many nulls"])
-def test_a_parquet_file_that_becomes_far_more_than_text_does_is_refused_in_little_memory(folder, kind):
+def test_a_parquet_bomb_is_refused_in_little_memory(folder, kind):
     columns = {
         "long texts": [pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), ["long" * 100_000])] * 2,
         "many rows": [pa.array(["x"] * 2_000_000)] * 2,

@@ -404,7 +404,7 @@ def test_machines_without_a_shared_disk_have_the_same_average(two_processes):
         assert_equal_weights({name: found["weights"][name] for name in average}, average)
 
 
-def test_machines_without_a_shared_disk_neither_resume_nor_start_the_recipe(two_processes):
+def test_machines_without_a_shared_disk_refuse_to_resume_or_start(two_processes):
     for found in (each["machines"] for each in two_processes):
         assert "holds no complete checkpoint to resume from" in found["newest"]
         assert "checkpoint-4 cannot be resumed from: is missing on" in found["named"]
@@ -614,7 +614,7 @@ def test_freed_memory_is_kept():
     assert done.stdout.strip() == "(1, False) True (0, True)", done.stderr
 
 
-def test_elsewhere_than_on_glibc_memory_is_left_alone(monkeypatch):
+def test_memory_is_left_alone_without_glibc(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     monkeypatch.setattr(ctypes, "CDLL", None)
     assert keep_freed_memory() is False

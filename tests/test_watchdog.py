@@ -78,7 +78,7 @@ def test_steps_that_do_not_end(start_ranks: StartRanks) -> None:
     assert "no step has ended for 2 seconds" in line
 
 
-def test_a_rank_may_be_busy_outside_its_steps_and_make_steps_for_long(start_ranks: StartRanks) -> None:
+def test_a_rank_may_be_busy_outside_its_steps(start_ranks: StartRanks) -> None:
     stages = ["wait 4", "barrier", "steps 20", "barrier"]
     ranks = start_ranks(2, stages, stages[1:], until="barrier")
     for rank in ranks:
