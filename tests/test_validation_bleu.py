@@ -114,11 +114,7 @@ def test_early_stopping_is_exact_after_an_interrupted_evaluation(lively_model, t
         assert weight.equal(resumed.model.state_dict()[name]), name
 
 
-def test_the_last_step_of_a_stopped_training_is_saved_and_its_reason_printed(
-    lively_model, tokenizer, tmp_path, monkeypatch
-):
-    warnings: list[str] = []
-    monkeypatch.setattr(training_callbacks.logger, "warning", warnings.append)
+def test_the_last_step_of_a_stopped_training_is_saved_and_its_reason_printed(lively_model, tokenizer, tmp_path, caplog):
     bleu, averaging = Scripted(3.0, 1.0, 2.0), CheckpointAveraging(2)
     options = {"metric_for_best_model": "bleu", "save_steps": 5, "callbacks": [EarlyStopping(2), averaging]}
     bleu.trainer = trained(lively_model, tokenizer, tmp_path, bleu, **options)
