@@ -248,13 +248,20 @@ def test_a_text_stays_what_the_file_shows(tmp_path, word):
 
 
 def test_values_are_converted_as_on_the_command_line(tmp_path):
-    text = (
-        "counts: [1, 2]\nshare: 1e-1\nstrategy: no\nswitch: no\nnames: one\nextra: {a: 1, b: [true, no, null], c: '1'}"
-    )
+    extra = "extra: {a: 1, b: [true, 'no', null], c: '1'}"
+    text = f"counts: [1, 2]\nshare: 1e-1\nstrategy: no\nswitch: no\nnames: one\n{extra}"
     found = read(tmp_path, text)
     assert (found.counts, found.share, found.strategy, found.switch, found.names) == ([1, 2], 0.1, "no", False, ["one"])
     assert found.extra == '{"a": 1, "b": [true, "no", null], "c": "1"}'
     assert read(tmp_path, "share: 0.1", "--share", "0.2").share == 0.2
+
+
+def test_an_option_that_must_be_given_may_stand_in_the_file(tmp_path):
+    kind = dataclasses.make_dataclass("Needed", [("model", str)])
+    (tmp_path / "c.yaml").write_text("model: runs/demo")
+    (found,) = RecipeParser([kind]).parse(["--config", str(tmp_path / "c.yaml")])
+    assert found.model == "runs/demo"
+    assert "required: --model" in outcome(RecipeParser([kind], prog="recipe.py"))
 
 
 def test_an_alias_repeats_a_value(tmp_path):
@@ -264,29 +271,28 @@ def test_an_alias_repeats_a_value(tmp_path):
 @pytest.mark.parametrize("null", ["", "~", "null", "Null"])
 def test_a_null_leaves_the_default(tmp_path, null):
     assert read(tmp_path, f"language: {null}").language == "en"
-    assert "language: is empty" in read(tmp_path, 'language: ""')
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("share: 1\nlanguage: a\nshare: 2", "line 3: 'share' is set already in line 1"),
-        ("language: [a]", "--language: takes one value"),
-        ("names: []", "--names: takes at least one value"),
-        ("names: [a, null]", "line 1: names: a list holds texts and numbers only"),
+        ("language: [a]", "language: takes one value"),
+        ("names: []", "names: takes at least one value"),
+        ("names: [[a]]", "names: takes texts and numbers"),
         ("counts: [1, x]", "--counts: invalid int value: 'x'"),
         ("counts: [1, 0]", "counts: must be at least 1"),
         ("strategy: false", "--strategy: invalid choice: 'false'"),
-        ("? [a]\n: b", "line 1: a name must be text"),
+        ("? [a]\n: b", "not YAML"),
         ("config: x.yaml", "there is no setting 'config'"),
-        ("extra: &a {b: *a}", "line 1: an alias may only replace the whole value"),
-        ("language: !!python/object/apply:os.system [ls]", "line 1: tags such as tag:yaml.org,2002:python/object"),
-        ("names: " + "[" * 100_000, "line 1: nested more than 20 levels deep"),
+        ("extra: {a: &a [1], b: [*a, *a]}", "has an alias"),
+        ("extra: {a: !!python/object/apply:os.system [ls]}", "not YAML"),
+        ("names: " + "[" * 100_000, "nested too deeply"),
         ("a: [", "not YAML"),
         ("", "must hold lines of the form `name: value`"),
         ('language: "a\\0b"', "language: 'a\\x00b' has control characters"),
-        (b"share: 0\nlanguage: \xff", "line 2: not UTF-8"),
-        (b"#" * (1 << 21), "is larger than any configuration file"),
+        (b"share: 0\nlanguage: \xff", "line 2 is not UTF-8"),
+        (b"#" * (1 << 21), "it has more than 1048576 bytes; is it another file?"),
     ],
 )
 def test_a_file_that_is_wrong_is_one_line(tmp_path, text, complaint):

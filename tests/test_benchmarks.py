@@ -42,7 +42,7 @@ STOCK = ("stock_trainer", "--ours", "{model}")
         ((*STOCK, "--like", "{folder}/none.yaml"), "none.yaml"),
         ((*STOCK, "--like", "{folder}/text.en"), r"like: .*text\.en: must hold lines of the form"),
         ((*STOCK, "--like", "{folder}/part.yaml"), "like: .* has no test, target_language, .*; name the configuration"),
-        ((*STOCK, "--like", "{folder}/twice.yaml"), r"like: .*twice\.yaml, line 2: 'train' is set already in line 1"),
+        ((*STOCK, "--like", "{folder}/twice.yaml"), r"like: .*twice\.yaml: line 2: 'train' is set already in line 1"),
         ((*STOCK, "--like", "{demo}", "--output", "{folder}/text.en"), "output: cannot write into .*text.en"),
         (("table1", "--output", "{folder}/text.en/below"), "output: cannot write into .*below"),
         (("elastic", "--output", "{folder}/text.en/below"), "output: cannot write into .*below"),

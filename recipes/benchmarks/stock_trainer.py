@@ -170,7 +170,7 @@ def read_configuration(path: Path) -> Configuration:
         OSError: There is no such file.
     """
     try:
-        settings = {name: value for name, value in read_config(path).items() if value is not None}
+        settings = read_config(path)
         settings |= {name: json.loads(str(settings[name])) for name in NUMBERS if name in settings}
         needed = [each.name for each in fields(Configuration) if each.default is MISSING]
         if missing := [name for name in needed if name not in settings]:

@@ -457,6 +457,24 @@ def require_directory(option: str, path: Path) -> None:
             return
 
 
+def read_text(path: str | Path, largest: int) -> str:
+    """Read a file in UTF-8.
+
+    Raises:
+        OSError: There is no such file, or it cannot be read.
+        ValueError: It is not UTF-8, or has more than `largest` bytes. The message does not name the file.
+    """
+    with open(path, "rb") as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise ValueError(f"it has more than {largest} bytes; is it another file?")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {line} is not UTF-8 ({error.reason})") from None
+
+
 def read_json(path: str | Path, place: str | None = None) -> dict[str, Json]:
     """Read a file that holds a JSON object.
 
@@ -468,43 +486,32 @@ def read_json(path: str | Path, place: str | None = None) -> dict[str, Json]:
         OSError: There is no such file, or it cannot be read.
         ValueError: It is damaged or foreign, as from `parse_json`; the message names the file and the line.
     """
-    with open(path, "rb") as file:
-        content = file.read(_LARGEST_JSON + 1)
-    return parse_json(content, place or str(path))
+    try:
+        return parse_json(read_text(path, _LARGEST_JSON))
+    except ValueError as error:
+        raise ValueError(f"{place or path} is damaged: {error}") from None
 
 
-def parse_json(content: bytes, place: str) -> dict[str, Json]:
+def parse_json(text: str) -> dict[str, Json]:
     """Parse a JSON object.
 
-    Args:
-        content: JSON in UTF-8.
-        place: What it is, such as the name of its file; errors begin with it.
-
     Raises:
-        ValueError: It is no JSON object, or is larger or deeper than any that a program writes, or repeats a key.
+        ValueError: It is no JSON object, or is deeper than any that a program writes, or repeats a key.
     """
     try:
-        if len(content) > _LARGEST_JSON:
-            raise ValueError(f"it has more than {_LARGEST_JSON} bytes")
-        found = json.loads(content.decode(), object_pairs_hook=_without_repetition)
-        level: list[Json] = [found]
-        for _ in range(_DEEPEST_JSON):
-            level = [item for each in level for _, item in _members(each)]
-        if level:
-            raise RecursionError
-        if not isinstance(found, dict):
-            raise ValueError(f"it must be an object, is {json.dumps(found)[:80]}")
-        return found
-    except RecursionError:
-        fault = "it is nested too deeply"
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        fault = f"line {line} is not UTF-8 ({error.reason})"
+        found = json.loads(text, object_pairs_hook=_without_repetition)
     except json.JSONDecodeError as error:
-        fault = f"line {error.lineno} is not JSON ({error.msg})"
-    except ValueError as error:
-        fault = str(error)
-    raise ValueError(f"{place} is damaged: {fault}")
+        raise ValueError(f"line {error.lineno} is not JSON ({error.msg})") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level: list[Json] = [found]
+    for _ in range(_DEEPEST_JSON):
+        level = [item for each in level for _, item in _members(each)]
+    if level:
+        raise ValueError("it is nested too deeply")
+    if not isinstance(found, dict):
+        raise ValueError(f"it must be an object, is {json.dumps(found)[:80]}")
+    return found
 
 
 def _members(value: Json) -> Iterable[tuple[int | str, Json]]:

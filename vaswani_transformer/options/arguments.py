@@ -20,7 +20,7 @@ from transformers import HfArgumentParser
 
 from ..io.console import hide_library_bars, one_line, printable
 from ..io.files import Json, parse_json, read_json
-from .config_file import Setting, read_config
+from .config_file import read_config
 
 
 _LARGEST = 1e12
@@ -243,11 +243,8 @@ class RecipeParser(HfArgumentParser):
         self.add_argument("--help", "-h", action=_Help, help="Show this, and exit.")
         self.add_argument("--help_all", action=_Help, help="Show also what transformers adds, and exit.")
         self.add_argument("--config", type=Path, help="YAML file, or a name in recipes/configs; options override it.")
-        hints = {name: hint for kind in dataclass_types for name, hint in typing.get_type_hints(kind).items()}
-        self._mappings, self._lists = (
-            {name for name, hint in hints.items() if kind in map(_kind, (hint, *typing.get_args(hint)))}
-            for kind in (dict, list)
-        )
+        hints = {name: str(hint) for kind in dataclass_types for name, hint in typing.get_type_hints(kind).items()}
+        self._mappings = {name for name, hint in hints.items() if "dict" in hint}
         self._named: dict[str, argparse.Action] = {}
         for action in self._actions:  # of a switch and its `--no_` form, the first converts values
             self._named.setdefault(action.dest, action)
@@ -311,7 +308,10 @@ class RecipeParser(HfArgumentParser):
         ahead.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
         ahead.add_argument("--config", type=Path)
         if (path := ahead.parse_known_args(argv)[0].config) is not None:
-            self.set_defaults(**self._read(path))
+            try:
+                self.set_defaults(**self._read(path))
+            except (ValueError, OSError) as error:
+                self.error(str(error))
         namespace, unknown = self.parse_known_args(argv)
         if unknown:
             self.error(f"there is no option {unknown[0]}{self._nearest(unknown[0].lstrip('-'), '--')}")
@@ -327,8 +327,10 @@ class RecipeParser(HfArgumentParser):
         if isinstance(value, list):
             for item in value:
                 self._check(name, item)
+        elif isinstance(value, str) and name in self._mappings:
+            self._check_mapping(name, value)
         elif isinstance(value, str):
-            (self._check_mapping if name in self._mappings else self._check_text)(name, value)
+            self._check_text(name, value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             usual = COUNT if isinstance(value, int) else POSITIVE
             interval = self._intervals.get(name) or _OF_TRANSFORMERS.get(name, usual)
@@ -347,46 +349,39 @@ class RecipeParser(HfArgumentParser):
     def _check_mapping(self, name: str, text: str) -> None:
         """Require a JSON object, or the name of a file with one; the dataclass reads it later."""
         try:
-            parse_json(text.encode(), "the option") if text.startswith("{") else read_json(text)
+            if text.startswith("{"):
+                parse_json(text)
+            else:
+                read_json(text)
         except (ValueError, OSError) as error:
             self.error(f"{name}: {reprlib.repr(text)} is neither a JSON object nor a file with one: {error}")
 
     def _read(self, path: Path) -> dict[str, object]:
-        """The values of a YAML file, converted and checked like command-line values."""
-        try:
-            settings = read_config(path)
-        except (ValueError, OSError) as error:
-            self.error(str(error))
-        given: dict[str, object] = {}
-        for name, setting in settings.items():
-            if name not in self._named or name in ("config", "help", "help_all"):
-                self.error(f"{path}: there is no setting {name!r}{self._nearest(name)}")
-            if setting is not None:
-                try:
-                    given[name] = self._converted(name, setting)
-                except argparse.ArgumentError as error:
-                    self.error(f"{path}: {error}")
-        return given
+        """The values of a YAML file, converted like command-line values.
 
-    def _converted(self, name: str, setting: Setting) -> object:
-        action = self._named[name]
-        if isinstance(setting, dict):
-            if name not in self._mappings:
-                raise argparse.ArgumentError(action, "takes no mapping")
-            return json.dumps(setting) if action.type is str else setting
-        texts = [setting] if isinstance(setting, str) else setting
-        if isinstance(setting, list) and not (setting and name in self._lists):
-            raise argparse.ArgumentError(action, f"takes {'one value' if setting else 'at least one value'}")
-        values = [self._get_value(action, text) for text in texts]
-        for value in values:
-            self._check_value(action, value)
-        return values if isinstance(setting, list) or action.nargs == "+" else values[0]
+        Raises:
+            ValueError, OSError: As from `read_config`; or a name is unknown, or its value of the wrong type.
+        """
+        given: dict[str, object] = {}
+        for name, setting in read_config(path).items():
+            if name not in self._named or name in ("config", "help", "help_all"):
+                raise ValueError(f"{path}: there is no setting {name!r}{self._nearest(name)}")
+            action = self._named[name]
+            texts: list[object] = [*setting] if isinstance(setting, list) else [setting]
+            if isinstance(setting, dict) and name in self._mappings:
+                texts = [json.dumps(setting, default=str)]
+            elif not all(isinstance(text, str) for text in texts):
+                raise ValueError(f"{path}: {name}: takes texts and numbers, no lists or mappings of them")
+            elif isinstance(setting, list) and not (setting and action.nargs == "+"):
+                raise ValueError(f"{path}: {name}: takes {'one value' if setting else 'at least one value'}")
+            try:
+                given[name] = self._get_values(action, texts)
+            except argparse.ArgumentError as error:
+                raise ValueError(f"{path}: {error}") from None
+            action.required = False
+        return given
 
     def _nearest(self, name: str, prefix: str = "") -> str:
         names = [action.dest for action in self._actions]
         nearest = difflib.get_close_matches(name[:80].replace("-", "_"), names, n=1, cutoff=0.4)
         return f"; did you mean {prefix}{nearest[0]}?" if nearest else ""
-
-
-def _kind(hint: Any) -> Any:
-    return typing.get_origin(hint) or hint
