@@ -3,7 +3,6 @@
 import copy
 import importlib.util
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -200,8 +199,6 @@ def test_it_can_be_trained_on_as_before(kind):
     ("kind", "changes", "message"),
     [
         ("marian", {"decoder_attention_heads": 2}, "^encoder_attention_heads: 4 of the encoder and 2 of the decoder"),
-        ("fsmt", {"encoder_attention_heads": 2}, "^encoder_attention_heads: 2 of the encoder and 4 of the decoder"),
-        ("marian", {"scale_embedding": False}, "^scale_embedding: is false"),
         ("fsmt", {"scale_embedding": False}, "^scale_embedding: is false"),
     ],
 )
@@ -225,14 +222,8 @@ def test_positions_that_are_no_sinusoids_are_refused(kind, stack):
     ("change", "message"),
     [
         (lambda weights: weights.pop("decoder.embed_tokens.weight"), r"there is no decoder\.embed_tokens\.weight"),
-        (lambda weights: weights.pop("encoder.layers.0.fc1.weight"), r"there is no encoder\.layers\.0\.fc1\.weight"),
-        (
-            lambda weights: weights.pop("encoder.layers.1.fc1.bias"),
-            "layers.1.feed_forward.fc1.bias .* be filled",
-        ),
         (lambda weights: weights.update({"encoder.layer_norm.weight": torch.ones(24)}), "^weights: encoder.layer_norm"),
         (lambda weights: weights.update({"decoder.layers.0.fc2.bias": torch.ones(25)}), r"is \[25\], .* be \[24\]"),
-        (lambda weights: weights.update({"encoder.embed_tokens.weight": torch.ones(57, 28)}), "must be of one width"),
     ],
 )
 def test_weights_that_make_no_model_are_refused(change, message):
@@ -303,30 +294,18 @@ def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(saved_s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "message"),
     [
-        (("--model", "{marian}", "--output", "{new}"), "from: give marian, fsmt or fairseq"),
-        (("--from", "opus", "--model", "{marian}", "--output", "{new}"), "opus"),
-        (("--from", "marian", "--output", "{new}"), "model: give"),
-        (("--from", "marian", "--model", "{marian}"), "output: give"),
-        (("--from", "marian", "--model", "nowhere", "--output", "{old}"), "output: .*old exists already; name another"),
-        (("--from", "marian", "--model", "{new}", "--output", "{new}"), "{new}"),
-        (("--from", "fsmt", "--model", "{marian}", "--output", "{new}"), "is of type 'marian', not 'fsmt'"),
-        (
-            ("--from", "marian", "--model", "{incomplete}", "--output", "{new}"),
-            "lacks .*decoder.layers.1.fc1",
-        ),
-        (
-            ("--from", "marian", "--model", "{diverged}", "--output", "{new}"),
-            r"model\.decoder\.layers\.1\.fc1\.bias has values that are not finite",
-        ),
-        (
-            ("--from", "marian", "--model", "m", "--output", "o", "--dictionaries", "d"),
-            "dictionaries: only for fairseq",
-        ),
+        ("--model {marian} --output {new}", "from: give marian, fsmt or fairseq"),
+        ("--from marian --output {new}", "model: give"),
+        ("--from marian --model nowhere --output {old}", "output: .*old exists already; name another"),
+        ("--from fsmt --model {marian} --output {new}", "is of type 'marian', not 'fsmt'"),
+        ("--from marian --model {incomplete} --output {new}", "lacks .*decoder.layers.1.fc1"),
+        ("--from marian --model {diverged} --output {new}", r"layers\.1\.fc1\.bias has values that are not finite"),
+        ("--from marian --model m --output o --dictionaries d", "dictionaries: only for fairseq"),
     ],
 )
-def test_the_recipe_says_what_is_wrong_and_leaves_nothing(arguments, message, tmp_path):
+def test_the_recipe_says_what_is_wrong_and_leaves_nothing(options, message, tmp_path):
     paths = {name: tmp_path / name for name in ("marian", "incomplete", "diverged", "old", "new")}
     tokenizer = marian_tokenizer(tmp_path / "vocabulary", separate_vocabs=False)
     model = untrained("marian", vocab_size=len(tokenizer))
@@ -340,9 +319,8 @@ def test_the_recipe_says_what_is_wrong_and_leaves_nothing(arguments, message, tm
         model.save_pretrained(paths[name], state_dict=weights)
     paths["old"].mkdir()
     before = sorted(tmp_path.rglob("*"))
-    patterns = {name: re.escape(str(path)) for name, path in paths.items()}
-    with pytest.raises(SystemExit, match=message.format(**patterns)):
-        call_recipe("convert.py", *(argument.format(**paths) for argument in arguments))
+    with pytest.raises(SystemExit, match=message):
+        call_recipe("convert.py", *(word.format(**paths) for word in options.split()))
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -230,11 +230,7 @@ def test_it_can_be_trained_on_as_before(form, tmp_path):
         ({"encoder_attention_heads": 2}, "^encoder_attention_heads: 2 of the encoder and 4 of the decoder"),
         ({"decoder_attention_heads": None}, "^encoder_attention_heads, .* are not in the checkpoint"),
         ({"encoder_normalize_before": True}, r"^encoder_normalize_before: .*pre-norm"),
-        ({"decoder_normalize_before": True}, r"^decoder_normalize_before: .*pre-norm"),
-        ({"layernorm_embedding": True}, "^layernorm_embedding: "),
-        ({"no_scale_embedding": True}, "^no_scale_embedding: "),
         ({"no_token_positional_embeddings": True}, "^no_token_positional_embeddings: "),
-        ({"cross_self_attention": True}, "^cross_self_attention: "),
         ({"activation_fn": "sine"}, "^activation: .*'sine'"),
     ],
 )
@@ -255,10 +251,8 @@ def saved_with(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
     ("changes", "message"),
     [
         ({"encoder.layer_norm.weight": (24,)}, "^weights: encoder.layer_norm.weight cannot be expressed"),
-        ({"decoder.project_in_dim.weight": (24, 8)}, "^weights: decoder.project_in_dim.weight cannot"),
         ({"decoder.embed_tokens.weight": (49, 8)}, r"is \[49, 8\], but must be \[49, 24\]"),
         ({"encoder.embed_positions.weight": (32, 24)}, "^embed_positions: .* have 30 and None positions"),
-        ({"decoder.embed_positions.weight": (32, 24)}, "^embed_positions: .* have None and 30 positions"),
         ({"decoder.layers.1.fc1.bias": None}, "cannot be filled"),
     ],
 )
@@ -279,10 +273,7 @@ def test_weights_that_cannot_be_expressed_are_refused(changes, message, tmp_path
     ("change", "message"),
     [
         (lambda saved: saved["model"], "has its weights under 'model'"),
-        (lambda saved: [saved], "has its weights under 'model'"),
         (lambda saved: {**saved, "model": {"encoder.embed_tokens.weight": np.ones(3)}}, "its weights under 'model'"),
-        (lambda saved: {**saved, "args": "--arch transformer"}, "neither under 'args' nor under 'cfg'"),
-        (lambda saved: {"model": saved["model"], "args": None}, "neither under 'args' nor under 'cfg'"),
         (lambda saved: {"model": saved["model"], "cfg": {"task": {}}}, "neither under 'args' nor under 'cfg'"),
         (lambda saved: {**saved, "model": {"encoder.fc1.weight": torch.ones(2)}}, "has no encoder.embed_tokens.weight"),
     ],
@@ -448,16 +439,11 @@ def test_a_dictionary_without_capitals_was_made_of_lower_case(dictionaries, tmp_
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"dict.de.txt": None}, r"^dictionaries: .* has no dict\.de\.txt; name"),
         ({"dict.en.txt": None, "bpecodes": None}, r"has no dict\.en\.txt, no bpecodes or code; name"),
         ({"dict.en.txt": "a 1\nb c\n"}, r"dict\.en\.txt, line 2: must be `token count`, is 'b c'"),
-        ({"dict.en.txt": "a 1\n\n"}, r"dict\.en\.txt, line 2: must be `token count`"),
         ({"dict.de.txt": "a@@ 1\nb 1\na@@ 2\n"}, r"dict\.de\.txt, line 3: 'a@@' is a repetition"),
         ({"dict.de.txt": "a 1\nb 1\n"}, r"dict\.de\.txt: with special tokens there are 6 entries, but the model has 7"),
         ({"bpecodes": "a b\nb c\n"}, "bpecodes: must be codes of subword-nmt"),
-        ({"bpecodes": "#version: 0.1\na b\n"}, "bpecodes: must be codes of subword-nmt"),
-        ({"bpecodes": "#version: 0.2\na b 3\n"}, "bpecodes: must be codes of subword-nmt"),
-        ({"bpecodes": ""}, "bpecodes: must be codes of subword-nmt"),
     ],
 )
 def test_files_of_a_vocabulary_that_are_wrong_are_named(files, message, tmp_path):
