@@ -1,4 +1,4 @@
-"""Average checkpoints of a training (6.1) into a model, as a training averages its last ones when it ends.
+"""Average the last checkpoints of a training into a model (6.1).
 
     python recipes/average.py --run runs/craft_parsing --last 20 --output runs/craft_average_20
     python recipes/average.py --checkpoints runs/demo/checkpoint-900 runs/demo/checkpoint-1200 --output runs/average

@@ -1,4 +1,4 @@
-"""Train the model of "Attention Is All You Need" to parse English (6.3), from treebanks to a saved, scored model.
+"""Train the model to parse English (6.3), from treebanks to a saved, scored model.
 
     python recipes/train_parsing.py --config recipes/configs/craft_parsing.yaml
     accelerate launch --config_file recipes/launch/8gpu.yaml recipes/train_parsing.py \

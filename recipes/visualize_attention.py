@@ -1,4 +1,4 @@
-"""Draw a model's attention as lines between words, as in the paper's Figures 3 to 5; and other pictures.
+"""Draw a model's attention as in the paper's Figures 3 to 5, and other pictures.
 
     python recipes/visualize_attention.py --model runs/demo --source "The old man reads a book." --output attention.svg
     python recipes/visualize_attention.py --model runs/demo --source "The old man reads a book." --kind cross \\

@@ -1,4 +1,4 @@
-"""Compare the speed of beam search, beam 4, on the same weights and the same sentences, side by side in one run.
+"""Compare the speed of beam search in three packages, with the same weights and sentences.
 
     python recipes/benchmarks/decode.py --text ../shared/data/multi30k_en-de-fr/test_2016_flickr.en.gz \
         --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz --model runs/multi30k_en_de

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for (PEP 562), so that importing the package is fast."""
+"""Names of a package that are imported only when they are asked for (PEP 562)."""
 
 import importlib
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The model code, which goes to the Hub except for the tokenizer's: sections 3, 4, 5.1 and 6.1 of the paper.
+"""The model: sections 3, 4, 5.1 and 6.1 of the paper, in files that go to the Hub with the weights.
 
 transformers copies these files with the weights, so that the model loads without this package. It follows imports of
 the form `from .name import ...` only. The files import only each other, torch, transformers and tokenizers.

@@ -1,4 +1,4 @@
-"""Section 6.3 of the paper: a constituency parse as a sequence of labels, as its authors wrote it, and back.
+"""Section 6.3 of the paper: a constituency parse as a sequence of labels, and back.
 
 The sequence of `(S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .))` is `S NP NNP /NP VP VBZ /VP . /S`: a phrase opens with its
 label and closes with `/` and its label; a word is its part-of-speech tag. In a vocabulary, a label has a space before

@@ -1,4 +1,4 @@
-"""Treebanks as parallel corpora of words and labels (6.3), with the vocabulary of both, in a directory that runs share.
+"""Treebanks as parallel corpora of words and labels (6.3), with their vocabulary.
 
 train.jsonl, validation.jsonl, test.jsonl   rows {"translation": {"en": words, "parse": sequence}}, and with "tree" the
                                             tree in brackets, where its sequence lacks the tags

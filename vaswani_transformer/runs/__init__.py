@@ -1,1 +1,1 @@
-"""What a training run is: its options, directory and steps, its record, its scores, its card, its push to the Hub."""
+"""What a training run is: its options, directory, steps, record, scores, card and push to the Hub."""
