@@ -26,7 +26,7 @@ from vaswani_transformer.model.parsing_vaswani import split_words
 from vaswani_transformer.options.arguments import RecipeParser, option, require_new_file
 from vaswani_transformer.parsing.drawing import draw_tree
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserRecord, ParserScores, parse_corpus, score_parser
-from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line, words_of_tree
+from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line
 
 
 @dataclass
@@ -77,7 +77,7 @@ def run(args: ParsingArguments) -> None:
         gold = [*normalized_trees(args.gold)]
         if not gold:
             raise ValueError(f"gold: {args.gold} has no trees; give a treebank in brackets")
-        sentences = [words_of_tree(tree) for tree in gold]
+        sentences = [tree.leaves() for tree in gold]
         if args.train is not None:
             seen = {tree_in_one_line(tree) for file in args.train for tree in normalized_trees(file)}
     saved = args.open(args.model, parses=True)

@@ -9,7 +9,7 @@ from nltk import Tree
 
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels, parse_of_sequence
 from vaswani_transformer.parsing.evalb import score_parse
-from vaswani_transformer.parsing.trees import normalize_tree, parse_tree, read_trees, sequence_of_tree, words_of_tree
+from vaswani_transformer.parsing.trees import normalize_tree, parse_tree, read_trees, sequence_of_tree
 
 
 MARY = "(TOP (S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .)))"
@@ -32,7 +32,7 @@ def test_trees_of_a_treebank_come_back_from_their_sequences(shared_data):
     sequences = [sequence_of_tree(tree) for tree in normal]
     labels = ParseLabels.from_counts(Counter(itertools.chain(*sequences)))
     for tree, sequence, before in zip(normal, sequences, trees, strict=True):
-        parse = parse_of_sequence(sequence, words_of_tree(tree), labels)
+        parse = parse_of_sequence(sequence, tree.leaves(), labels)
         assert (parse.tree, parse.repairs) == (flat(tree), 0)
         # By EVALB, which removes traces and function tags itself, the normalised tree has no bracket of its own.
         is_single_word = all(len(node) == 1 for node in before.subtrees() if isinstance(node[0], str))

@@ -31,7 +31,7 @@ from ..model.parse_sequence_vaswani import ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .demo_treebank import demo_treebank
 from .recombination import Recombiner
-from .trees import normalize_tree, normalized_trees, sequence_of_tree, tree_in_one_line, words_of_tree
+from .trees import normalize_tree, normalized_trees, sequence_of_tree, tree_in_one_line
 
 
 DEMO = "demo"  # the embedded treebank, instead of a file
@@ -153,7 +153,7 @@ def _normalized_trees(file: str, split: str) -> Iterator[Tree]:
 
 def _row(tree: Tree, options: TreebankOptions) -> str:
     """A line of a corpus."""
-    words, sequence = " ".join(words_of_tree(tree)), " ".join(sequence_of_tree(tree, options.keeps_tags))
+    words, sequence = " ".join(tree.leaves()), " ".join(sequence_of_tree(tree, options.keeps_tags))
     row: dict[str, Json] = {"translation": {options.language: words, PARSE: sequence}}
     if not options.keeps_tags:
         row["tree"] = tree_in_one_line(tree)

@@ -103,11 +103,6 @@ def _normalized(tree: Tree) -> list[Tree]:
     return [Tree(label, children)] if children else []
 
 
-def words_of_tree(tree: Tree) -> list[str]:
-    """The words, as the tree writes them."""
-    return tree.leaves()
-
-
 def tree_in_one_line(tree: Tree) -> str:
     """The tree in brackets."""
     return " ".join(str(tree).split())
