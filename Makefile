@@ -1,6 +1,6 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
-SOURCES := vaswani_transformer recipes tests setup.py
+SOURCES := vaswani_transformer recipes tests setup.py vaswani_command.py
 
 # Older transformers that the package supports; `make test` runs on the newest.
 MATRIX := 5.15.0 5.17.0

@@ -23,12 +23,13 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=[*find_packages(include=["vaswani_transformer", "vaswani_transformer.*"]), "vaswani_transformer.recipes"],
+    py_modules=["vaswani_command"],
     package_dir={"vaswani_transformer.recipes": "recipes"},
     package_data={
         "vaswani_transformer": ["py.typed", "runs/*.md.jinja", "visualization/explorer.*"],
         "vaswani_transformer.recipes": ["configs/*.yaml", "launch/*.yaml"],
     },
-    entry_points={"console_scripts": ["vaswani = vaswani_transformer.__main__:main"]},
+    entry_points={"console_scripts": ["vaswani = vaswani_command:main"]},
     install_requires=[
         "torch>=2.6",
         "transformers>=5.15,<6",

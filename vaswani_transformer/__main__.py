@@ -1,6 +1,7 @@
 """The command `vaswani`: `vaswani translate --model runs/demo` runs `recipes/translate.py` with these options.
 
-On several processes: `accelerate launch -m vaswani_transformer translate --model runs/demo`.
+On several processes: `accelerate launch -m vaswani_transformer translate --model runs/demo`. This file is run by its
+path too, so it imports nothing of the package.
 """
 
 import ast
@@ -8,8 +9,10 @@ import runpy
 import sys
 from pathlib import Path
 
-from .options.config_file import RECIPES
 
+# A wheel has the recipes inside the package, a checkout beside it.
+_INSIDE, _BESIDE = (folder / "recipes" for folder in Path(__file__).resolve().parents[:2])
+RECIPES = _INSIDE if _INSIDE.is_dir() else _BESIDE
 
 _SHORT = {
     "demo_app": "demo",
