@@ -31,82 +31,22 @@ CARDS = [path for path in sorted((REPOSITORY / "model_cards").glob("*.md")) if p
 PAGES = [REPOSITORY / "CONTRIBUTING.md", *CHAPTERS, *CARDS, *sorted((REPOSITORY / "recipes").rglob("[a-z]*.md"))]
 
 
+CORPUS = {"train": "train.en train.de", "validation": "test.en test.de", "test": "test.en test.de", "num_proc": "1"}
+CORPUS |= {"target_language": "de", "tokenizer_model": "bpe", "vocab_size": "320"}
+TREES = {**dict.fromkeys(("train", "validation", "test"), "trees.mrg"), "prepared": "data", "vocab_size": "278"}
+STEPS = {"max_steps": "2", "save_strategy": "steps", "save_steps": "1", "eval_strategy": "no", "output_dir": "out"}
+SIZES = {"encoder_layers": "1", "decoder_layers": "1", "d_model": "16", "d_ff": "16"}
+SWEEP = {"rows": "C-N2", "seeds": "1", "width": "0.0625", "prepared": "data"}
 # What each recipe is run with instead, so that it takes seconds, and a file that it must make, in the output that the
 # command names if it begins with {output}. None is that output; then only options of the command are replaced.
 CHANGES = {
     "train_wmt.py": (
-        {
-            "train": "train.en train.de",
-            "validation": "test.en test.de",
-            "test": "test.en test.de",
-            "source_language": "en",
-            "target_language": "de",
-            "num_proc": "1",
-            "tokenizer_model": "bpe",
-            "vocab_size": "320",
-            "encoder_layers": "1",
-            "decoder_layers": "1",
-            "d_model": "16",
-            "d_ff": "16",
-            "max_steps": "2",
-            "save_strategy": "steps",
-            "save_steps": "1",
-            "eval_strategy": "no",
-            "bf16": "false",
-            "push_to_hub": "false",
-            "output_dir": "out",
-        },
+        {**CORPUS, **SIZES, **STEPS, "source_language": "en", "bf16": "false", "push_to_hub": "false"},
         "out/model.safetensors",
     ),
-    "prepare_data.py": (
-        {
-            "train": "train.en train.de",
-            "validation": "test.en test.de",
-            "test": "test.en test.de",
-            "target_language": "de",
-            "tokenizer_model": "bpe",
-            "vocab_size": "320",
-            "num_proc": "1",
-            "prepared": "out",
-        },
-        "out/preparation.json",
-    ),
-    "reproduce_table3.py": (
-        {
-            "train": "train.en train.de",
-            "validation": "test.en test.de",
-            "test": "test.en test.de",
-            "vocab_size": "320",
-            "rows": "C-N2",
-            "seeds": "1",
-            "width": "0.0625",
-            "max_steps": "2",
-            "save_steps": "1",
-            "num_proc": "1",
-            "prepared": "data",
-            "output_dir": "out",
-        },
-        "out/report.md",
-    ),
-    "train_parsing.py": (
-        {
-            "train": "trees.mrg",
-            "validation": "trees.mrg",
-            "test": "trees.mrg",
-            "prepared": "data",
-            "vocab_size": "278",
-            "encoder_layers": "1",
-            "decoder_layers": "1",
-            "d_model": "16",
-            "d_ff": "16",
-            "max_steps": "2",
-            "save_steps": "1",
-            "eval_strategy": "no",
-            "max_new_tokens_over_source": "20",
-            "output_dir": "out",
-        },
-        "out/model.safetensors",
-    ),
+    "prepare_data.py": ({**CORPUS, "prepared": "out"}, "out/preparation.json"),
+    "reproduce_table3.py": ({**CORPUS, **SWEEP, **STEPS}, "out/report.md"),
+    "train_parsing.py": ({**TREES, **SIZES, **STEPS, "max_new_tokens_over_source": "20"}, "out/model.safetensors"),
     "average.py": ({"run": "runs/checkpoints", "last": "1"}, "{output}/model.safetensors"),
     "parse.py": ({"model": "runs/demo_parsing", "output": "trees.parsed.mrg"}, "trees.parsed.mrg"),
     "translate.py": ({"input": "news.en"}, "{output}"),
