@@ -29,7 +29,7 @@ from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.io.console import PlainConsole, exit_on_error
 from vaswani_transformer.io.files import MODEL_FILES, Manifest, atomic_directory
-from vaswani_transformer.model.saved_model import has_length_limit, open_model, require_finite
+from vaswani_transformer.model.saved_model import open_model, require_finite, require_length_limit
 from vaswani_transformer.options.arguments import RecipeParser, option
 
 
@@ -101,11 +101,7 @@ def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditional
     tokenizer_class, convert = TRANSFORMERS[model_type]
     saved = open_model(name, model_type=model_type, tokenizer_class=tokenizer_class, to_convert=True)
     model = convert(saved.load(torch.float32))
-    if not has_length_limit(vars(model.generation_config)):
-        raise ValueError(
-            f"model: {name}: its generation_config.json has no length limit, so that translations would end at 20 "
-            f'tokens; add one to it, as "max_length": 512'
-        )
+    require_length_limit(vars(model.generation_config), f"model: {name}: ")
     return model, saved.tokenizer
 
 

@@ -72,13 +72,14 @@ def train_and_score(
         if parent is not None:
             data_args = replace(data_args, tokenizer=model_args.model)
         require_byte_pairs(args.bpe_dropout, data_args)
-        config = parent.config if parent else configure_model(model_args, *data_args.languages)
+        model = parent.load("float32") if parent else None  # also refuses weights that are not finite
+        config = model.config if model else configure_model(model_args, *data_args.languages)
         origin = describe_parent(model_args.model, parent) if parent else None
         inputs = run.open(data_args, config, origin)
         args.hub_model_id = repository_of_training(args)
         with args.main_process_first(local=False, desc="preparing the data"):
             data = load_corpora(data_args, data_args.prepared, inputs)
-        trainer = run.make_trainer(config, data, parent)
+        trainer = run.make_trainer(config, data, model)
 
     provenance = describe_run(args.hub_model_id)
     show_plan(trainer, data)

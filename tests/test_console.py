@@ -168,7 +168,7 @@ def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
 
     (tmp_path / "text").write_text("Hi.\n", encoding="utf-8")
     words = words_of(options, saved_model, tmp_path)
-    monkeypatch.setattr("vaswani_transformer.model.saved_model._weight_files", interrupted)
+    monkeypatch.setattr("vaswani_transformer.model.saved_model._directory", interrupted)
     with pytest.raises(SystemExit) as stop:
         call_recipe(name, *words)
     assert stop.value.code == 130

@@ -289,8 +289,8 @@ def test_a_lone_surrogate_is_refused(translator):
             translator(inputs, **SHORT)
     with pytest.raises(ValueError, match=f"^text {len(SENTENCES)}: {message}"):
         list(translate_in_batches(translator.model, translator.tokenizer, texts))
-    for inputs in (texts[-1], (text for text in texts)):
-        with pytest.raises(ValueError, match=f"^text: {message}"):
+    for inputs, place in ((texts[-1], 0), ((text for text in texts), len(SENTENCES))):
+        with pytest.raises(ValueError, match=f"^text {place}: {message}"):
             list(translator(inputs, **SHORT))
 
 

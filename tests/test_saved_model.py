@@ -39,7 +39,7 @@ def change_weights(directory: Path, edit: Callable[[dict[str, torch.Tensor]], An
 
 def refusal(name: object, **options: Any) -> str:
     with pytest.raises(ValueError, match=r"^model: ") as caught:
-        open_model(name, **options)
+        open_model(name, **options).load()
     message = str(caught.value)
     assert str(name) in message
     assert len(message.splitlines()) == 1
@@ -66,7 +66,7 @@ def test_a_sharded_model_is_loaded(saved_model, model):
     assert all(torch.equal(loaded[name], weight) for name, weight in source.state_dict().items())
     missing = sorted(model.glob("model-*.safetensors"))[1]
     missing.unlink()
-    assert f"names {missing.name}, which is missing" in refusal(model)
+    assert f"its weights cannot be read (No such file or directory: {missing})" in refusal(model)
 
 
 def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
@@ -89,16 +89,16 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"d_model": 32}, r"model.decoder.* is \[16, 16\] in the file, .* by config.json"),
-        ({"encoder_layers": 10**6}, "encoder_layers is 1000000, but the weights have only 43 tensors"),
+        ({"d_model": 32}, "the file has other shapes of model.decoder"),
+        ({"encoder_layers": 10**6}, "encoder_layers is 1000000, more than any model has"),
         ({"position_encoding": "learned"}, "the file lacks model.decoder.embed_positions"),
-        ({"attention_bias": False}, "the file has model.decoder.layers.0.*bias and"),
+        ({"attention_bias": False}, "the file also has model.decoder.layers.0.*bias and"),
         ({"d_model": "16"}, "config.json cannot be used .*'d_model' expected int"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps: must be positive and finite"),
-        ({"model_type": "bert"}, "'bert' is not an encoder-decoder"),
+        ({"model_type": "bert", "auto_map": {}}, "'bert' is not an encoder-decoder"),
         ({"is_encoder_decoder": False}, "is not an encoder-decoder"),
-        ({"attn_implementation": "user/kernel"}, "'user/kernel' is code on the Hub"),
-        ({"transformers_weights": "other.safetensors"}, "names other weights"),
+        ({"attn_implementation": "user/kernel"}, "'user/kernel' is not in this directory"),
+        ({"transformers_weights": "other.safetensors"}, "'other.safetensors' is not in this directory"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -110,24 +110,26 @@ def test_configurations_that_do_not_fit(model, values, message):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("name", "value"),
     [
-        ({"max_new_tokens_over_source": None}, "has no length limit .* would end at 20 tokens"),
-        ({"num_beams": "four"}, "has 'four' as num_beams"),
-        ({"length_penalty": float("nan")}, "has nan as length_penalty"),
-        ({"length_penalty_type": "marian"}, "length_penalty_type 'marian'"),
-        ({"num_beams": 10**6}, "1000000 as num_beams, .* from 1 to 1024"),
-        ({"forced_eos_token_id": 9999}, "9999 as forced_eos_token_id, but the vocabulary has"),
-        ({"max_time": 0.001}, "sets max_time"),
-        ({"eos_token_id": 5}, "has 5 as eos_token_id, but config.json has 1"),
+        ("num_beams", "four"),
+        ("num_beams", 10**6),
+        ("max_length", 20),
+        ("length_penalty", float("nan")),
+        ("length_penalty_type", "marian"),
+        ("forced_eos_token_id", 9999),
+        ("max_time", 0.001),
+        ("eos_token_id", 5),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_searches_that_cannot_be_meant(model, values, message):
-    change(model / "generation_config.json", **values)
-    with pytest.raises(ValueError, match=f"generation_config.json .*{message}"):
-        open_model(model)
-    refusal(model)
+def test_searches_that_cannot_be_meant(model, name, value):
+    change(model / "generation_config.json", **{name: value})
+    assert f"generation_config.json has {value!r} as {name}, with which the model cannot translate" in refusal(model)
+
+
+def test_a_search_without_a_length_limit(model):
+    change(model / "generation_config.json", max_new_tokens_over_source=None)
+    assert "generation_config.json has no length limit" in refusal(model)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"a": ', b"\x00\xff", b"[" * 100_000])
@@ -185,7 +187,7 @@ def test_weights_that_are_cut_off_or_not_all_there(model):
     content = file.read_bytes()
     for length in (0, 4, len(content) // 2, len(content) - 1):
         file.write_bytes(content[:length])
-        assert "model.safetensors is damaged or cut off" in refusal(model)
+        assert "its weights cannot be read (" in refusal(model)
     file.write_bytes(content)
     change_weights(model, lambda weights: weights.pop("model.encoder.layers.0.feed_forward.fc1.weight"))
     assert "the file lacks model.encoder.layers.0.feed_forward.fc1.weight" in refusal(model)
@@ -198,18 +200,17 @@ def test_weights_that_are_not_finite(model, value):
     assert f"{name} has values that are not finite" in refusal(model)
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.complex64])
-def test_weights_that_are_no_floating_point_numbers(model, dtype):
+def test_weights_that_are_no_floating_point_numbers(model):
     name = "model.decoder.layers.0.feed_forward.fc2.weight"
-    change_weights(model, lambda weights: weights.update({name: weights[name].to(dtype)}))
-    assert f"{name} is of type {dtype}, not floating-point" in refusal(model)
+    change_weights(model, lambda weights: weights.update({name: weights[name].to(torch.int8)}))
+    assert f"{name} is of type I8, not floating-point" in refusal(model)
 
 
 def test_pickled_weights(model):
     weights = load_file(model / "model.safetensors")
     (model / "model.safetensors").unlink()
     torch.save(weights, model / "pytorch_model.bin")
-    assert "its weights are pickled, which can run code" in refusal(model)
+    assert "its weights cannot be read (Error no file named model.safetensors" in refusal(model)
 
 
 @pytest.mark.parametrize("entries", [300, 500])
@@ -263,7 +264,7 @@ def trap(model, tmp_path) -> Path:
 
 
 def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
-    assert "needs remote code, which is not run" in refusal(trap)
+    assert "contains custom code" in refusal(trap)
     with pytest.raises(ValueError, match=r"^tokenizer: "):
         load_tokenizer(trap)
     assert not (tmp_path / "trace").exists()

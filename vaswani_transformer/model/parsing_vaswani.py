@@ -1,12 +1,11 @@
 """Section 6.3 of the paper: the parser, and `pipeline("constituency-parsing")`: a sentence in, its tree out."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import GeneratorType
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NotRequired, TypedDict
 
 import torch
-from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
@@ -164,25 +163,10 @@ class VaswaniParsingPipeline(GeneratingPipeline):
             ValueError: As from `parse_in_batches`.
             ImportError: `return_nltk` needs nltk, which is not installed.
         """
-        if isinstance(inputs, (GeneratorType, Dataset)):
-            return super().__call__(inputs, **kwargs)
-        preprocess, forward, postprocess = self._sanitize_parameters(**kwargs)
-        preprocess, postprocess = {**self._preprocess_params, **preprocess}, {**self._postprocess_params, **postprocess}
-        is_one = isinstance(inputs, (str, Mapping))
-        if not isinstance(inputs, Iterable) and not hasattr(inputs, "__getitem__"):
-            is_one = True
-        elif preprocess.get("is_split_into_words") and not isinstance(inputs, Mapping):
-            is_one = len(inputs) > 0 and isinstance(inputs[0], str)
-        sentences = [self.preprocess(item, **preprocess)["words"] for item in ([inputs] if is_one else inputs)]
-        if not sentences:
-            return []
-        with self.device_placement():
-            outputs = self._forward({"words": sentences}, **{**self._forward_params, **forward})
-        results = [
-            self.postprocess({"words": words, "parses": parses}, **postprocess)
-            for words, parses in zip(sentences, outputs["parses"], strict=True)
-        ]
-        return [records[0] for records in results] if all(len(records) == 1 for records in results) else results
+        return super().__call__(inputs, **kwargs)
+
+    def _is_one(self, inputs: Any, is_split_into_words: bool = False, **preprocess: Any) -> bool:
+        return super()._is_one(inputs) or (is_split_into_words and len(inputs) > 0 and isinstance(inputs[0], str))
 
     def _sanitize_parameters(
         self,
@@ -197,37 +181,41 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         forward = generate if constrained is None else {**generate, "constrained": constrained}
         return preprocess, forward, {} if return_nltk is None else {"return_nltk": return_nltk}
 
-    def preprocess(self, sentence: Any, is_split_into_words: bool = False) -> dict[str, list[str]]:
-        if isinstance(sentence, Mapping) and "text" in sentence:
-            sentence = sentence["text"]
-        if is_split_into_words and isinstance(sentence, Sequence) and not isinstance(sentence, str):
-            return {"words": list(sentence)}
-        if is_split_into_words or not isinstance(sentence, str):
-            expected = "lists of words" if is_split_into_words else "strings"
-            raise TypeError(f"the parsing pipeline takes {expected}, not {type(sentence).__name__}: {sentence!r}")
-        return {"words": split_words(sentence)}
+    def preprocess(self, items: list[Any], is_split_into_words: bool = False) -> dict[str, list[list[str]]]:
+        return {"sentences": [_words_of(item, is_split_into_words) for item in items]}
 
-    def _forward(self, model_inputs: dict[str, Any], batch_size: int | None = None, **kwargs: Any) -> dict[str, Any]:
-        """Parses of one sentence, or of several; with their words as they came."""
-        words = model_inputs["words"]
-        is_one = not words or isinstance(words[0], str)
-        sentences = [words] if is_one else words
+    def _forward(
+        self, model_inputs: dict[str, list[list[str]]], batch_size: int | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        sentences = model_inputs["sentences"]
         found: list[list[Parse]] = [[] for _ in sentences]
         batches = parse_in_batches(self.model, self.tokenizer, sentences, batch_size=batch_size, **kwargs)
         for indices, parses in batches:
             for index, hypotheses in zip(indices, parses, strict=True):
                 found[index] = hypotheses
-        return {"words": words, "parses": found[0] if is_one else found}
+        return {"sentences": sentences, "parses": found}
 
-    def postprocess(self, model_outputs: dict[str, Any], return_nltk: bool = False) -> list[ParseRecord]:
-        words, parses = model_outputs["words"], model_outputs["parses"]
-        records: list[ParseRecord] = [
-            {"tree": parse.tree, "words": words, "repairs": parse.repairs} for parse in parses
+    def postprocess(self, model_outputs: dict[str, Any], return_nltk: bool = False) -> list[list[ParseRecord]]:
+        results: list[list[ParseRecord]] = [
+            [{"tree": parse.tree, "words": words, "repairs": parse.repairs} for parse in parses]
+            for words, parses in zip(model_outputs["sentences"], model_outputs["parses"], strict=True)
         ]
         if return_nltk:
-            for record in records:
+            for record in chain.from_iterable(results):
                 record["nltk_tree"] = Tree.fromstring(record["tree"])
-        return records
+        return results
+
+
+def _words_of(sentence: Any, is_split_into_words: bool) -> list[str]:
+    """The words of an item of the pipeline: a string, a list of words, or a dict with one of them."""
+    if isinstance(sentence, Mapping) and "text" in sentence:
+        sentence = sentence["text"]
+    if is_split_into_words and isinstance(sentence, Sequence) and not isinstance(sentence, str):
+        return list(sentence)
+    if is_split_into_words or not isinstance(sentence, str):
+        expected = "lists of words" if is_split_into_words else "strings"
+        raise TypeError(f"the parsing pipeline takes {expected}, not {type(sentence).__name__}: {sentence!r}")
+    return split_words(sentence)
 
 
 def install_parsing_task() -> None:

@@ -39,21 +39,51 @@ _LANGUAGE_PAIR = re.compile(r"translation_(\w+)_to_(\w+)")
 _GENERATED_PER_SOURCE_TOKEN = 16
 
 
-def _flat(results: list[list[Translation]]) -> list[Any]:
-    """Records instead of lists of one record, if all are such lists."""
-    if all(len(hypotheses) == 1 for hypotheses in results):
-        return [hypotheses[0] for hypotheses in results]
-    return results
-
-
 class GeneratingPipeline(Pipeline):
-    """A pipeline that loads a tokenizer and no other processor, and calls `generate`."""
+    """A pipeline that loads a tokenizer and no other processor, and calls `generate`.
+
+    There is one way through it: `preprocess`, `_forward` and `postprocess` each take several inputs. A single input is
+    a list of one, and a stream is lists of `batch_size`.
+    """
 
     _load_tokenizer = True
     _load_processor = False
     _load_image_processor = False
     _load_feature_extractor = False
     _pipeline_calls_generate = True
+
+    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
+        """Records of each input; `num_workers` concerns data loaders and is ignored."""
+        kwargs.pop("num_workers", None)
+        size = kwargs.pop("batch_size", None) or self._batch_size
+        own = (self._preprocess_params, self._forward_params, self._postprocess_params)
+        given = self._sanitize_parameters(**kwargs)
+        preprocess, forward, postprocess = ({**a, **b} for a, b in zip(own, given, strict=True))
+        forward["batch_size"] = size
+
+        def run(items: list[Any]) -> list[list[Any]]:
+            return self.run_single(items, preprocess, forward, postprocess)
+
+        if isinstance(inputs, (GeneratorType, Dataset)):
+            return _stream(run, inputs, size or 1)
+        if self._is_one(inputs, **preprocess):
+            return run([inputs])[0]
+        results = run(list(inputs))
+        if all(len(records) == 1 for records in results):
+            return [records[0] for records in results]
+        return results
+
+    def _is_one(self, inputs: Any, **preprocess: Any) -> bool:
+        """Whether `inputs` are a single one."""
+        is_sequence = isinstance(inputs, Iterable) or hasattr(inputs, "__getitem__")
+        return isinstance(inputs, (str, Mapping)) or not is_sequence
+
+
+def _stream(run: Callable[[list[Any]], list[list[Any]]], inputs: Any, size: int) -> Iterator[list[Any]]:
+    """The records of each input, computed `size` inputs at a time."""
+    items = (inputs[row] for row in range(len(inputs))) if hasattr(inputs, "__len__") else iter(inputs)
+    while batch := list(islice(items, size)):
+        yield from run(batch)
 
 
 class VaswaniTranslationPipeline(GeneratingPipeline):
@@ -91,68 +121,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             ImportError: The sentence splitter is not installed.
         """
         self._items, self._has_warned = 0, False
-        is_stream, is_single = isinstance(inputs, (GeneratorType, Dataset)), isinstance(inputs, (str, Mapping))
-        if not isinstance(inputs, Iterable) and not hasattr(inputs, "__getitem__"):
-            inputs = [inputs]
-        if kwargs.get("split_sentences", self._preprocess_params.get("split_sentences")):
-            if is_stream:
-                return self._stream_of_sentences(inputs, **kwargs)
-            results = self._translate_sentences([inputs] if is_single else inputs, **kwargs)
-            return results[0] if is_single else _flat(results)
-        if is_stream or is_single:
-            return super().__call__(inputs, **kwargs)
-        return _flat(self._translate_sequence(self._texts_of(inputs, kwargs), self._warn_of_length, **kwargs))
-
-    def _stream_of_sentences(
-        self, inputs: Any, batch_size: int | None = None, **kwargs: Any
-    ) -> Iterator[list[Translation]]:
-        """Translate texts sentence by sentence, `batch_size` texts at a time."""
-        items = (inputs[row] for row in range(len(inputs))) if hasattr(inputs, "__len__") else iter(inputs)
-        while batch := list(islice(items, batch_size or self._batch_size or 1)):
-            yield from self._translate_sentences(batch, batch_size=batch_size, **kwargs)
-
-    def _translate_sentences(self, inputs: Iterable[Any], **kwargs: Any) -> list[list[Translation]]:
-        """Translate each text sentence by sentence."""
-        if kwargs.get("return_tensors", self._postprocess_params.get("return_tensors")):
-            raise ValueError("return_tensors: the tokens of several sentences are no text; leave out split_sentences")
-        texts = self._texts_of(inputs, kwargs)
-        paragraphs = Paragraphs(self.model.config, texts)
-        warn = partial(self._warn_of_length, places=paragraphs.texts)
-        found = self._translate_sequence(paragraphs.sentences, warn, **kwargs)
-        self._items += len(texts)
-        ranked = [[str(record["translation_text"]) for record in records] for records in found]
-        ((_, joined),) = paragraphs.join([(range(len(ranked)), ranked)])
-        return [[{"translation_text": text} for text in translations] for translations in joined]
-
-    def _translate_sequence(
-        self,
-        sentences: list[str],
-        observe_long: Callable[[dict[int, int]], None],
-        batch_size: int | None = None,
-        num_workers: int | None = None,
-        **kwargs: Any,
-    ) -> list[list[Translation]]:
-        """The translations of each sentence; `num_workers` concerns data loaders and is ignored."""
-        encode_kwargs, generate_kwargs, decode_kwargs = self._sanitize_parameters(**kwargs)
-        truncation = {**self._preprocess_params, **encode_kwargs}.get("truncation", False)
-        decode_kwargs = {**self._postprocess_params, **decode_kwargs}
-        generate_kwargs = self._with_defaults({**self._forward_params, **generate_kwargs})
-        batches = generate_in_batches(
-            self.model,
-            self.tokenizer,
-            sentences,
-            batch_size=batch_size or self._batch_size,
-            truncation=truncation,
-            observe_long=observe_long,
-            **generate_kwargs,
-        )
-        returned = count(self.model, generate_kwargs, "num_return_sequences")
-        results = [[] if text.strip() else self._blank_translations(returned, **decode_kwargs) for text in sentences]
-        with self.device_placement():
-            for indices, output_ids in batches:
-                for index, hypotheses in zip(indices, output_ids, strict=True):
-                    results[index] = self._translations(hypotheses.cpu(), **decode_kwargs)
-        return results
+        return super().__call__(inputs, **kwargs)
 
     def _sanitize_parameters(
         self,
@@ -178,9 +147,12 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             "return_text": return_text,
         }
         decode = {name: value for name, value in decode.items() if value is not None}
-        merged = {**getattr(self, "_postprocess_params", {}), **decode}
+        earlier = {**getattr(self, "_preprocess_params", {}), **getattr(self, "_postprocess_params", {})}
+        merged = {**earlier, **encode, **decode}
         if merged.get("return_text") is False and not merged.get("return_tensors"):
             raise ValueError("return_text: false leaves nothing to return; leave it out, or set return_tensors")
+        if merged.get("return_tensors") and merged.get("split_sentences"):
+            raise ValueError("return_tensors: the tokens of several sentences are no text; leave out split_sentences")
         return encode, generate, decode
 
     def _tag_of(self, source: str | None, target: str | None) -> str | None:
@@ -188,11 +160,6 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         if not (source or target) and (match := _LANGUAGE_PAIR.fullmatch(self.task or "")):
             source, target = match.groups()
         return target_tag(self.model.config, source, target)
-
-    def _texts_of(self, inputs: Iterable[Any], kwargs: dict[str, Any]) -> list[str]:
-        """The texts of a sequence, with their tags."""
-        tag = {**self._preprocess_params, **self._sanitize_parameters(**kwargs)[0]}.get("tag")
-        return [self._text_of(item, tag, f"text {place}") for place, item in enumerate(inputs)]
 
     def _text_of(self, item: object, tag: str | None, name: str = "text") -> str:
         """A string, or the "text" of a row of a dataset or of a client's request, after its tag, if it needs one."""
@@ -206,19 +173,13 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         tag, text = split_tag(self.model.config, require_text(item, name), tag)
         return with_tag(text, tag)
 
-    def _warn_of_length(self, long: dict[int, int], places: Sequence[int] | None = None) -> None:
-        """Warn, once a call, of a sentence longer than any trained on.
-
-        Args:
-            long: The number of tokens of such sentences, by index.
-            places: The index of each sentence's text, if texts were split; otherwise each is a text.
-        """
+    def _warn_of_length(self, paragraphs: Paragraphs, long: dict[int, int]) -> None:
+        """Warn, once a call, of a sentence longer than any trained on; `long` has its tokens, by its index."""
         for index, tokens in islice(long.items(), 0 if self._has_warned else 1):
             self._has_warned = True
-            what = (
-                f"text {self._items + index}" if places is None else f"a sentence of text {self._items + places[index]}"
-            )
-            advice = "translate it with split_sentences=True" if places is None else "divide that sentence"
+            what, advice = f"text {self._items + paragraphs.texts[index]}", "translate it with split_sentences=True"
+            if paragraphs.are_split:
+                what, advice = f"a sentence of {what}", "divide that sentence"
             logger.warning(f"{long_sentence(self.model.config, what, tokens)}; {advice}")
 
     def _with_defaults(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -230,31 +191,41 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         return {**generate_kwargs, "generation_config": self.generation_config}
 
     def preprocess(
-        self, text: Any, truncation: bool = False, tag: str | None = None, split_sentences: bool = False
+        self, items: list[Any], truncation: bool = False, tag: str | None = None, split_sentences: bool = False
     ) -> dict[str, Any]:
-        text = self._text_of(text, tag)
-        self._warn_of_length(longer_than_trained(self.model.config, {0: len(self.tokenizer(text).input_ids)}))
-        self._items += 1
-        blank = not text.strip()
-        encoded = encode(self.model, self.tokenizer, "" if blank else text, truncation, return_tensors="pt")
-        return {**encoded, "blank": blank}
+        texts = [self._text_of(item, tag, f"text {self._items + index}") for index, item in enumerate(items)]
+        return {"paragraphs": Paragraphs(self.model.config, texts, split_sentences), "truncation": truncation}
 
-    def _forward(self, model_inputs: dict[str, Any], **generate_kwargs: Any) -> dict[str, Any]:
-        blank = model_inputs.pop("blank")
-        output_ids = self.model.generate(**model_inputs, **self._with_defaults(generate_kwargs))
-        batch = model_inputs["input_ids"].shape[0]
-        return {"output_ids": output_ids.unflatten(0, (batch, -1)), "blank": blank}  # [batch, returned, target]
+    def _forward(
+        self, model_inputs: dict[str, Any], batch_size: int | None = None, **generate_kwargs: Any
+    ) -> dict[str, Any]:
+        paragraphs, generate_kwargs = model_inputs["paragraphs"], self._with_defaults(generate_kwargs)
+        blank = torch.tensor(self.tokenizer("").input_ids)  # [1], its end
+        returned = count(self.model, generate_kwargs, "num_return_sequences")
+        found = [blank.expand(returned, -1)] * len(paragraphs.sentences)  # [returned, target] of each
+        batches = generate_in_batches(
+            self.model,
+            self.tokenizer,
+            paragraphs.sentences,
+            batch_size=batch_size,
+            truncation=model_inputs["truncation"],
+            observe_long=partial(self._warn_of_length, paragraphs),
+            **generate_kwargs,
+        )
+        for indices, output_ids in batches:
+            for index, hypotheses in zip(indices, output_ids.cpu(), strict=True):
+                found[index] = hypotheses
+        return {"paragraphs": paragraphs, "hypotheses": found}
 
-    def postprocess(self, model_outputs: dict[str, Any], **decode_kwargs: Any) -> list[Translation]:
-        hypotheses = model_outputs["output_ids"][0]  # [returned, target]
-        if model_outputs["blank"]:
-            return self._blank_translations(len(hypotheses), **decode_kwargs)
-        return self._translations(hypotheses, **decode_kwargs)
-
-    def _blank_translations(self, returned: int, **decode_kwargs: Any) -> list[Translation]:
-        """The translations of a blank sentence."""
-        empty = torch.tensor(self.tokenizer("").input_ids)  # [1], its end
-        return self._translations(empty.expand(returned, -1), **decode_kwargs)
+    def postprocess(self, model_outputs: dict[str, Any], **decode_kwargs: Any) -> list[list[Translation]]:
+        paragraphs = model_outputs["paragraphs"]
+        self._items += len(paragraphs)
+        records = [self._translations(hypotheses, **decode_kwargs) for hypotheses in model_outputs["hypotheses"]]
+        if not paragraphs.are_split:
+            return records
+        ranked = [[str(record["translation_text"]) for record in each] for each in records]
+        ((_, joined),) = paragraphs.join([(range(len(ranked)), ranked)])
+        return [[{"translation_text": text} for text in translations] for translations in joined]
 
     def _translations(
         self,

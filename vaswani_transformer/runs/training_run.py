@@ -161,14 +161,14 @@ class TrainingRun:
         return identify_inputs(data, {**known, **prepared})
 
     def make_trainer(
-        self, config: VaswaniConfig, data: TrainingData, parent: SavedModel | None = None
+        self, config: VaswaniConfig, data: TrainingData, model: PreTrainedModel | None = None
     ) -> VaswaniTrainer:
         """Create a model with the vocabulary of the data, and a trainer with planned batches. Collective.
 
         Args:
             config: Of the model.
             data: To train on.
-            parent: Saved model of this configuration to start from, instead of random weights.
+            model: To start from; its configuration is `config`. By default its weights are random.
 
         Raises:
             AlreadyTrainedError: It has all requested steps, and its results are complete.
@@ -179,11 +179,11 @@ class TrainingRun:
         args = self.args
         fit_batches(args, data)
         check_data(Path(args.output_dir), data, args)
-        if parent is None:
+        if model is None:
             complete_config(config, data.tokenizer)
         require_positions(config, data)
         config.language_tags = data.language_tags
-        if parent is None or config.longest_source is not None:  # what a converted parent was trained on is unknown
+        if model is None or config.longest_source is not None:  # what a converted parent was trained on is unknown
             config.longest_source = max(config.longest_source or 1, max(data.train["source_length"][:]))
         held_out = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
         callbacks: list[TrainerCallback] = [TimeLimit(args.max_minutes)] if args.max_minutes is not None else []
@@ -193,7 +193,7 @@ class TrainingRun:
             callbacks.append(EarlyStopping(args.early_stopping_patience))
         set_seed(args.seed)
         trainer = VaswaniTrainer(
-            _new_model(config) if parent is None else parent.load(torch.float32),
+            model or AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False),
             args,
             mixed=list(data.mixed.values()),
             train_dataset=data.train,
@@ -338,11 +338,6 @@ def describe_model(model: PreTrainedModel) -> RunModel:
     for name in ("auto_map", "custom_pipelines"):
         config.pop(name, None)
     return from_json(RunModel, {"parameters": model.num_parameters(), **config})
-
-
-def _new_model(config: VaswaniConfig) -> PreTrainedModel:
-    """A translation model or a parser with random weights."""
-    return AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
 
 
 def complete_config(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
