@@ -95,7 +95,7 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
         ({"attention_bias": False}, "the file also has model.decoder.layers.0.*bias and"),
         ({"d_model": "16"}, "config.json cannot be used .*'d_model' expected int"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps: must be positive and finite"),
-        ({"model_type": "bert", "auto_map": {}}, "'bert' is not an encoder-decoder"),
+        ({"model_type": "bert", "auto_map": {}}, "Unrecognized configuration class .*Bert"),
         ({"is_encoder_decoder": False}, "is not an encoder-decoder"),
         ({"attn_implementation": "user/kernel"}, "'user/kernel' is not in this directory"),
         ({"transformers_weights": "other.safetensors"}, "'other.safetensors' is not in this directory"),
