@@ -43,6 +43,13 @@ TINY = {
 }
 
 
+def write_pairs(pairs: Sequence[tuple[str, str]], *files: Path) -> list[str]:
+    """Write sentence pairs into two aligned files; their names."""
+    for file, side in zip(files, zip(*pairs, strict=True), strict=True):
+        file.write_text("".join(f"{sentence}\n" for sentence in side), encoding="utf-8")
+    return [str(file) for file in files]
+
+
 def recipe_module(path: str) -> ModuleType:
     """A recipe, such as "benchmarks/decode.py", loaded afresh, under a name that no library has."""
     file = REPOSITORY / "recipes" / path

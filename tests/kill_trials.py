@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from helpers import TINY_MODEL
+from helpers import TINY_MODEL, write_pairs
 from zygote import ENVIRONMENT, Program
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -258,9 +258,7 @@ def killed_and_resumed(
 
 def write_corpus(folder: Path) -> None:
     for split, size in (("train", 300), ("test", 4)):
-        for side, language in enumerate(("en", "de")):
-            lines = "".join(f"{pair[side]}\n" for pair in phrasebook(split)[:size])
-            (folder / f"{split}.{language}").write_text(lines, encoding="utf-8")
+        write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
 
 
 def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder: Path) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import REPOSITORY, recipe_module
+from helpers import REPOSITORY, recipe_module, write_pairs
 from models import make_parser
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -355,9 +355,8 @@ def recipe(monkeypatch):
 def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, capsys):
     trained.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    for side, name in enumerate(("text", "references")):
-        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in PAIRS[:16]), encoding="utf-8")
-    text = ("--text", str(tmp_path / "text"), "--references", str(tmp_path / "references"))
+    names = write_pairs(PAIRS[:16], tmp_path / "text", tmp_path / "references")
+    text = ("--text", names[0], "--references", names[1])
     arguments = ("--model", str(tmp_path / "model"), "--to", "ctranslate2", "--output", str(tmp_path / "out"))
     recipe(*arguments, *text, "--num_beams", "1")
     report = json.loads((tmp_path / "out" / "parity.json").read_text(encoding="utf-8"))

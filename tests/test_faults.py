@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from distributed_step import make_trainer
-from helpers import REPOSITORY, TINY_MODEL, start_python, start_ranks
+from helpers import REPOSITORY, TINY_MODEL, start_python, start_ranks, write_pairs
 from transformers import TrainerState
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -121,9 +121,7 @@ class Training:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
-    pairs = phrasebook("train")[:300]
-    for side, name in enumerate(SETTINGS["train"]):
-        (folder / name).write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
+    write_pairs(phrasebook("train")[:300], *(folder / name for name in SETTINGS["train"]))
     return folder
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
-from helpers import call_recipe
+from helpers import call_recipe, write_pairs
 from huggingface_hub import ModelCard
 from runs import run_results
 from safetensors.torch import load_file
@@ -45,11 +45,9 @@ TUNED: dict[str, Any] = {
 def corpus(tmp_path_factory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("corpus")
     splits = {"train": PAIRS, "test": phrasebook("test")[:3]}
-    for split, pairs in splits.items():
-        for side, language in enumerate(("en", "de")):
-            text = "".join(f"{pair[side]}\n" for pair in pairs)
-            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
-    return {split: [str(folder / f"{split}.{language}") for language in ("en", "de")] for split in splits}
+    return {
+        split: write_pairs(pairs, folder / f"{split}.en", folder / f"{split}.de") for split, pairs in splits.items()
+    }
 
 
 def tune(corpus: dict[str, list[str]], **changes: Any) -> Path:
@@ -162,11 +160,8 @@ def test_a_resumed_training_ends_with_the_same_bits_and_has_the_same_parent(
 def replay(corpus, tmp_path_factory) -> dict[str, Any]:
     """Options that mix other pairs in, in batches of which several make an epoch."""
     folder = tmp_path_factory.mktemp("replay")
-    files = {}
-    for name, pairs in {"replay": phrasebook("train")[50:90], "replay_test": phrasebook("test")[5:9]}.items():
-        files[name] = [str(folder / f"{name}.{language}") for language in ("en", "de")]
-        for file, lines in zip(files[name], zip(*pairs, strict=True), strict=True):
-            Path(file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    splits = {"replay": phrasebook("train")[50:90], "replay_test": phrasebook("test")[5:9]}
+    files = {name: write_pairs(pairs, folder / f"{name}.en", folder / f"{name}.de") for name, pairs in splits.items()}
     budgets = {"source_tokens": 600, "target_tokens": 600}
     ratios = {"replay_ratio": 0.5, "synthetic_ratio": 2}
     return {**files, "synthetic": corpus["test"], **ratios, **budgets}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from foreign_models import batch, same_logits, untrained
-from helpers import call_recipe, run_python
+from helpers import call_recipe, run_python, write_pairs
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, PreTrainedTokenizerFast
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -338,8 +338,7 @@ def test_an_interrupted_export_leaves_nothing(trained, tokenizer, tmp_path, monk
 def test_the_recipe_exports_what_other_recipes_open_and_reports(trained, tokenizer, tmp_path, capsys):
     trained.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    for side, name in enumerate(("text", "references")):
-        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
+    write_pairs(PAIRS, tmp_path / "text", tmp_path / "references")
     output = tmp_path / "out"
     arguments = ("--model", tmp_path / "model", "--to", "marian", "--output", output)
     call_recipe("export.py", *arguments, "--text", tmp_path / "text", "--references", tmp_path / "references")

@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe
+from helpers import REPOSITORY, call_recipe, write_pairs
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
@@ -62,8 +62,7 @@ def exported(trained, tokenizer, tmp_path_factory) -> Path:
     model.generation_config.max_length = 90
     model.save_pretrained(folder / "runs" / "demo")
     tokenizer.save_pretrained(folder / "runs" / "demo")
-    for side, name in enumerate(("news.en", "references")):
-        (folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
+    write_pairs(PAIRS, folder / "news.en", folder / "references")
     chapter = (REPOSITORY / "vaswani_transformer" / "convert" / "README.md").read_text(encoding="utf-8")
     (command,) = (
         line

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, recipe_module, run_python, run_ranks, start_python
+from helpers import REPOSITORY, TINY, recipe_module, run_python, run_ranks, start_python, write_pairs
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
@@ -24,12 +24,10 @@ SIZES = {"train": 3000, "validation": 12, "test": 12}
 
 @pytest.fixture
 def settings(tmp_path) -> dict:
-    files: dict[str, list[str]] = {}
-    for split, size in SIZES.items():
-        for side, language in enumerate(("en", "de")):
-            path = tmp_path / f"{split}.{language}"
-            path.write_text("".join(pair[side] + "\n" for pair in phrasebook(split)[:size]), encoding="utf-8")
-            files.setdefault(split, []).append(str(path))
+    files = {
+        split: write_pairs(phrasebook(split)[:size], tmp_path / f"{split}.en", tmp_path / f"{split}.de")
+        for split, size in SIZES.items()
+    }
     return {
         **TINY,
         **files,

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import REPOSITORY, run_python
+from helpers import REPOSITORY, run_python, write_pairs
 from hub_server import HubServer, Repository
 from huggingface_hub import ModelCard
 
@@ -61,10 +61,8 @@ def train(hub: HubServer, folder: Path, token: str | None, *options: str) -> sub
     """Run the recipe on a small corpus; all files are given by their full names."""
     corpora = []
     for split, size in SPLITS.items():
-        files = [folder / f"{split}.{language}" for language in ("en", "de")]
-        for side, file in enumerate(files):
-            file.write_text("".join(pair[side] + "\n" for pair in phrasebook(split)[:size]), encoding="utf-8")
-        corpora += [f"--{split}", *files]
+        pairs = phrasebook(split)[:size]
+        corpora += [f"--{split}", *write_pairs(pairs, folder / f"{split}.en", folder / f"{split}.de")]
     recipe, config = (REPOSITORY / "recipes" / name for name in ("train_wmt.py", "configs/demo.yaml"))
     words = [*SIZES.split(), *STEPS.split(), *corpora, "--push_to_hub", "--hub_model_id", "user/en-de", *options]
     return hub.run(recipe, "--config", config, "--output_dir", folder / "out", *words, folder=folder, token=token)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from accelerate.commands.launch import launch_command_parser
 from foreign_models import marian_tokenizer, untrained
-from helpers import REPOSITORY, run_python
+from helpers import REPOSITORY, run_python, write_pairs
 from hub_server import Repository
 from models import make_parser
 from transformers import Seq2SeqTrainingArguments
@@ -109,9 +109,7 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
     (tmp_path / "model_cards" / "pictures").mkdir(parents=True)
     for split, size in (("train", 300), ("test", 6)):
-        for side, language in enumerate(("en", "de")):
-            lines = "".join(f"{pair[side]}\n" for pair in phrasebook(split)[:size])
-            (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
+        write_pairs(phrasebook(split)[:size], tmp_path / f"{split}.en", tmp_path / f"{split}.de")
     for name in ("distilled.jsonl", "back_translated.jsonl"):
         languages = ("source", "target") if name == "distilled.jsonl" else ("en", "de")
         pair = dict(zip(languages, ("The old man reads a book.", "Der alte Mann liest ein Buch."), strict=True))

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
-from helpers import REPOSITORY, recipe_module, start_python
+from helpers import REPOSITORY, recipe_module, start_python, write_pairs
 from runs import run_results
 from zygote import Program
 
@@ -58,11 +58,10 @@ def recipe():
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("corpus")
-    for split, size in (("train", 300), ("validation", 12)):
-        for side, language in enumerate(("en", "de")):
-            lines = [pair[side] + "\n" for pair in phrasebook(split)[:size]]
-            (folder / f"{split}.{language}").write_text("".join(lines), encoding="utf-8")
-    return {split: [f"{folder}/{split}.en", f"{folder}/{split}.de"] for split in ("train", "validation")}
+    return {
+        split: write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
+        for split, size in (("train", 300), ("validation", 12))
+    }
 
 
 @pytest.fixture

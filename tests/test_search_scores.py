@@ -1,6 +1,7 @@
 """Scores of systems: which search counts as a system's best, and what is written of it."""
 
 import pytest
+from helpers import write_pairs
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.evaluation.scores import score_translations
@@ -17,8 +18,7 @@ CUT = [" ".join(text.split()[:-1]) for text in REFERENCES]
 
 @pytest.fixture
 def test_set(tmp_path):
-    for name, side in (("x.en", 0), ("x.de", 1)):
-        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
+    write_pairs(PAIRS, tmp_path / "x.en", tmp_path / "x.de")
     return read_test_set(tmp_path / "x.en", [tmp_path / "x.de"], ("en", "de"))
 
 

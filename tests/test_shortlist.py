@@ -4,7 +4,7 @@ import copy
 from collections import Counter, defaultdict
 
 import pytest
-from helpers import call_recipe, recipe_module
+from helpers import call_recipe, recipe_module, write_pairs
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.convert import shortlist
@@ -97,9 +97,7 @@ def test_the_recipes_export_and_measure_it(trained, tokenizer, tmp_path, capsys)
     model, output = tmp_path / "model", tmp_path / "out"
     trained.save_pretrained(model)
     tokenizer.save_pretrained(model)
-    for side, name in enumerate(("text", "references")):
-        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
-    texts = (tmp_path / "text", tmp_path / "references")
+    texts = write_pairs(PAIRS, tmp_path / "text", tmp_path / "references")
     call_recipe("export.py", "--model", model, "--output", output, "--shortlist", *texts)
     arguments = ("--model", model, "--exports", output, "--text", texts[0], "--references", texts[1])
     call_recipe("benchmarks/edge.py", *arguments, "--output", tmp_path, "--rounds", "1")
