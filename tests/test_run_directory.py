@@ -75,44 +75,18 @@ def forget(directory: Path, *names: str, **earlier: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "difference"),
     [
-        ({"source_language": "fr"}, "source_language (en then, fr now)"),
         ({"target_language": "fr"}, "target_language (de then, fr now)"),
-        ({"columns": ["1", "2"]}, "columns (None then, 1 2 now)"),
-        ({"max_length": 100}, "max_length (256 then, 100 now)"),
-        ({"replay": ["phrasebook"]}, "replay (None then, phrasebook now)"),
-        ({"synthetic": ["phrasebook"]}, "synthetic (None then, phrasebook now)"),
         ({"max_ratio": 2.0}, "max_ratio (5.0 then, 2.0 now)"),
-        ({"tokenizer_model": "wordpiece"}, "tokenizer_model (bpe then, wordpiece now)"),
-        ({"tokenizer_sample": 9}, "tokenizer_sample (1000000 then, 9 now)"),
-        ({"vocab_size": 500}, "vocab_size (37000 then, 500 now)"),
+        ({"replay": ["phrasebook"]}, "replay (None then, phrasebook now)"),
+        ({"synthetic_ratio": 2.0, "synthetic": ["phrasebook"]}, "synthetic_ratio (1.0 then, 2.0 now)"),
         ({"tokenizer": "somewhere"}, "tokenizer (None then, somewhere now)"),
         ({"d_ff": 32}, "d_ff (16 then, 32 now)"),
-        ({"dropout": 0.2}, "dropout (0.1 then, 0.2 now)"),
-        ({"source_tokens": 300}, "source_tokens (400 then, 300 now)"),
-        ({"target_tokens": 300}, "target_tokens (400 then, 300 now)"),
-        ({"batch_window": 1}, "batch_window (4 then, 1 now)"),
-        ({"seed": 7}, "seed (42 then, 7 now)"),
-        ({"data_seed": 7}, "data_seed (None then, 7 now)"),
-        ({"warmup_steps": 9.0}, "warmup_steps (4000 then, 9.0 now)"),
-        ({"learning_rate_factor": 2.0}, "learning_rate_factor (1.0 then, 2.0 now)"),
-        ({"optim": "sgd"}, "optim (adamw_torch_fused then, sgd now)"),
-        ({"optim_args": "a=1"}, "optim_args (None then, a=1 now)"),
-        ({"adam_beta1": 0.8}, "adam_beta1 (0.9 then, 0.8 now)"),
-        ({"adam_beta2": 0.8}, "adam_beta2 (0.98 then, 0.8 now)"),
-        ({"adam_epsilon": 0.1}, "adam_epsilon (1e-09 then, 0.1 now)"),
-        ({"weight_decay": 0.1}, "weight_decay (0.0 then, 0.1 now)"),
-        ({"max_grad_norm": 0.1}, "max_grad_norm (0.0 then, 0.1 now)"),
-        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha (None then, 5.0 now)"),
-        ({"lr_scheduler_type": "constant"}, "lr_scheduler_type (linear then, constant now)"),
-        ({"learning_rate": 1e-4}, "learning_rate (5e-05 then, 0.0001 now)"),
-        ({"bpe_dropout": 0.1}, "bpe_dropout (0.0 then, 0.1 now)"),
-        ({"both_directions": True}, "both_directions (False then, True now)"),
         ({"parent": ParentModel(name="m", is_on_hub=False, sha256="5")}, "model (None then, m now)"),
-        ({"bf16": True}, "bf16 (False then, True now)"),
-        ({"fp16": True}, "fp16 (False then, True now)"),
+        ({"target_tokens": 300}, "target_tokens (400 then, 300 now)"),
+        ({"lr_scheduler_type": "constant"}, "lr_scheduler_type (linear then, constant now)"),
+        ({"adam_epsilon": 0.1}, "adam_epsilon (1e-09 then, 0.1 now)"),
         ({"virtual_ranks": 8}, "virtual_ranks (None then, 8 now)"),
-        ({"virtual_rank_threads": 2}, "virtual_rank_threads (1 then, 2 now)"),
-        ({"torch_compile": True}, "torch_compile (False then, True now)"),
+        ({"seed": 7, "bf16": True}, "bf16 (False then, True now), seed (42 then, 7 now)"),
     ],
 )
 def test_another_training_is_not_resumed(
@@ -123,24 +97,18 @@ def test_another_training_is_not_resumed(
     before = (directory / "_run.json").read_bytes()
     with pytest.raises(ValueError, match="holds another training") as refused:
         begin(directory, describe(corpus, **changes), resume=True)
-    assert f"it differs in {difference}; " in str(refused.value)
+    assert f" {difference}" in str(refused.value)
     assert (directory / "_run.json").read_bytes() == before
     assert begin(directory, describe(corpus), resume=True) is None
 
 
 @pytest.mark.parametrize(
     "name",
-    ["replay", "replay_ratio", "columns", "both_directions", "model", "layer_norm_eps", "bpe_dropout", "batch_window"],
+    ["replay", "replay_ratio", "model", "layer_norm_eps", "bpe_dropout", "seed"],
 )
 def test_a_record_without_an_option_stands_for_its_default(tmp_path: Path, corpus: list[str], name: str) -> None:
     begin(tmp_path, describe(corpus))
-    forget(tmp_path, name)
-    assert begin(tmp_path, describe(corpus), resume=True) is None
-
-
-def test_an_option_that_the_record_lacks_must_keep_its_default(tmp_path: Path, corpus: list[str]) -> None:
-    begin(tmp_path, describe(corpus))
-    forget(tmp_path, "columns")
+    forget(tmp_path, name, "columns")
     with pytest.raises(ValueError, match=r"it differs in columns \(None then, 1 2 now\); "):
         begin(tmp_path, describe(corpus, columns=["1", "2"]), resume=True)
     assert begin(tmp_path, describe(corpus), resume=True) is None
@@ -286,7 +254,7 @@ def test_without_a_record_or_an_undamaged_checkpoint_nothing_is_resumed(tmp_path
         begin(directory, describe(corpus))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"other": 1}', '{"settings": 5}'])
+@pytest.mark.parametrize("content", ["{", '{"settings": 5}'])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_damaged_record_is_refused(tmp_path: Path, corpus: list[str], content: str, resume: bool) -> None:
     (tmp_path / "_run.json").write_text(content, encoding="utf-8")
