@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import datasets
 from datasets import Dataset
@@ -52,16 +53,12 @@ def identify_inputs(args: PreparationArguments, known: Mapping[str, Json]) -> di
         args: What is read.
         known: An earlier result. Files that are unchanged since then are not read, and those that are gone stay.
     """
-    name = args.tokenizer
-    tokenizer = None if name is None else identify_tokenizer(name, known.get("tokenizer"))
-    return {**_identify_corpora(args, known), "tokenizer": tokenizer}
-
-
-def _identify_corpora(args: PreparationArguments, known: Mapping[str, Json]) -> dict[str, list[Json]]:
-    return {
+    corpora: dict[str, Json] = {
         split: identify_corpus(source, known.get(split), args.dataset_config, _PARTS.get(split, split))
         for split, source in args.sources.items()
     }
+    name = args.tokenizer
+    return {**corpora, "tokenizer": None if name is None else identify_tokenizer(name, known.get("tokenizer"))}
 
 
 def load_corpora(
@@ -135,15 +132,14 @@ def _prepared(path: Path, args: PreparationArguments, inputs: Mapping[str, Json]
 
 def _prepare(prepared: PreparedDirectory, args: PreparationArguments, inputs: Mapping[str, Json]) -> PreparedDirectory:
     """Prepare what is missing, under the lock of the directory."""
+    cache = prepared.path / "cache"
     sources = {split: source for split, source in args.sources.items() if not prepared.has(split)}
-    is_new = not prepared.tokenizer.exists()
-    given = None
+    given, is_new = None, not prepared.tokenizer.exists()
     if is_new:
         given = None if args.tokenizer is None else load_tokenizer(args.tokenizer)
         _check_beginnings(sources, args)
     else:
         prepared.require_undamaged(())
-    cache = prepared.path / "cache"
     corpora = {
         split: load_parallel_corpus(
             source,
@@ -156,7 +152,7 @@ def _prepare(prepared: PreparedDirectory, args: PreparationArguments, inputs: Ma
         )
         for split, source in sources.items()
     }
-    prepared = _with_counts(prepared, corpora, args, inputs)
+    prepared = _begun(prepared, corpora, args, inputs)
     if is_new:
         _write_tokenizer(prepared.tokenizer, given or _train_tokenizer(corpora["train"], args), args)
     for split, corpus in corpora.items():
@@ -168,7 +164,7 @@ def _prepare(prepared: PreparedDirectory, args: PreparationArguments, inputs: Ma
         if rules is not None:
             require_kept(totals)
         entry = replace(prepared.record.splits[split], cleaning=totals)
-        prepared = _saved(prepared, {**prepared.record.settings}, {split: entry})
+        prepared = _recorded(prepared, splits={**prepared.record.splits, split: entry})
     shutil.rmtree(cache, ignore_errors=True)
     return prepared
 
@@ -181,35 +177,33 @@ def _check_beginnings(sources: Mapping[str, list[str]], args: PreparationArgumen
         check_parallel_corpus(source, args.languages, _PARTS.get(split, split), args.columns)
 
 
-def _with_counts(
+def _begun(
     prepared: PreparedDirectory, corpora: Mapping[str, Dataset], args: PreparationArguments, inputs: Mapping[str, Json]
 ) -> PreparedDirectory:
-    """The directory with a record of the settings, and of the numbers of pairs.
+    """The directory with a record of what is to be prepared.
 
     Raises:
         ValueError: A corpus differs from an earlier call's, or a file has changed while it was read.
     """
-    found = _identify_corpora(args, inputs)
-    begun = dict[str, PreparedSplit]()
+    splits = dict(prepared.record.splits)
     for split, corpus in corpora.items():
-        earlier = prepared.record.splits.get(split)
-        if earlier is not None and earlier.pairs != len(corpus):
+        pairs = len(corpus)
+        if split in splits and splits[split].pairs != pairs:
             raise ValueError(
-                f"prepared: {split} had {earlier.pairs} pairs when {prepared.path} was begun, and has {len(corpus)} "
+                f"prepared: {split} had {splits[split].pairs} pairs when {prepared.path} was begun, and has {pairs} "
                 f"now; delete the directory to prepare it anew"
             )
-        begun[split] = PreparedSplit(found[split], len(corpus), -(-len(corpus) // args.pairs_per_shard))
-    for split, files in found.items():
-        if files != inputs[split]:
+        splits[split] = PreparedSplit(inputs[split], pairs, shards=-(-pairs // args.pairs_per_shard))
+    now = identify_inputs(replace(args, tokenizer=None), inputs)
+    for split in corpora:
+        if now[split] != inputs[split]:
             raise ValueError(f"{split}: a file has changed while it was read; repeat the command")
-    return _saved(prepared, {**_settings(args), "tokenizer": inputs["tokenizer"]}, begun)
+    return _recorded(prepared, settings={**_settings(args), "tokenizer": inputs["tokenizer"]}, splits=splits)
 
 
-def _saved(
-    prepared: PreparedDirectory, settings: dict[str, Json], splits: Mapping[str, PreparedSplit]
-) -> PreparedDirectory:
-    """The directory after its record has got other settings, and some splits."""
-    record = replace(prepared.record, settings=settings, splits={**prepared.record.splits, **splits})
+def _recorded(prepared: PreparedDirectory, **changes: Any) -> PreparedDirectory:
+    """The directory after some fields of its record have changed."""
+    record = replace(prepared.record, **changes)
     record.save(prepared.path / RECORD_NAME)
     return replace(prepared, record=record)
 

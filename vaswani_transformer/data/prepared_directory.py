@@ -19,6 +19,7 @@ from datasets import concatenate_datasets
 
 from ..io.files import Json, find_damage, read_json, require_directory, require_same_manifest
 from ..io.typed_json import Record
+from ..model.languages_vaswani import language_tag
 from ..model.saved_model import load_tokenizer
 from ..options.arguments import decisive_options
 from .mixing import MixedCorpus
@@ -43,7 +44,7 @@ class PreparedSplit:
         cleaning: Number of pairs dropped, by reason, and "kept"; empty until all is encoded.
     """
 
-    inputs: list[Json]
+    inputs: Json
     pairs: int
     shards: int = 0
     cleaning: dict[str, int] = field(default_factory=dict)
@@ -169,14 +170,24 @@ class PreparedDirectory:
             cleaning, first = self.record.splits[name].cleaning, sum(map(len, train))
             mixed[name] = MixedCorpus(first, len(corpora[name]), drawn, cleaning)
             train.append(corpora[name])
+        held_out = {split: corpus for split, corpus in corpora.items() if split not in TRAINED_ON}
+        tokenizer, tags = load_tokenizer(self.tokenizer, option="prepared"), None
         settings = self.record.settings
-        languages = [str(settings[name]) for name in ("source_language", "target_language")]
-        return TrainingData.of(
-            tokenizer=load_tokenizer(self.tokenizer, option="prepared"),
+        if settings["both_directions"]:  # pairs and their reverses alternate
+            held_out = {
+                split + suffix: rows.select(range(first, len(rows), 2))
+                for split, rows in held_out.items()
+                for first, suffix in enumerate(("", "_reverse"))
+            }
+            languages = str(settings["source_language"]), str(settings["target_language"])
+            tags = {code: tokenizer.convert_tokens_to_ids(language_tag(code)) for code in languages}
+        return TrainingData(
+            tokenizer=tokenizer,
             train=concatenate_datasets(train),
             cleaning=self.record.splits["train"].cleaning,
-            held_out={split: corpus for split, corpus in corpora.items() if split not in TRAINED_ON},
-            directions=languages if settings["both_directions"] else [],
+            text={split: rows.select_columns("translation") for split, rows in held_out.items()},
+            encoded={split: rows.remove_columns("translation") for split, rows in held_out.items()},
+            language_tags=tags,
             mixed=mixed,
         )
 

@@ -1,12 +1,10 @@
 """What a model is trained and scored on, encoded."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from ..model.languages_vaswani import language_tag
 from .mixing import MixedCorpus
 
 
@@ -31,31 +29,3 @@ class TrainingData:
     encoded: dict[str, Dataset]
     language_tags: dict[str, int] | None = None
     mixed: dict[str, MixedCorpus] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        tokenizer: PreTrainedTokenizerBase,
-        train: Dataset,
-        cleaning: dict[str, int],
-        held_out: Mapping[str, Dataset],
-        directions: Sequence[str],
-        mixed: dict[str, MixedCorpus],
-    ) -> "TrainingData":
-        """Separate text and its encoding, and directions: languages if pairs and their reverses alternate, or none."""
-        splits = dict(held_out)
-        if directions:
-            splits = {
-                split + suffix: rows.select(range(first, len(rows), 2))
-                for split, rows in held_out.items()
-                for first, suffix in enumerate(("", "_reverse"))
-            }
-        return cls(
-            tokenizer=tokenizer,
-            train=train,
-            cleaning=cleaning,
-            text={split: rows.select_columns("translation") for split, rows in splits.items()},
-            encoded={split: rows.remove_columns("translation") for split, rows in splits.items()},
-            language_tags={code: tokenizer.convert_tokens_to_ids(language_tag(code)) for code in directions} or None,
-            mixed=mixed,
-        )

@@ -117,7 +117,7 @@ def option(
         alias: Another name, such as "--from".
         is_prose: Whether it is a text, and no name of a file or model, so that it may be longer.
         decides: "data" if the encoded pairs depend on its value, "weights" if only the trained weights do, "inputs" if
-            it says what is read, which records identify by its content; None if weights do not depend on it.
+            it names or makes what is read, which records identify by its content; None if weights do not depend on it.
     """
     metadata = {"help": help, "interval": interval, "aliases": alias and [alias], "is_prose": is_prose}
     metadata = {name: value for name, value in metadata.items() if value is not None}
