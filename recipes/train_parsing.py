@@ -22,6 +22,7 @@ from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.typed_json import from_json
+from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.model.configuration_vaswani import PARSE
 from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
 from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, refuse_unused
@@ -125,11 +126,11 @@ def train_and_score(
         refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
         refuse_unused(args, {"eval_bleu": "parsers are scored by F1; leave it out"})
         config = configure_model(model_args, *data_args.languages)
-        with args.main_process_first(local=False, desc="reading the treebanks"):
+        with main_process_first():
             corpora = parallel_corpora(data_args)
         inputs = run.open(corpora, config)
         args.hub_model_id = repository_of_training(args)
-        with args.main_process_first(local=False, desc="preparing the data"):
+        with main_process_first():
             data = load_corpora(corpora, corpora.prepared, inputs)
         if not data_args.shared_vocabulary:
             config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)

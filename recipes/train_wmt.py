@@ -14,9 +14,9 @@ After the run, the output directory has the averaged model, its tokenizer, its m
 prepare_data.py can make it beforehand.
 
 SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number. A
-second signal, more than three seconds after the first, ends it at once. All processes end if one dies or sends no
-heartbeat for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the command with
-`--resume`.
+second signal, more than three seconds after the first, ends it at once. All processes end if one dies, if one keeps
+the others waiting for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the
+command with `--resume`.
 """
 
 import shlex
@@ -40,6 +40,7 @@ from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import bleu_by_source_length, chrf_score, sacrebleu_score
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.typed_json import from_json
+from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.options.arguments import RecipeParser
 from vaswani_transformer.runs.fine_tuning import describe_parent, open_parent
 from vaswani_transformer.runs.model_card import write_model_card
@@ -77,7 +78,7 @@ def train_and_score(
         origin = describe_parent(model_args.model, parent) if parent else None
         inputs = run.open(data_args, config, origin)
         args.hub_model_id = repository_of_training(args)
-        with args.main_process_first(local=False, desc="preparing the data"):
+        with main_process_first():
             data = load_corpora(data_args, data_args.prepared, inputs)
         trainer = run.make_trainer(config, data, model)
 

@@ -50,7 +50,7 @@ from vaswani_transformer.decoding.sharded_translation import (
 )
 from vaswani_transformer.io.files import Json
 from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.launch.processes import on_main_process
+from vaswani_transformer.launch.processes import is_first_to_claim, on_main_process
 from vaswani_transformer.model.languages_vaswani import require_splitter
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.training.randomness import derived_seed
@@ -109,20 +109,25 @@ def translate_to_standard_output(args: TranslationArguments) -> None:
 
 
 def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> None:
-    """Translate this process's share of the missing shards; after all processes, write the output."""
+    """Translate the missing shards, of which each process takes the next one; then write the output.
+
+    The processes thus end within the time of a shard, however fast each of them is.
+    """
     state, shards = PartialState(), TranslatedShards(Path(args.output))
     source, missing, columns = on_main_process(lambda: plan_file(args, shards, until_the_end))
-    share = set(missing[state.process_index :: state.num_processes])
-    if share:
+    if missing:
+        numbers = set(missing)
         tokenizer, model = load(args)
-        total = sum(map(source.size, share))
-        description = f"Translating, process 1 of {state.num_processes}" if state.num_processes > 1 else "Translating"
-        hidden = not state.is_main_process
         long = LongLines(model.config, args.split_sentences)
-        with long, tqdm(total=total, desc=description, unit="lines", disable=hidden) as bar:
+        total, hidden = sum(map(source.size, missing)), not state.is_main_process
+        with long, tqdm(total=total, desc="Translating", unit="lines", disable=hidden) as bar:
             for number, lines in enumerate(source.shards()):
-                if number in share:
+                if number not in numbers:
+                    continue
+                if is_first_to_claim(f"shard {number}"):
                     shards.save(number, translate_shard(args, model, tokenizer, number, lines, bar, long, columns))
+                else:
+                    bar.update(len(lines))
     state.wait_for_everyone()
     if state.is_main_process:
         shards.finish(len(source.digests))

@@ -12,9 +12,11 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+from torch.distributed import TCPStore
 from zygote import ZYGOTE, Program, Zygote
 
 
+_STORES: list[TCPStore] = []  # of groups, until the tests end
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Languages and sizes of a model that train_wmt.py trains in a few seconds.
 TINY_MODEL = {
@@ -112,7 +114,7 @@ def run_ranks(
     folder: Path | None = None,
     timeout: float = 300,
 ) -> list[subprocess.CompletedProcess]:
-    """Run `python *arguments` as so many ranks of one group, as torchrun does, but without a launcher.
+    """Run `python *arguments` as so many ranks of one group, whose store this process serves, as torchrun does.
 
     Returns:
         What each rank left, by rank. When one fails, nobody ends the others, as a launcher would.
@@ -131,7 +133,10 @@ def start_ranks(
     folder: Path | None = None,
 ) -> list[subprocess.Popen]:
     """Start what `run_ranks` runs, for a test that kills, stops or interrupts a rank."""
-    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    _STORES.append(store)
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(count)}
+    group["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     own = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     given = os.environ if environment is None else environment
     return [_start(arguments, {**given, **more}, folder, stdin=subprocess.DEVNULL) for more in own]

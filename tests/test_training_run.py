@@ -12,8 +12,8 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.data.prepared_directory import PreparedDirectory
 from vaswani_transformer.data.training_data import TrainingData
+from vaswani_transformer.launch.ending import Ending
 from vaswani_transformer.launch.interruption import Interruption
-from vaswani_transformer.launch.watchdog import Watchdog
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import (
@@ -27,10 +27,10 @@ from vaswani_transformer.runs.training_run import (
 
 @pytest.fixture
 def run(tmp_path):
-    watchdog = Watchdog("recipe.py", 60)
+    ending = Ending("recipe.py")
     args = RecipeTrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     with ExitStack() as until_the_end:
-        yield TrainingRun(args, RunRecord, watchdog, Interruption(watchdog), until_the_end)
+        yield TrainingRun(args, RunRecord, ending, Interruption(ending), until_the_end)
 
 
 def test_a_row_of_table_3_with_changes_in_two_languages():

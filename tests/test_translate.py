@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import lzma
-import math
 import os
 import re
 import signal
@@ -302,9 +301,8 @@ def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracl
     messages = "".join(rank.stderr for rank in ranks)
     assert [rank.returncode for rank in ranks] == [0, 0], messages
     assert f"{len(finished)} of {len(lines) // 2} shards are finished already" in messages
-    share = 2 * math.ceil((len(lines) // 2 - len(finished)) / 2)
-    assert "process 1 of 2" in messages
-    assert f" {share}/{share} [" in messages
+    left = len(lines) - 2 * len(finished)
+    assert f" {left}/{left} [" in messages
     assert output.read_bytes() == mark.encode() + oracle(lines[2:])
     assert not folder.exists()
 
@@ -541,9 +539,9 @@ def test_a_shard_that_is_damaged_meanwhile(run, recipe, monkeypatch, source, out
 @pytest.mark.system
 @pytest.mark.parametrize(("fault", "victim"), [(signal.SIGSTOP, 0), (signal.SIGKILL, 1)])
 def test_a_process_that_stops_or_dies_ends_the_other(lively_model, source, output, oracle, fault, victim):
-    lines = LINES * 100
+    lines = LINES * 20
     source.write_bytes("".join(line + "\n" for line in lines).encode())
-    arguments = ["--input", source, "--output", output, "--lines_per_shard", 2, "--timeout_minutes", 0.05]
+    arguments = ["--input", source, "--output", output, "--lines_per_shard", 2, "--timeout_minutes", 0.1]
     ranks = start_ranks(command(lively_model, *arguments), 2)
     folder = output.with_name("out.txt.shards")
     try:
@@ -556,10 +554,7 @@ def test_a_process_that_stops_or_dies_ends_the_other(lively_model, source, outpu
             rank.kill()
             rank.communicate()
     assert ranks[1 - victim].returncode == 1
-    silent = f"translate.py: rank {victim} has not answered for 3 seconds"
-    # The connection of a process that was killed is closed, which a collective operation may notice first.
-    lost = "translate.py: another process has ended or cannot be reached"
-    assert silent in errors or (fault == signal.SIGKILL and lost in errors)
+    assert "translate.py: another process has ended, is stopped or cut off (" in errors
     assert "repeat the command to continue" in errors
     assert "Traceback" not in errors
     assert not output.exists()

@@ -24,9 +24,7 @@ class DecodingArguments:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
         "auto", "Dtype of the model; 'auto' is the dtype of the saved weights."
     )
-    timeout_minutes: float = option(
-        10.0, "Minutes without a heartbeat from one process after which all processes end.", POSITIVE
-    )
+    timeout_minutes: float = option(10.0, "Minutes that a process waits for the others before all end.", POSITIVE)
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
 
     def open(self, name: str, named_by: str = "model", parses: bool = False) -> SavedModel:

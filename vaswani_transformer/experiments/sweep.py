@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..io.console import PlainConsole
 from ..io.files import Json, read_json, require_same_manifest
-from ..launch.watchdog import LAUNCHER
+from ..launch.processes import LAUNCHER
 from ..model.configuration_vaswani import VaswaniConfig
 from ..runs.records import RunRecord
 

@@ -1,23 +1,26 @@
 """A fault ends all ranks with one message; files on disk stay intact."""
 
 import ctypes
+import faulthandler
 import os
 import re
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch
-from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
+from transformers import TrainerCallback, TrainingArguments
 
 from ..io.console import exit_status, fault_in_one_line, one_line, out_of_memory, standard_output
+from .ending import Ending
 from .interruption import Interrupted
-from .processes import leave_process_group
-from .watchdog import Watchdog, ends_with_launcher
+from .processes import join_process_group, leave_process_group
 
 
 _CUT_SHORT = "a file of the data was cut short, cannot be read, or shared memory is full"
@@ -28,14 +31,8 @@ class TrainingEndedError(RuntimeError):
     """Training cannot go on; the message says why, and what to do."""
 
 
-class AlreadyTrainedError(TrainingEndedError):
-    """A training to resume has ended and is scored."""
-
-    status = 0  # so that a scheduler does not start it again
-
-
 @contextmanager
-def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
+def faults_in_one_line(ending: Ending) -> Iterator[None]:
     """End the program with one line for a fault that is not a bug.
 
     The exit status is 1, after a signal 128 + number, and 0 if there is nothing left to train.
@@ -44,17 +41,16 @@ def faults_in_one_line(watchdog: Watchdog) -> Iterator[None]:
         SystemExit: After the line.
     """
     try:
-        with _bus_error_in_one_line(watchdog):
+        with _bus_error_in_one_line(ending):
             yield
     except (Interrupted, OSError, EOFError, ImportError, RuntimeError, MemoryError) as error:
-        _end_if_rank_is_lost(error, watchdog)
-        message = _message(error, watchdog.advice)
+        _end_if_rank_is_lost(error, ending)
+        message = _message(error, ending.advice)
         if message is None:
             raise
-        watchdog.announce(one_line(message))
+        ending.announce(one_line(message))
         traceback.clear_frames(error.__traceback__)  # they keep the trainer alive, and the trainer the process group
         error.__traceback__ = None
-        watchdog.stop()
         leave_process_group()
         sys.exit(exit_status(error))
 
@@ -79,33 +75,56 @@ def joined_processes(program: str, timeout_minutes: float, advice: str) -> Itera
 
     Args:
         program: Name that begins the line.
-        timeout_minutes: Minutes without a heartbeat of a process after which all end.
+        timeout_minutes: Minutes that a collective operation waits for a process, after which all end.
         advice: What to do after a process was lost.
 
     Raises:
         SystemExit: After an error that is not a bug; see `fault_in_one_line`.
     """
-    # Without `cpu`, processes that have no GPU form no group, and each would do all the work.
-    cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    # The first process to finish waits for the last without a limit; the watchdog sees whether the last is alive.
-    with ends_with_launcher():
-        state = PartialState(cpu=cpu, timeout=timedelta(days=30))
-    watchdog = Watchdog(program, 60 * timeout_minutes, advice)
+    # Without `use_cpu`, processes that have no GPU form no group, and each would do all the work.
+    use_cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    join_process_group(use_cpu, timedelta(minutes=timeout_minutes))
+    ending = Ending(program, advice)
     try:
-        with watchdog, standard_output():
+        with standard_output():
             yield
     except BaseException as error:
-        _end_if_rank_is_lost(error, watchdog)
+        _end_if_rank_is_lost(error, ending)
         if (message := fault_in_one_line(error, advice)) is None:
             raise
-        watchdog.exit(message, exit_status(error))
-    state.destroy_process_group()
+        ending.exit(message, exit_status(error))
+    leave_process_group()
 
 
-def _end_if_rank_is_lost(error: BaseException, watchdog: Watchdog) -> None:
+class StepTimeout(TrainerCallback):
+    """Ends a process whose step hangs, and prints what each of its threads was doing.
+
+    One of several processes is given twice the time, because those that wait for it end with one line first.
+
+    Args:
+        seconds: Longest time between two events of a training.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def on_step_begin(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
+        seconds = self.seconds if args.world_size == 1 else 2 * self.seconds
+        faulthandler.dump_traceback_later(seconds, exit=True, file=2)  # instead of the earlier call's
+
+    on_step_end = on_substep_end = on_prediction_step = on_save = on_step_begin
+
+    def cancel(self) -> None:
+        """Watch no longer; training has ended, or raised an error."""
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _end_if_rank_is_lost(error: BaseException, ending: Ending) -> None:
     """End the process if a collective operation noticed a lost rank; for gloo, that is a plain RuntimeError."""
     if isinstance(error, torch.distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
-        watchdog.end(f"another process has ended or cannot be reached; {watchdog.advice}", delay=_FIRST_CAUSE)
+        time.sleep(_FIRST_CAUSE)
+        cause = one_line(error).rpartition(".cc:")[2].partition("] ")[2] or one_line(error)
+        ending.end_at_once(f"another process has ended, is stopped or cut off ({cause}); {ending.advice}")
 
 
 def _lost_loader(error: BaseException) -> str | None:
@@ -123,7 +142,7 @@ def _lost_loader(error: BaseException) -> str | None:
 
 
 @contextmanager
-def _bus_error_in_one_line(watchdog: Watchdog) -> Iterator[None]:
+def _bus_error_in_one_line(ending: Ending) -> Iterator[None]:
     """End the process with one line on SIGBUS: a memory-mapped file has become shorter than its mapping.
 
     The signal interrupts the instruction that reads, and returning from the handler repeats it. A Python handler would
@@ -137,7 +156,7 @@ def _bus_error_in_one_line(watchdog: Watchdog) -> Iterator[None]:
             set_handler(number, None)  # SIG_DFL
             return
         try:
-            watchdog.end(f"bus error: {_CUT_SHORT}; older checkpoints are intact; {watchdog.advice}")
+            ending.end_at_once(f"bus error: {_CUT_SHORT}; older checkpoints are intact; {ending.advice}")
         finally:
             os._exit(1)
 

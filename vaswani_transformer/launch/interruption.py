@@ -12,7 +12,7 @@ import torch
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .watchdog import Watchdog
+from .ending import Ending
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -58,11 +58,11 @@ class Interruption(TrainerCallback):
             trainer.train()
 
     Args:
-        watchdog: Prints the message, on one rank only.
+        ending: Prints the message, on one rank only.
     """
 
-    def __init__(self, watchdog: Watchdog | None = None) -> None:
-        self._watchdog = watchdog
+    def __init__(self, ending: Ending | None = None) -> None:
+        self._ending = ending
         self._number = 0  # of the first signal
         self._training = False
         self._resumable = False  # whether there is a checkpoint
@@ -97,24 +97,24 @@ class Interruption(TrainerCallback):
             raise Interrupted(number, self._resumable)
 
     def _watch(self) -> None:
-        since: float | None = None
+        since, parent = None, os.getppid()
         with self._reading:
             while received := self._reading.recv(1):
                 number = received[0]
                 if number not in SIGNALS:
                     continue
-                if since is None:
-                    since = time.monotonic()
+                if since is None or os.getppid() != parent:  # the launcher has died: see `end_with_launcher`
+                    since, parent = time.monotonic(), os.getppid()
                     if not self._training:
                         threading.Timer(_UNWINDING, self._end, (number,)).start()
-                elif time.monotonic() - since > _SAME_SIGNAL and not (self._watchdog and self._watchdog.orphaned):
+                elif time.monotonic() - since > _SAME_SIGNAL:
                     self._end(number)
 
     def _end(self, number: int) -> None:
         if self._written.fileno() == -1:  # the context has ended in the meantime
             return
-        if self._watchdog is not None:
-            self._watchdog.end(_MESSAGES[self._resumable], status=128 + number)
+        if self._ending is not None:
+            self._ending.end_at_once(_MESSAGES[self._resumable], status=128 + number)
         os._exit(128 + number)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -1,18 +1,28 @@
-"""The process group: joining and leaving it; results and errors that its ranks share."""
+"""The process group: joining and leaving it; results, errors and claims that its ranks share.
 
+A rank that has died, is stopped or cut off ends the others: torchrun and accelerate's launcher kill them, gloo sees the
+closed connection, and a collective operation has a timeout. What one rank may do for hours, the others therefore await
+outside of collective operations, in the group's store.
+"""
+
+import ctypes
 import gc
+import itertools
 import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
+from torch.distributed import PrefixStore, Store, TCPStore
 
 from ..io.files import file_errors_as_os_error
-from .watchdog import ends_with_launcher
 
 
 if torch.distributed.is_available():
@@ -20,7 +30,29 @@ if torch.distributed.is_available():
     # `DistributedDataParallel`, they would keep the group alive, and it could not end.
     import torch.distributed.nn
 
+# Environment variable: id of the parent process. This process ends when that one dies, as under torchrun.
+LAUNCHER = "VASWANI_LAUNCHER"
+_STORE_SECONDS = 5.0  # how long the store may take to answer
+_LONGEST_WORK = timedelta(days=1)  # of the main process alone
+_PR_SET_PDEATHSIG = 1  # from sys/prctl.h
+
 Result = TypeVar("Result")
+
+_turns = itertools.count()  # of the main process, counted alike on every rank
+
+
+def end_with_launcher() -> None:
+    """Let Linux send SIGTERM to this process when its launcher dies: torchrun, accelerate's or a sweep; not a shell.
+
+    The process would otherwise wait for ranks that nobody starts, or train on when the next launch begins.
+    """
+    launcher = os.environ.get(LAUNCHER)
+    is_launched = launcher or "TORCHELASTIC_RUN_ID" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
+    if sys.platform != "linux" or not is_launched:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if launcher and int(launcher) != os.getppid():  # it has died before the call
+        signal.raise_signal(signal.SIGTERM)
 
 
 def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = None) -> None:
@@ -41,9 +73,8 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
             f"ddp_backend: {backend} connects several processes, this is one; start them with torchrun or accelerate "
             f"launch, or leave it out"
         )
-    if not torch.distributed.is_available() or torch.distributed.is_initialized():
-        return
-    with ends_with_launcher():
+    end_with_launcher()
+    if torch.distributed.is_available() and not torch.distributed.is_initialized():
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
 
 
@@ -57,6 +88,23 @@ def leave_process_group() -> None:
     PartialState().destroy_process_group()
 
 
+@contextmanager
+def main_process_first() -> Iterator[None]:
+    """Context that the main process leaves before the others enter it; they wait for a day. Collective."""
+    state = PartialState()
+    if state.num_processes == 1:
+        yield
+        return
+    store, turn = _store(), f"turn {next(_turns)} of the main process"
+    if not state.is_main_process:
+        store.wait([turn], _LONGEST_WORK)
+    try:
+        yield
+    finally:
+        if state.is_main_process:
+            store.set(turn, "over")
+
+
 def on_main_process(function: Callable[[], Result]) -> Result:
     """Call a function on the main process, and return its result on every rank. Collective.
 
@@ -64,15 +112,43 @@ def on_main_process(function: Callable[[], Result]) -> Result:
         ValueError, OSError: As from the function, on every rank.
     """
     outcome: list = [None, None]
-    if PartialState().is_main_process:
-        try:
-            outcome[0] = function()
-        except (ValueError, OSError) as error:
-            outcome[1] = error
+    with main_process_first():
+        if PartialState().is_main_process:
+            try:
+                outcome[0] = function()
+            except (ValueError, OSError) as error:
+                outcome[1] = error
     result, raised = broadcast_object_list(outcome)
     if raised is not None:
         raise raised
     return result
+
+
+def is_first_to_claim(what: str) -> bool:
+    """Whether this process is the first of the group to claim something, such as a shard to translate.
+
+    Of a store that does not answer, because its process has ended or is stopped, every process is the first.
+    """
+    if PartialState().num_processes == 1:
+        return True
+    claims: list[int] = []
+
+    def claim() -> None:
+        with suppress(RuntimeError):
+            claims.append(_store().add(f"claims of {what}", 1))
+
+    claiming = threading.Thread(target=claim, daemon=True)  # the call itself has no timeout
+    claiming.start()
+    claiming.join(_STORE_SECONDS)
+    return not claims or claims[0] == 1
+
+
+def _store() -> Store:
+    """A connection to the group's store, which the launcher serves, or else rank 0; the group's own may be busy."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    wait = timedelta(seconds=_STORE_SECONDS)
+    server = TCPStore(address, port, is_master=False, timeout=wait, wait_for_workers=False)
+    return PrefixStore(f"vaswani-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", server)
 
 
 def first_of_any_rank(message: str | None) -> str | None:

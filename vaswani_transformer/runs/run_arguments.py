@@ -2,13 +2,11 @@
 
 import os
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import torch
 
 from ..data.preparation_arguments import PreparationArguments
-from ..launch.processes import join_process_group
 from ..options.arguments import COUNT, POSITIVE, SHARE, Interval, option, refuse_unused
 from ..training.schedule import noam_learning_rate
 from ..training.trainer import VaswaniTrainingArguments
@@ -175,7 +173,10 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         decides=None,
     )
     ddp_timeout: int = option(
-        600, "Seconds without a step, or without a heartbeat of a process, after which all end.", COUNT, decides=None
+        600,
+        "Seconds that a process waits for the others, or for its own step, before all end.",
+        COUNT,
+        decides=None,
     )
     hub_strategy: str = option("end", "When to push; only 'end', after scoring, is supported.", decides=None)
 
@@ -204,7 +205,6 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
         if self.hub_strategy != "end":
             raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
-        join_process_group(self.use_cpu, timedelta(days=30), self.ddp_backend)  # the watchdog ends longer waits
         self._check_metric()
         super().__post_init__()
         if self.eval_strategy == "no":

@@ -31,11 +31,11 @@ from ..data.training_data import TrainingData
 from ..io.console import fault_in_one_line, one_line
 from ..io.files import Json, require_directory
 from ..io.typed_json import from_json
-from ..launch.faults import AlreadyTrainedError, faults_in_one_line
+from ..launch.ending import Ending
+from ..launch.faults import StepTimeout, faults_in_one_line
 from ..launch.interruption import Interruption
 from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, on_main_process
-from ..launch.watchdog import Watchdog
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
 from ..paper.costs import TrainingCost, sustained_rate, training_cost
@@ -62,9 +62,9 @@ def training_run(
 ) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with a message of one line.
 
-    At its end the run is pushed, also if it had ended before: that push may have been interrupted. Then the process
-    group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer does: the trainer must be
-    a local variable of a function called in the context.
+    At its end the process group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer
+    does: the trainer must be a local variable of a function called in the context. Then the run is pushed, also if it
+    had ended before: that push may have been interrupted.
 
     Args:
         program: Name of the recipe, the start of the line.
@@ -72,24 +72,22 @@ def training_run(
         results: As in `TrainingRun`.
         push: Uploads to a repository an output directory, on a branch or None.
     """
-    with (
-        Watchdog(program, args.ddp_timeout) as watchdog,
-        faults_in_one_line(watchdog),
-        Interruption(watchdog) as interruption,
-        ExitStack() as until_the_end,
-    ):
-        run, ended = TrainingRun(args, results, watchdog, interruption, until_the_end), None
+    ending = Ending(program)
+    with faults_in_one_line(ending), Interruption(ending) as interruption, ExitStack() as until_the_end:
+        run = TrainingRun(args, results, ending, interruption, until_the_end)
         try:
             yield run
-        except AlreadyTrainedError as error:
-            ended = error
+        except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again
+            ending.announce(str(error))
+        PartialState().wait_for_everyone()
+        leave_process_group()  # an upload may last longer than others would wait
         if args.push_to_hub and PartialState().is_main_process:
             with run.errors_in_one_line():
                 push(args.hub_model_id, args.output_dir, args.hub_revision)
-        PartialState().wait_for_everyone()
-        if ended is not None:
-            raise ended
-    leave_process_group()
+
+
+class AlreadyTrainedError(RuntimeError):
+    """A training to resume has ended and is scored."""
 
 
 @dataclass
@@ -99,7 +97,7 @@ class TrainingRun:
     Attributes:
         args: Options of the training.
         results: Class of `all_results.json`, which the recipe writes after scoring.
-        watchdog: Ends all processes after an error, or when steps cease.
+        ending: Ends all processes after an error.
         interruption: Ends the training with a checkpoint after a signal.
         until_the_end: `ExitStack` that releases the output directory's lock at the end.
         averaging: Callback that averages the last checkpoints (6.1).
@@ -108,13 +106,14 @@ class TrainingRun:
 
     args: RecipeTrainingArguments
     results: type[TrainingResults]
-    watchdog: Watchdog
+    ending: Ending
     interruption: Interruption
     until_the_end: ExitStack
     checkpoint: Path | None = None
 
     def __post_init__(self) -> None:
         self.averaging = CheckpointAveraging(self.args.average_last, self.args.save_minutes)
+        self.step_timeout = StepTimeout(self.args.ddp_timeout)
 
     @contextmanager
     def errors_in_one_line(self) -> Iterator[None]:
@@ -125,7 +124,7 @@ class TrainingRun:
             message = one_line(error) if isinstance(error, StrictDataclassError) else fault_in_one_line(error)
             if message is None or isinstance(error, ImportError):  # of an option, as the outer handler says
                 raise
-            self.watchdog.exit(message)
+            self.ending.exit(message)
 
     def open(self, data: DataArguments, config: VaswaniConfig, parent: ParentModel | None = None) -> dict[str, Json]:
         """Check the options, lock the output directory, and find the checkpoint to resume from. Collective.
@@ -200,7 +199,7 @@ class TrainingRun:
             eval_dataset=concatenate_datasets(held_out) if held_out else None,
             processing_class=data.tokenizer,
             validation_bleu=_validation_bleu(args, config, data),
-            callbacks=[*callbacks, self.averaging, self.watchdog, self.interruption],
+            callbacks=[*callbacks, self.averaging, self.step_timeout, self.interruption],
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
@@ -217,7 +216,10 @@ class TrainingRun:
             trainer.model.generation_config.validate(strict=True)  # as saving does
         if self.args.use_cpu:
             keep_freed_memory()
-        trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
+        try:
+            trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
+        finally:
+            self.step_timeout.cancel()
         training = RunTraining(
             seconds=trainer.totals.seconds,
             cost=_cost(trainer),

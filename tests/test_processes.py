@@ -1,0 +1,113 @@
+"""No process waits for ever: for a launcher that has died, for a rank that has, or for the main process at work."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from helpers import free_port, run_python, run_ranks, start_python
+
+from vaswani_transformer.launch.processes import LAUNCHER
+
+
+BOUND = 120  # seconds; the machine may be busy
+JOIN = "from datetime import timedelta\nfrom vaswani_transformer.launch.processes import join_process_group\n"
+
+# Runs a script in a child with a session of its own.
+FORK = """
+import os, runpy, sys
+child = os.fork()
+if child:
+    print(child, flush=True)
+    os.waitpid(child, 0)
+else:
+    os.setsid()
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_a_process_ends_with_its_launcher_but_not_with_its_shell(tmp_path: Path, launched: bool) -> None:
+    script = write(
+        tmp_path / "script.py",
+        f"{JOIN}import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('terminated', flush=True), os._exit(0)))\n"
+        "join_process_group(True, timedelta(minutes=1))\n"
+        "print('joined', flush=True)\n"
+        "time.sleep(3)\n"
+        "print('end', flush=True)\n",
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
+    if launched:
+        environment["TORCHELASTIC_RUN_ID"] = "none"
+    launcher = start_python([write(tmp_path / "fork.py", FORK), script], environment=environment)
+    process = int(launcher.stdout.readline())
+    assert launcher.stdout.readline() == "joined\n"
+    launcher.send_signal(signal.SIGKILL)
+    assert launcher.stdout.readline() == ("terminated\n" if launched else "end\n")
+    launcher.communicate()
+    until = time.monotonic() + BOUND
+    while Path(f"/proc/{process}").exists() and time.monotonic() < until:  # an orphan, not ours to wait for
+        time.sleep(0.1)
+
+
+def test_a_rank_whose_launcher_has_died_does_not_wait_for_the_others(tmp_path: Path) -> None:
+    script = write(tmp_path / "script.py", f"{JOIN}join_process_group(True, timedelta(days=30))\n")
+    group = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    gone = {LAUNCHER: str(2**22 + 1)}  # no process has an id above 2**22
+    result = run_python([script], environment={**os.environ, **group, **gone}, timeout=BOUND)
+    assert result.returncode == -signal.SIGTERM
+
+
+def test_the_main_process_may_work_longer_than_a_collective_operation_waits(tmp_path: Path) -> None:
+    script = write(
+        tmp_path / "script.py",
+        f"{JOIN}import time\n"
+        "from vaswani_transformer.launch.processes import leave_process_group, main_process_first, on_main_process\n"
+        "join_process_group(True, timedelta(seconds=5))\n"
+        "assert on_main_process(lambda: time.sleep(7) or 'result') == 'result'\n"
+        "with main_process_first():\n"
+        "    print(time.monotonic())\n"
+        "    time.sleep(1)\n"
+        "leave_process_group()\n",
+    )
+    ranks = run_ranks([script], 2, timeout=BOUND)
+    assert [rank.returncode for rank in ranks] == [0, 0], "".join(rank.stderr for rank in ranks)
+    first, second = (float(rank.stdout) for rank in ranks)
+    assert second - first >= 1
+
+
+@pytest.mark.parametrize("victim", [0, 1])  # without a launcher of torch, rank 0 serves the store
+def test_a_rank_that_dies_ends_the_other_without_a_launcher(tmp_path: Path, victim: int) -> None:
+    script = write(
+        tmp_path / "script.py",
+        "import os, sys, time, torch\n"
+        "from vaswani_transformer.launch.faults import joined_processes\n"
+        "with joined_processes('script.py', 10, 'repeat the command'):\n"
+        "    torch.distributed.barrier()\n"
+        "    print('joined', flush=True)\n"
+        f"    if os.environ['RANK'] == '{victim}':\n"
+        "        time.sleep(1000)\n"
+        "    torch.distributed.barrier()\n",
+    )
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    group["ACCELERATE_USE_CPU"] = "true"
+    ranks: list[subprocess.Popen] = []
+    for rank in map(str, range(2)):
+        ranks.append(start_python([script], environment={**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank}))
+    assert [rank.stdout.readline() for rank in ranks] == ["joined\n"] * 2
+    ranks[victim].kill()
+    ranks[victim].communicate()
+    _, errors = ranks[1 - victim].communicate(timeout=BOUND)
+    assert ranks[1 - victim].returncode == 1
+    (line,) = [line for line in errors.splitlines() if line.startswith("script.py: ")]
+    assert line.startswith("script.py: another process has ended, is stopped or cut off (")
+    assert line.endswith("; repeat the command")
