@@ -95,7 +95,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: end_program(line, 128 + number))  # SystemExit stops trainings
     with exit_on_error("reproduce_table3.py", advice):
         directory.mkdir(parents=True, exist_ok=True)
-        with locked(directory) as lock:
+        with locked(directory):
             manifest = {"width": args.width, "depth": args.depth, **settings}
             require_same_sweep(directory, manifest)
             prepare_corpus(data_args.prepared, data_args)
@@ -103,7 +103,7 @@ def main() -> None:
             atomic_write(directory / "training.yaml", yaml.safe_dump(settings, allow_unicode=True))
             atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
             try:
-                failed = train_rows(args, data_args.prepared, lock)
+                failed = train_rows(args, data_args.prepared)
             finally:
                 report(directory, args)
     if failed:
@@ -125,7 +125,7 @@ def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
     return args, replace(data_args, test=None, prepared=prepared), settings
 
 
-def train_rows(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
+def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
     """Train all jobs that are not finished, and return those that failed."""
     directory = Path(args.output_dir)
 
@@ -140,7 +140,7 @@ def train_rows(args: SweepArguments, prepared: str, lock: int) -> list[Job]:
             "seed": job.seed,
             "resume": (job.directory / RECORD_NAME).exists(),
         }
-        return start(TRAIN, options, job.log, variables, lock)
+        return start(TRAIN, options, job.log, variables)
 
     jobs = [Job(row, seed, directory) for seed in args.seeds for row in args.rows]
     return train_all(jobs, shares(args.use_cpu, args.parallel), start_job)

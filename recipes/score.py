@@ -103,7 +103,7 @@ def main() -> None:
 def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
     state = PartialState()
     require_directory("output_dir", Path(args.output_dir))
-    on_main_process(lambda: until_the_end.enter_context(locked(Path(args.output_dir), "output_dir", beside=True)))
+    on_main_process(lambda: until_the_end.enter_context(locked(Path(args.output_dir), "output_dir")))
     require_new(args)
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
     configs = [saved.config for saved in models.values()]

@@ -27,7 +27,7 @@ from vaswani_transformer import (
 )
 from vaswani_transformer.io.files import Manifest
 from vaswani_transformer.launch.processes import leave_process_group
-from vaswani_transformer.runs.run_directory import locked
+from vaswani_transformer.launch.shared_directory import require_shared
 from vaswani_transformer.training.callbacks import TimeLimit, TrainingProgress
 from vaswani_transformer.training.divergence import DivergenceError
 from vaswani_transformer.training.loss import LabelSmoothedLoss
@@ -188,9 +188,9 @@ def train_without_a_shared_disk(
             make_trainer(model, tokenizer, directory, **settings).train(resume_from_checkpoint=resume)
         except ValueError as error:
             found[name] = str(error)
+    (directory / "record").write_text(index, encoding="utf-8")
     try:
-        with locked(directory, sight=0.0):
-            pass
+        require_shared(directory / "record", patience=0.0)
     except ValueError as error:
         found["recipe"] = str(error)
     os.environ["LOCAL_RANK"] = index

@@ -21,7 +21,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.launch.ending import Ending
 from vaswani_transformer.launch.faults import faults_in_one_line
-from vaswani_transformer.runs.run_directory import locked
+from vaswani_transformer.launch.shared_directory import held_by_all_ranks
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
 
 
@@ -168,7 +168,7 @@ def test_a_rank_that_survives_the_others_keeps_the_directory(training: Training)
     survivor.send_signal(signal.SIGSTOP)
     first.kill()
     first.wait(BOUND)
-    with pytest.raises(ValueError, match="another training is at work"), locked(training.output_dir):
+    with pytest.raises(ValueError, match="another training is at work"), held_by_all_ranks(training.output_dir):
         pass
     training.start(resume=True, max_steps=training.require_intact() + 1)
     (resumed,) = training.ranks

@@ -333,8 +333,19 @@ def test_manifests_are_compared_by_what_both_have_and_files_by_their_content():
 
 
 def test_a_locked_directory_is_refused_to_others(tmp_path):
+    path = tmp_path / "directory"
     refused = pytest.raises(ValueError, match=r"^output: another process is at work in ")
-    with locked(tmp_path), refused, locked(tmp_path, "output"):
+    with locked(path), refused, locked(path, "output"):
         pass
-    with locked(tmp_path):
+    with locked(path):
+        pass
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_lock_that_cannot_be_made_names_the_option(tmp_path):
+    (tmp_path / ".directory.lock").mkdir()
+    with (
+        pytest.raises(OSError, match=r"^output: .*directory cannot be locked: "),
+        locked(tmp_path / "directory", "output"),
+    ):
         pass

@@ -12,18 +12,18 @@ from helpers import free_port, run_python, run_ranks, start_python
 from vaswani_transformer.launch.processes import LAUNCHER
 
 
+pytestmark = pytest.mark.system
 BOUND = 120  # seconds; the machine may be busy
 JOIN = "from datetime import timedelta\nfrom vaswani_transformer.launch.processes import join_process_group\n"
 
 # Runs a script in a child with a session of its own.
 FORK = """
 import os, runpy, sys
-child = os.fork()
-if child:
-    print(child, flush=True)
+if child := os.fork():
     os.waitpid(child, 0)
 else:
     os.setsid()
+    print(os.getpid(), flush=True)
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")
 """

@@ -21,8 +21,9 @@ from zygote import Program
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.experiments import sweep as sweep_module
-from vaswani_transformer.experiments.sweep import Job, scaled_sizes, shares, start, stop
+from vaswani_transformer.experiments.sweep import scaled_sizes, shares
 from vaswani_transformer.io.files import locked
+from vaswani_transformer.launch.shared_directory import held_by_all_ranks
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 
@@ -122,9 +123,9 @@ def calls(recipe, tmp_path, monkeypatch):
 
 @pytest.fixture
 def forked_trainings(monkeypatch) -> None:
-    """Trainings that a sweep starts are forks, which do not inherit its lock."""
+    """Trainings that a sweep starts are forks."""
 
-    def fork(command: list[str], pass_fds: tuple[int, ...], **options) -> Program:
+    def fork(command: list[str], **options) -> Program:
         return Program(command[1:], **options)
 
     monkeypatch.setattr(sweep_module, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": fork}))
@@ -274,31 +275,18 @@ def test_a_killed_sweep_takes_its_training_along(settings, tmp_path):
     sweep.kill()
     sweep.communicate()
     assert sweep.returncode == -signal.SIGKILL
-    while True:
-        try:
-            with locked(tmp_path / "sweep"):  # which the training holds while it lives
-                break
-        except ValueError:
-            time.sleep(0.1)
+    with held_by_all_ranks(job, patience=120):  # which the training does while it lives
+        pass
     log = (job / "train.log").read_text(encoding="utf-8")
     assert "train_wmt.py: interrupted; continue with --resume\n" in log
 
 
-def test_two_sweeps_do_not_share_a_directory(recipe, sweep, calls, monkeypatch, tmp_path):
+def test_two_sweeps_do_not_share_a_directory(sweep, calls, tmp_path):
     directory = tmp_path / "sweep"
     directory.mkdir()
-    monkeypatch.setenv("STAYS", "C-N2")
-    job = Job("C-N2", 1, directory)
-    with locked(directory) as lock:
-        assert "another process is at work" in sweep()
-        options = {"variant": job.row, "output_dir": job.directory, "seed": job.seed}
-        outliving = start(recipe.TRAIN, options, job.log, {}, lock)
-    try:
-        assert "another process is at work" in sweep()
-    finally:
-        stop([outliving])
     with locked(directory):
-        pass
+        assert "another process is at work" in sweep()
+    assert sweep() is None
 
 
 def test_another_sweep_in_the_directory_is_left_alone(sweep, calls, settings, corpus, tmp_path):

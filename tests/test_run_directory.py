@@ -1,7 +1,5 @@
 """The output directory of a training: lock, record, and what it refuses."""
 
-import errno
-import fcntl
 import json
 import os
 import signal
@@ -15,6 +13,7 @@ from datasets import Dataset
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.preparation import identify_inputs
 from vaswani_transformer.data.training_data import TrainingData
+from vaswani_transformer.launch.shared_directory import held_by_all_ranks
 from vaswani_transformer.options.arguments import decisive_values, option, own_options
 from vaswani_transformer.runs.records import ParentModel
 from vaswani_transformer.runs.run_arguments import (
@@ -23,7 +22,7 @@ from vaswani_transformer.runs.run_arguments import (
     DataArguments,
     RecipeTrainingArguments,
 )
-from vaswani_transformer.runs.run_directory import TrainingSettings, check_data, locked, open_run
+from vaswani_transformer.runs.run_directory import TrainingSettings, check_data, open_run
 
 
 MODEL = {"d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 0.1}
@@ -290,22 +289,21 @@ def test_other_sentences_or_another_vocabulary_are_not_trained_on(
 
 
 def test_the_lock_excludes_a_second_training_until_the_first_has_ended(tmp_path: Path) -> None:
-    with locked(tmp_path / "run"):
-        with pytest.raises(ValueError, match="another training is at work"), locked(tmp_path / "run"):
+    with held_by_all_ranks(tmp_path / "run"):
+        with pytest.raises(ValueError, match="another training is at work"), held_by_all_ranks(tmp_path / "run"):
             pass
-        with locked(tmp_path / "other"):
+        with held_by_all_ranks(tmp_path / "other"):
             pass
-    with locked(tmp_path / "run"):
+    with held_by_all_ranks(tmp_path / "run"):
         pass
 
 
 def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]) -> None:
     with open_run(tmp_path / "run", describe(corpus), resume=False):
         for resume in (False, True):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("vaswani_transformer.runs.run_directory._PATIENCE", 0.2)
-                with pytest.raises(ValueError, match="another training is at work"):
-                    begin(tmp_path / "run", describe(corpus), resume)
+            again = open_run(tmp_path / "run", describe(corpus), resume, patience=0.2)
+            with pytest.raises(ValueError, match="another training is at work"), again:
+                pass
     begin(tmp_path / "run", describe(corpus), resume=True)
 
 
@@ -313,25 +311,13 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        with locked(tmp_path):
+        with held_by_all_ranks(tmp_path):
             os.write(writer, b"held")
             signal.pause()
     assert os.read(reader, 4) == b"held"
-    with pytest.raises(ValueError, match="another training is at work"), locked(tmp_path):
+    with pytest.raises(ValueError, match="another training is at work"), held_by_all_ranks(tmp_path):
         pass
     os.kill(child, signal.SIGKILL)
-    with locked(tmp_path, patience=60):  # as a training that is resumed waits
+    with held_by_all_ranks(tmp_path, patience=60):  # as a training that is resumed waits
         pass
     os.waitpid(child, 0)
-
-
-def test_without_locks_a_warning_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def flock(descriptor: int, kind: int) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with locked(tmp_path):
-        pass
-    assert "cannot be locked; start no second command that writes there: Function not implemented" in caplog.text

@@ -17,7 +17,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniTrainer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
-from vaswani_transformer.runs.run_directory import locked
+from vaswani_transformer.launch.shared_directory import held_by_all_ranks
 from vaswani_transformer.runs.training_run import configure_model
 
 
@@ -410,7 +410,7 @@ def test_files_of_something_else_are_not_overwritten(error, settings, name):
 
 def test_two_trainings_do_not_share_a_directory(error, settings):
     directory = Path(settings["output_dir"])
-    with locked(directory):
+    with held_by_all_ranks(directory):
         assert f"output_dir: another training is at work in {directory}" in error("--seed", "7")
 
 

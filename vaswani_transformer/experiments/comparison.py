@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 import numpy as np
-import pandas
 
 from ..io.typed_json import Record
 from ..paper.costs import RowCost
@@ -313,11 +312,16 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[f
     Returns:
         Both; or None and None with fewer than three values, or if all values of one argument are equal.
     """
-    ranks = pandas.DataFrame({"first": first, "second": second}).rank()
-    standardized = (ranks - ranks.mean()) / ranks.std(ddof=0)
-    if len(first) < 3 or standardized.isna().any(axis=None):
+    ours, theirs = _standard_ranks(first), _standard_ranks(second)
+    if len(first) < 3 or not ours.any() or not theirs.any():
         return None, None
-    ours, theirs = standardized["first"].to_numpy(), standardized["second"].to_numpy()
     correlation = float(np.mean(ours * theirs))
     orders = np.random.default_rng(0).permuted(np.tile(theirs, (_DRAWS, 1)), axis=1)  # [draws, values]
     return correlation, float(np.mean(orders @ ours / len(first) >= correlation - 1e-9))
+
+
+def _standard_ranks(values: Sequence[float]) -> np.ndarray:
+    """Ranks with mean 0 and standard deviation 1, equal ones for equal values; all 0 if all values are equal."""
+    column = np.asarray(values)[:, None]
+    ranks = (column > values).sum(1) + (column == values).sum(1) / 2  # [values]
+    return (ranks - ranks.mean()) / (ranks.std() or 1.0)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from tabulate import tabulate
 
 from ..io.files import atomic_write
 from ..paper.costs import TOKENS_PER_SENTENCE
@@ -144,7 +143,10 @@ def _facts(sweep: SweepRecord) -> list[str]:
 
 def markdown_table(lines: Table) -> str:
     """A table of Markdown: the headings, then the rows."""
-    return tabulate(lines[1:], headers=lines[0], tablefmt="github", disable_numparse=True)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    rules = "|".join("-" * (width + 2) for width in widths)
+    return "\n".join([f"| {rows[0]} |", f"|{rules}|", *(f"| {row} |" for row in rows[1:])])
 
 
 def write_report(sweep: SweepRecord, directory: Path) -> None:

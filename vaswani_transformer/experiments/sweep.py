@@ -2,21 +2,16 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..io.console import PlainConsole
+from ..io.console import printable
 from ..io.files import Json, read_json, require_same_manifest
 from ..launch.processes import LAUNCHER
 from ..model.configuration_vaswani import VaswaniConfig
@@ -25,6 +20,7 @@ from ..runs.records import RunRecord
 
 _WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
 _DEPTHS = ("encoder_layers", "decoder_layers")
+_INTERVAL = 0.2  # seconds between two looks at the trainings
 
 
 @dataclass(frozen=True)
@@ -105,17 +101,14 @@ def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:
     return [{"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // parallel))}] * parallel
 
 
-def start(
-    program: Path, options: Mapping[str, object], log: Path, variables: Mapping[str, str], lock: int
-) -> subprocess.Popen:
-    """Start a training in its own session, so that Ctrl-C reaches the sweep only.
+def start(program: Path, options: Mapping[str, object], log: Path, variables: Mapping[str, str]) -> subprocess.Popen:
+    """Start a training, which ends when this process does, in a session of its own: Ctrl-C reaches the sweep only.
 
     Args:
         program: `train_wmt.py`.
         options: Its options.
         log: File to which its output is appended.
         variables: Added to the environment.
-        lock: File descriptor of the sweep's lock, which the training inherits.
     """
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +120,6 @@ def start(
             stderr=subprocess.STDOUT,
             env={**os.environ, **variables, LAUNCHER: str(os.getpid())},
             start_new_session=True,
-            pass_fds=[lock],
         )
 
 
@@ -136,56 +128,39 @@ def train_all(
     environments: Iterable[dict[str, str]],
     start_job: Callable[[Job, dict[str, str]], subprocess.Popen],
 ) -> list[Job]:
-    """Train the jobs that are not finished; return the jobs that failed. An error ends all trainings.
+    """Train the jobs that are not finished; return the jobs that failed. An error or a signal ends all trainings.
 
     Args:
         jobs: Jobs, in the order of training.
         environments: Environment variables of each concurrent training.
         start_job: Starts the training of a job in an environment.
     """
-    free, running = SimpleQueue[dict[str, str]](), dict[Job, subprocess.Popen]()
-    starting, is_ending = threading.Lock(), threading.Event()
     waiting, failed = [job for job in jobs if job.results is None], []
-    for environment in (environments := list(environments)):
-        free.put(environment)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-
-    def train(job: Job) -> int:
-        variables = free.get()
-        with starting:
-            if is_ending.is_set():
-                raise CancelledError
-            process = running[job] = start_job(job, variables)
-        progress.update(task, description=f"running: {'; '.join(each.name for each in list(running))}")
-        try:
-            return process.wait()
-        finally:
-            del running[job]
-            free.put(variables)
-
-    with Progress(*columns, console=PlainConsole()) as progress, ThreadPoolExecutor(len(environments)) as pool:
-        task = progress.add_task("", total=len(jobs), completed=len(jobs) - len(waiting))
-        try:
-            futures = {pool.submit(train, job): job for job in waiting}
-            for future in as_completed(futures):
-                job = futures[future]
-                progress.console.print(_outcome(job, future.result()))
-                progress.advance(task)
+    free, running = list(environments), dict[subprocess.Popen, tuple[Job, dict[str, str]]]()
+    try:
+        while waiting or running:
+            while waiting and free:
+                job, variables = waiting.pop(0), free.pop(0)
+                running[start_job(job, variables)] = job, variables
+                print(f"{job.name}: training, see {job.log}", flush=True)
+            time.sleep(_INTERVAL)
+            for process in [each for each in running if each.poll() is not None]:
+                job, variables = running.pop(process)
+                free.append(variables)
                 failed += [job] if job.results is None else []
-        finally:
-            with starting:
-                is_ending.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            stop(list(running.values()))
+                left = f"{len(running) + len(waiting)} of {len(jobs)} trainings left"
+                print(f"{_outcome(job, process.returncode)}; {left}", flush=True)
+    finally:
+        stop(list(running))
     return failed
 
 
 def _outcome(job: Job, status: int) -> str:
-    """One line about how a training ended."""
+    """How a training ended."""
     if job.results is None:
         lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
-        return f"{job.name}: failed with status {status}: {last}"
+        return f"{job.name}: failed with status {status}: {printable(last)}"
     scores, minutes = job.results.validation, job.results.training.seconds / 60
     bleu, perplexity = scores.bleu.score, scores.perplexity.perplexity
     return f"{job.name}: sacreBLEU {bleu:.2f}, perplexity {perplexity:.2f}, {minutes:.1f} minutes"
@@ -194,16 +169,10 @@ def _outcome(job: Job, status: int) -> str:
 def stop(processes: Sequence[subprocess.Popen]) -> None:
     """End trainings: by SIGTERM, and by SIGKILL after 20 seconds."""
     for process in processes:
-        if process.poll() is None:
-            _signal(process, signal.SIGTERM)
+        process.terminate()
     for process in processes:
         try:
             process.wait(timeout=20)
         except subprocess.TimeoutExpired:
-            _signal(process, signal.SIGKILL)
+            process.kill()
             process.wait()
-
-
-def _signal(process: subprocess.Popen, number: int) -> None:
-    with suppress(ProcessLookupError):  # the process has just ended
-        os.killpg(process.pid, number)

@@ -4,12 +4,10 @@ import errno
 import glob
 import hashlib
 import json
-import math
 import os
 import platform
 import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from transformers.utils import logging
 
@@ -92,7 +91,7 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
         OSError: The disk is full, or a file is larger than a limit.
     """
     path = Path(path)
-    with locked(path, option, beside=True):
+    with locked(path, option):
         _remove_leftovers(path)
         temporary = _temporary(path)
         staged = temporary / path.name
@@ -364,66 +363,34 @@ def _shown(value: Json) -> str:
 
 
 @contextmanager
-def locked(path: Path, option: str = "output_dir", wait: bool = False, beside: bool = False) -> Iterator[int]:
-    """Lock a directory, so that no two commands write the same files.
+def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterator[None]:
+    """Lock a file or directory, so that no two commands write it.
 
-    Child processes that inherit the descriptor inherit the lock, which holds until the last of them has ended.
+    The lock is a file beside it, `.NAME.lock`, which is removed at the end. The system releases it however the process
+    ends.
 
     Args:
-        path: Must exist, unless `beside` is set; it may be removed while it is locked.
+        path: Need not exist, and may be replaced or removed.
         option: The user's name for it, with which messages begin.
-        wait: Whether to wait while another process holds it.
-        beside: Lock by a file beside `path`, removed at the end. `path` need not exist, and may be replaced.
-
-    Yields:
-        The descriptor that holds the lock.
+        wait: Whether to wait while another process holds the lock.
 
     Raises:
-        ValueError: Another process holds it, or has just removed it.
+        ValueError: Another process holds it.
+        OSError: It cannot be locked.
     """
-    file = path.with_name(f".{path.name}.lock") if beside else path
-    if beside:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT if beside else os.O_RDONLY, 0o666)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
-        is_free = try_lock(descriptor, option, patience=math.inf if wait else 0.0)
-        if not is_free or not file.exists() or not os.path.samestat(os.fstat(descriptor), file.stat()):
-            raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it")
-        try:
-            yield descriptor
-        finally:
-            if beside:
-                file.unlink(missing_ok=True)
+        lock.acquire(timeout=-1 if wait else 0)
+    except Timeout:
+        raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
+    except OSError as error:
+        raise OSError(f"{option}: {path} cannot be locked: {error}") from error
+    try:
+        yield
     finally:
-        os.close(descriptor)
-
-
-def try_lock(descriptor: int, option: str, shared: bool = False, patience: float = 0.0) -> bool:
-    """Lock an open file or directory until it is closed.
-
-    Args:
-        descriptor: Of the file or directory.
-        option: The user's name for it, with which the warning begins.
-        shared: Whether others may hold a shared lock too.
-        patience: Seconds to wait while another process holds it.
-
-    Returns:
-        False if another process still holds it. Where the file system has no locks, True, after a warning.
-    """
-    import fcntl  # POSIX only
-
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.1)
-            continue
-        except OSError as error:
-            logger.warning(f"{option}: cannot be locked; start no second command that writes there: {error.strerror}")
-        return True
+        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: a process that has just opened it tries again
+        lock.release()
 
 
 def make_directory(option: str, path: str | Path) -> Path:

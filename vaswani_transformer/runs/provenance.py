@@ -9,7 +9,6 @@ import sys
 from datetime import date
 from pathlib import Path
 
-import psutil
 import torch
 from accelerate import PartialState
 
@@ -65,8 +64,8 @@ def _command() -> list[str]:
     program = sys.orig_argv[1:2]
     if program and Path(program[0]).name == "vaswani":
         return ["vaswani", *sys.orig_argv[2:]]
-    parent = psutil.Process().parent()
-    words = parent.cmdline() if parent else []
+    parent = Path(f"/proc/{os.getppid()}/cmdline")
+    words = parent.read_text(encoding="utf-8", errors="replace").split("\0")[:-1] if parent.exists() else []
     launchers = ("accelerate", "accelerate.commands.launch", "torchrun", "torch.distributed.run")
     if not {sys.argv[0], "vaswani_transformer"} & {*words} or not any(Path(word).name in launchers for word in words):
         return ["python", *sys.argv]

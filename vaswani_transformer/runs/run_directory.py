@@ -1,14 +1,10 @@
 """The output directory of a training: its lock, its record, and protection from overwriting.
 
 OUTPUT_DIR/_run.json   everything that the weights depend on; a training resumes only if it is the same
-OUTPUT_DIR/_lock       held by every rank until it ends
+OUTPUT_DIR/_lock-RANK  held by each rank until it ends
 """
 
 import json
-import os
-import platform
-import time
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,15 +12,15 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..data.training_data import TrainingData
-from ..io.files import Json, content_digest, make_directory, require_same_manifest, try_lock
+from ..io.files import Json, content_digest, require_same_manifest
 from ..io.typed_json import Record
-from ..launch.processes import first_of_any_rank, on_main_process
+from ..launch.processes import on_main_process
+from ..launch.shared_directory import held_by_all_ranks, require_shared
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_options, decisive_values
 from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
@@ -36,8 +32,6 @@ from .run_arguments import DECISIVE_OF_TRANSFORMERS, DEFAULTS, ModelArguments, R
 logger = logging.get_logger(__name__)
 
 RECORD_NAME = "_run.json"  # names that begin with an underscore are not pushed to the Hub
-_LOCK_NAME = "_lock"
-_PATIENCE = 60.0  # seconds
 
 # Names of what a training writes at the top of its directory, except logs.
 _OUTPUTS = (
@@ -168,24 +162,28 @@ def _vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 @contextmanager
-def open_run(directory: Path, settings: TrainingSettings, resume: bool) -> Iterator[Path | None]:
+def open_run(
+    directory: Path, settings: TrainingSettings, resume: bool, patience: float = 60.0
+) -> Iterator[Path | None]:
     """Lock an output directory for a training that begins or resumes in it. Collective.
 
     Args:
         directory: Created if it does not exist.
         settings: Of the training.
         resume: Whether to continue the training that the directory holds.
+        patience: Seconds to wait for the ranks of the training to resume.
 
     Yields:
         The checkpoint to resume from; None to start from the beginning.
 
     Raises:
         ValueError: The directory holds another run or other files; to resume, it holds no training, another one, or
-            only damaged checkpoints. Also as from `locked`.
+            only damaged checkpoints. Also as from `held_by_all_ranks` and `require_shared`.
     """
     on_main_process(lambda: require_usable(directory, resume))  # before even a lock file is written there
-    with locked(directory, _PATIENCE if resume else 0.0):
+    with held_by_all_ranks(directory, patience=patience if resume else 0.0):
         on_main_process(lambda: _record(directory, settings, resume))
+        require_shared(directory / RECORD_NAME)
         checkpoint = newest_complete_checkpoint(directory) if resume else None
         if resume and checkpoint is None:
             on_main_process(lambda: _require_nothing_to_lose(directory))
@@ -257,61 +255,3 @@ def check_data(directory: Path, data: TrainingData, args: VaswaniTrainingArgumen
 def _require_equal(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
     what = f"output_dir: {directory} holds another training; it differs in"
     require_same_manifest(before, now, what, "repeat its options to continue it, or choose another directory")
-
-
-@contextmanager
-def locked(directory: Path, patience: float = 0.0, sight: float = _PATIENCE) -> Iterator[None]:
-    """Lock an output directory for a training. Collective.
-
-    Every rank holds the lock, and the system releases it however the process ends. The directory is free when no rank
-    of an earlier training is alive. Trainings on other machines are excluded where the file system passes `flock` on,
-    as NFS does since Linux 2.6.12. Where it does not support `flock`, a warning says so.
-
-    Args:
-        directory: Created if it does not exist.
-        patience: Seconds to wait for the ranks of an earlier training.
-        sight: Seconds within which other machines must see what the main process has written.
-
-    Raises:
-        ValueError: Another training holds the lock, the directory cannot be created or written, or ranks on other
-            machines do not see it.
-    """
-    path = make_directory("output_dir", directory) / _LOCK_NAME
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        token = on_main_process(lambda: _take(descriptor, directory, patience))
-        if not PartialState().is_main_process:
-            try_lock(descriptor, "output_dir", shared=True)
-        unseen = None if _sees(path, token, sight) else f"rank {PartialState().process_index} on {platform.node()}"
-        if (rank := first_of_any_rank(unseen)) is not None:
-            raise ValueError(f"output_dir: {rank} does not see {directory} of rank 0; give one that all machines share")
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _take(descriptor: int, directory: Path, patience: float) -> str:
-    """Lock the directory for this training, and leave a token in the file, which is returned."""
-    is_free = try_lock(descriptor, "output_dir")
-    if not is_free and patience:
-        logger.warning(f"{directory}: waiting {patience:g} seconds for an earlier training to end")
-        is_free = try_lock(descriptor, "output_dir", patience=patience)
-    if not is_free:
-        raise ValueError(f"output_dir: another training is at work in {directory}; wait for it, or end it")
-    token = uuid.uuid4().hex
-    os.pwrite(descriptor, token.encode(), 0)
-    os.fsync(descriptor)
-    # Sharing the lock is not atomic: if another training takes it in between, this one gives up.
-    if not try_lock(descriptor, "output_dir", shared=True):
-        raise ValueError(f"output_dir: another training has begun in {directory}")
-    return token
-
-
-def _sees(path: Path, token: str, seconds: float) -> bool:
-    """Whether a file holds a token within some seconds; shared file systems may show it late."""
-    deadline = time.monotonic() + seconds
-    while path.read_text(encoding="utf-8") != token:
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.2)
-    return True
