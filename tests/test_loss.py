@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from vaswani_transformer.training.loss import LabelSmoothedLoss
 
@@ -46,10 +47,21 @@ def outputs(logits: torch.Tensor) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.6])
 def test_equals_the_definition(logits, labels, epsilon):
     smoothed = LabelSmoothedLoss(epsilon)
-    loss = smoothed(outputs(logits), labels)
+    loss, likelihood = smoothed.with_likelihood(outputs(logits), labels)
+    assert loss.equal(smoothed(outputs(logits), labels))
     assert loss.shape == ()
     assert loss.item() == pytest.approx(szegedy_sum(logits, labels, epsilon) / 9, rel=1e-6)
-    assert smoothed.unsmoothed.item() == pytest.approx(szegedy_sum(logits, labels, 0.0) / 9, rel=1e-6)
+    assert likelihood.item() == pytest.approx(szegedy_sum(logits, labels, 0.0) / 9, rel=1e-6)
+
+
+def test_has_the_bits_of_pytorchs_own(logits, labels):
+    """So that trainings begun with it go on as they were."""
+    own, ours = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    expected = F.cross_entropy(own.flatten(0, 1), labels.flatten(), reduction="sum", label_smoothing=0.1) / 9
+    loss = LabelSmoothedLoss(0.1)(outputs(ours), labels)
+    (loss + expected).backward()
+    assert loss.equal(expected)
+    assert ours.grad.equal(own.grad)
 
 
 @pytest.mark.parametrize("count", [20, torch.tensor(20), torch.tensor(20.0)])

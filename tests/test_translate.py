@@ -423,7 +423,7 @@ def test_folder_of_another_is_left_alone(error, source, output):
 
 
 def test_other_settings_do_not_go_on(interrupted, translated, error, source, output):
-    assert not interrupted(25, "--input", source)
+    assert not interrupted(27, "--input", source)
     folder = output.with_name("out.txt.shards")
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
     settings = {"num_beams": (None, 2), "lines_per_shard": (4, 5), "dtype": ("auto", "bfloat16")}
@@ -436,7 +436,7 @@ def test_other_settings_do_not_go_on(interrupted, translated, error, source, out
 
 
 def test_another_input_or_model_does_not_go_on(interrupted, translated, error, source, output, lively_model, tmp_path):
-    assert not interrupted(25, "--input", source)
+    assert not interrupted(27, "--input", source)
     assert any(output.with_name("out.txt.shards").glob("shard-*.txt"))
     other = tmp_path / "other"
     other.mkdir()
@@ -450,7 +450,7 @@ def test_another_input_or_model_does_not_go_on(interrupted, translated, error, s
 
 
 def test_the_same_input_and_model_elsewhere_go_on(interrupted, translated, run, output, source, lively_model, tmp_path):
-    assert not interrupted(25, "--input", source)
+    assert not interrupted(27, "--input", source)
     other = tmp_path / "other"
     other.mkdir()
     for path in lively_model.iterdir():
@@ -607,7 +607,7 @@ def test_each_sentence_of_a_line_is_translated(interrupted, run, output, oracle,
     source = tmp_path / "paragraphs.txt"
     source.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     options = ["--input", source, "--output", output, "--split_sentences"]
-    assert not interrupted(25, *options[:2], *options[4:])
+    assert not interrupted(27, *options[:2], *options[4:])
     assert any(output.with_name("out.txt.shards").glob("shard-*.txt"))
     run(*options)
     assert output.read_text(encoding="utf-8") == "".join(line + "\n" for line in expected)
@@ -639,12 +639,12 @@ def test_samples_depend_on_the_seed_and_the_line_alone(interrupted, run, error, 
     output.unlink()
     # Shards that another process, which sampled other shards before, would translate.
     options = ["--input", source, "--do_sample"]
-    assert not interrupted(25, *options)
+    assert not interrupted(27, *options)
     assert len(list(output.with_name("out.txt.shards").glob("shard-*.txt"))) in range(1, 5)
     run(*options, "--output", output)
     assert output.read_text(encoding="utf-8").split("\n") == samples
     output.unlink()
-    assert not interrupted(25, *options)
+    assert not interrupted(27, *options)
     for other in (["--tokens_per_batch", 7], ["--seed", 3], ["--temperature", 2], ["--top_k", 9]):
         assert f"differs in {other[0][2:]} (" in error(*options, "--output", output, *other)
 

@@ -381,16 +381,16 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
-        lock.acquire(timeout=-1 if wait else 0)
+        held = lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
     except OSError as error:
         raise OSError(f"{option}: {path} cannot be locked: {error}") from error
-    try:
-        yield
-    finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: a process that has just opened it tries again
-        lock.release()
+    with held:
+        try:
+            yield
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
 
 
 def make_directory(option: str, path: str | Path) -> Path:

@@ -35,7 +35,7 @@ class TrainingEndedError(RuntimeError):
 def faults_in_one_line(ending: Ending) -> Iterator[None]:
     """End the program with one line for a fault that is not a bug.
 
-    The exit status is 1, after a signal 128 + number, and 0 if there is nothing left to train.
+    The exit status is 1, and after a signal 128 + number.
 
     Raises:
         SystemExit: After the line.

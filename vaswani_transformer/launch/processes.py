@@ -32,7 +32,7 @@ if torch.distributed.is_available():
 
 # Environment variable: id of the parent process. This process ends when that one dies, as under torchrun.
 LAUNCHER = "VASWANI_LAUNCHER"
-_STORE_SECONDS = 5.0  # how long the store may take to answer
+_STORE_SECONDS = 15.0  # how long the store may take to answer
 _LONGEST_WORK = timedelta(days=1)  # of the main process alone
 _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 

@@ -20,16 +20,12 @@ class LabelSmoothedLoss:
 
     Raises:
         ValueError: epsilon is not at least 0 and below 1.
-
-    Attributes:
-        unsmoothed: Negative log-likelihood of the latest batch with gradients, divided like its loss.
     """
 
     def __init__(self, epsilon: float = 0.1) -> None:
         if not 0 <= epsilon < 1:
             raise ValueError(f"epsilon: must be at least 0 and below 1, is {epsilon}")
         self.epsilon = epsilon
-        self.unsmoothed = torch.zeros(())
 
     def __call__(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
@@ -41,14 +37,20 @@ class LabelSmoothedLoss:
             labels: `[batch, target]`, -100 where nothing is to be predicted.
             num_items_in_batch: Divisor of the sum; by default the number of labels given here.
         """
-        logits = outputs["logits"].flatten(0, 1).float()  # [batch * target, vocabulary]
-        epsilon = self.epsilon if torch.is_grad_enabled() else 0.0
-        loss = F.cross_entropy(logits, labels.flatten(), reduction="sum", label_smoothing=epsilon)
+        return self.with_likelihood(outputs, labels, num_items_in_batch)[0]
+
+    def with_likelihood(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss, and the plain negative log-likelihood, which is a part of it and costs nothing more."""
+        logits, labels = outputs["logits"].flatten(0, 1).float(), labels.flatten()
+        log_probabilities = F.log_softmax(logits, dim=-1)  # [batch * target, vocabulary]
         divisor = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
+        likelihood = F.nll_loss(log_probabilities, labels, reduction="sum")
         if not torch.is_grad_enabled():
-            return loss / divisor
-        with torch.no_grad():  # smoothing adds epsilon (logit of the label - mean logit) to each token's loss
-            chosen = logits.gather(1, labels.flatten().clamp(min=0)[:, None])[:, 0]  # [batch * target]
-            added = (chosen - logits.mean(1)).where(labels.flatten().ne(-100), 0).sum() * epsilon
-            self.unsmoothed = (loss - added) / divisor
-        return spread_non_finite(loss / divisor)
+            return likelihood / divisor, likelihood / divisor
+        loss = likelihood
+        if self.epsilon:
+            uniform = -log_probabilities.sum(-1).masked_fill(labels.eq(-100), 0.0).sum()
+            loss = (1 - self.epsilon) * likelihood + uniform * (self.epsilon / logits.shape[-1])
+        return spread_non_finite(loss / divisor), likelihood.detach() / divisor

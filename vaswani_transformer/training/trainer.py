@@ -175,6 +175,9 @@ class VaswaniTrainer(CheckpointingTrainer):
             if args.label_smoothing_factor:
                 raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
             kwargs["compute_loss_func"] = LabelSmoothedLoss(model.config.label_smoothing)
+        self._smoothed: LabelSmoothedLoss | None = None
+        if isinstance(kwargs["compute_loss_func"], LabelSmoothedLoss):
+            self._smoothed, kwargs["compute_loss_func"] = kwargs["compute_loss_func"], self._loss
         super().__init__(model, args, **kwargs)
         self._bpe_dropout = BpeDropout(self.processing_class, args.bpe_dropout) if args.bpe_dropout else None
         self.validation_bleu = validation_bleu
@@ -330,7 +333,7 @@ class VaswaniTrainer(CheckpointingTrainer):
     ) -> torch.Tensor:
         if not isinstance(inputs, list) or self.virtual_ranks is None:
             loss = super().training_step(model, inputs, num_items_in_batch)
-            self._unsmoothed += self._latest_unsmoothed()
+            self._likelihoods += self._likelihood
             return loss
         # Unwrapped, since `DistributedDataParallel` would add gradients in another order.
         model = self.accelerator.unwrap_model(model, keep_torch_compile=True)
@@ -341,13 +344,20 @@ class VaswaniTrainer(CheckpointingTrainer):
         def compute(virtual_rank: int) -> list[torch.Tensor]:
             backward = partial(step, model, micro_batches[virtual_rank], num_items_in_batch)
             gradients = gradients_of(parameters, backward, self.args.seed, self.state.global_step, virtual_rank)
-            return [*gradients, self._latest_unsmoothed()]
+            return [*gradients, self._likelihood]
 
-        *gradients, loss, unsmoothed = self.virtual_ranks.tree_sum(compute)
+        *gradients, loss, likelihood = self.virtual_ranks.tree_sum(compute)
         for weights, gradient in zip(parameters, gradients, strict=True):
             weights.grad = gradient
         self._losses.append(loss)
-        self._unsmoothed += unsmoothed
+        self._likelihoods += likelihood
+        return loss
+
+    def _loss(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """`compute_loss_func`, which also notes the likelihood for the log."""
+        loss, self._likelihood = self._smoothed.with_likelihood(outputs, labels, num_items_in_batch)
         return loss
 
     def floating_point_ops(self, inputs: MicroBatch | list[MicroBatch]) -> float:
@@ -374,8 +384,8 @@ class VaswaniTrainer(CheckpointingTrainer):
             logs["padding_share"] = self.padding_share
             if self._losses:  # the trainer's mean over processes would round differently for each number of processes
                 logs["loss"] = torch.stack(self._losses).double().mean().item()
-            if isinstance(self.compute_loss_func, LabelSmoothedLoss):
-                summed = self._unsmoothed if self._losses else self.accelerator.gather(self._unsmoothed).sum()
+            if self._smoothed is not None:
+                summed = self._likelihoods if self._losses else self.accelerator.gather(self._likelihoods).sum()
                 logs["nll_loss"] = summed.item() / max(1, self.state.global_step - self._steps_before)
             self._start_interval()
         super().log(logs, start_time)
@@ -383,14 +393,11 @@ class VaswaniTrainer(CheckpointingTrainer):
     def _start_interval(self) -> None:
         """Begin the interval whose speed is logged next."""
         self._losses: list[torch.Tensor] = []  # one for each step of elastic training
-        self._unsmoothed = torch.zeros((), device=self.args.device)  # summed over the steps
+        self._likelihoods = torch.zeros((), device=self.args.device)  # summed over the steps
+        self._likelihood = torch.zeros_like(self._likelihoods)  # of the latest micro-batch
         self._tokens_before = self.total_target_tokens
         self._steps_before = self.state.global_step
         self._interval_began = time.monotonic()
-
-    def _latest_unsmoothed(self) -> torch.Tensor:
-        is_ours = isinstance(self.compute_loss_func, LabelSmoothedLoss)
-        return self.compute_loss_func.unsmoothed if is_ours else torch.zeros_like(self._unsmoothed)
 
 
 class _EpochOfSampler(TrainerCallback):
