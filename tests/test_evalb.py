@@ -1,5 +1,6 @@
 """F1 of parses: the report of EVALB's own sample, every column of it; and small cases counted by hand."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import evaluate
 import pytest
 
 from vaswani_transformer.parsing import evalb
-from vaswani_transformer.parsing.evalb import Evalb, EvalbRules, parsing_scores, percent, score_parse, score_parses
+from vaswani_transformer.parsing.evalb import Evalb, EvalbRules, parsing_scores, score_parse, score_parses
 
 
 STATUS = {"valid": 0, "error": 1, "skip": 2}
@@ -35,10 +36,8 @@ def sample_scores(sample):
 
 def test_every_column_of_every_sentence_is_evalbs(report, sample_scores):
     for number, (score, line) in enumerate(zip(sample_scores, report[3:27], strict=True), start=1):
-        recall, precision = percent(score.matched, score.gold), percent(score.matched, score.parsed)
-        columns = [number, score.length, STATUS[score.status], recall, precision, score.matched]
-        columns += [score.gold, score.parsed, score.crossing, score.words, score.correct_tags]
-        columns += [percent(score.correct_tags, score.words)]
+        columns = [number, score.length, STATUS[score.status], score.recall, score.precision, score.matched]
+        columns += [score.gold, score.parsed, score.crossing, score.words, score.correct_tags, score.tagging_accuracy]
         expected = [float(column) for column in line.split()]
         assert columns == pytest.approx(expected, abs=0.005)
 
@@ -90,6 +89,53 @@ def test_a_wrong_tag_of_punctuation_is_an_error_unless_gold_tags_delete_it():
     assert score_parse(gold, "(S (N a) (V b) (V c))", deletes_by_gold=True).status == "error"
 
 
+# What EVALB's new.prm adds to COLLINS.prm; nk.prm differs from it in MAX_ERROR alone.
+NEW = """
+MAX_ERROR 10000
+DELETE_LABEL TOP
+DELETE_LABEL ''
+DELETE_LABEL :
+QUOTE_LABEL ''
+QUOTE_LABEL POS
+QUOTE_LABEL :
+QUOTE_TERM '
+"""
+
+
+@pytest.mark.parametrize(
+    ("gold", "parse"),
+    [
+        ("(S (NP (N a) (POS ')) (VP (V b)))", "(S (NP (N a)) ('' ') (VP (V b)))"),
+        ("(S (NP (N a)) ('' ') (VP (V b)))", "(S (NP (N a) (POS ')) (VP (V b)))"),
+        ("(S (N a) ('' ') (N c) (NP (: /) (N b)))", "(S (N a) (NP (POS ') (N c) (POS /) (N b)))"),
+        ('(S (-NONE- *) (NP (POS ") (N a)))', "(S (NP ('' \")) (N a))"),
+    ],
+)
+def test_a_quotation_mark_that_one_tree_deletes_counts_in_both(gold, parse, tmp_path):
+    (tmp_path / "new.prm").write_text(NEW + "DELETE_LABEL -NONE-\n", encoding="utf-8")
+    rules = EvalbRules.load(tmp_path / "new.prm")
+    assert score_parse(gold, parse, dataclasses.replace(rules, quote_labels=frozenset())).status == "error"
+    # As if no tag of a mark were deleted.
+    plain = dataclasses.replace(rules, deleted=frozenset({"TOP", "-NONE-"}))
+    assert score_parse(gold, parse, rules) == score_parse(gold, parse, plain)
+    assert score_parse(gold, parse, rules).status == "valid"
+
+
+def test_words_that_both_trees_delete_stay_deleted(tmp_path):
+    (tmp_path / "new.prm").write_text(NEW, encoding="utf-8")
+    rules = EvalbRules.load(tmp_path / "new.prm")
+    score = score_parse("(S (N a) ('' '))", "(S (N a) (: '))", rules)
+    assert (score.status, score.words, score.matched) == ("valid", 1, 1)
+    assert score_parse("(S (N a) (: -))", "(S (N a) (POS -))", rules).status == "error"
+    assert score_parse("(S (N a) ('' '))", "(S (N a) (JJ '))", rules).status == "error"
+
+
+def test_a_mark_beside_another_is_found_twice_as_by_the_program(tmp_path):
+    (tmp_path / "new.prm").write_text(NEW, encoding="utf-8")
+    rules = EvalbRules.load(tmp_path / "new.prm")
+    assert score_parse("(S (N a) (: ') (POS /))", "(S (N a) (POS ') (POS /))", rules).status == "error"
+
+
 def test_a_bracket_with_a_space_alone_is_an_empty_word():
     assert score_parse("(TOP (S (N a)))", "(TOP (S ))").status == "error"
     assert score_parse("(TOP (S (N a) (N b)))", "(TOP (S ))").status == "error"
@@ -125,7 +171,7 @@ def test_a_malformed_parse_is_an_error(parse):
     assert score_parse(parse, "(S (N a))").status == "error"
 
 
-@pytest.mark.parametrize("line", ["DELETE_LABEL", "EQ_LABEL ADVP", "UNKNOWN 1", "QUOTE_LABEL POS", "CUTOFF_LEN x"])
+@pytest.mark.parametrize("line", ["DELETE_LABEL", "EQ_LABEL ADVP", "UNKNOWN 1", "LABELED 1 2", "CUTOFF_LEN x"])
 def test_a_wrong_line_of_a_parameter_file_is_named(line, tmp_path):
     (tmp_path / "x.prm").write_text(f"# rules\n\n{line}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=rf"x.prm, line 3: '{line}'"):

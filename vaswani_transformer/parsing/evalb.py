@@ -1,10 +1,9 @@
 """F1 of constituency parses as the program EVALB computes it, and as an `evaluate` metric."""
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, compress
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
@@ -44,6 +43,7 @@ Returns:
 
 # A word with its tag, an opening bracket with its label, or a closing bracket. "(S )" is an empty word, as in EVALB.
 _PIECE = re.compile(r"\s*(?:\(([^\s()]*)\s+([^\s()]*)\s*\)|\(([^\s()]*)|(\)))")
+_QUOTES = ("'", '"', "/")  # words that parsers take for a quotation mark, or for something else
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ class EvalbRules:
     Attributes:
         deleted: Labels that do not count: a word with such a tag is deleted, a phrase loses only its bracket.
         not_measured: Tags of words that do not count for the length of a sentence.
+        quote_labels: Tags that a quotation mark may have, such as POS. If only one of two trees deletes such a mark,
+            the mark is kept in both.
         equal_labels: Pairs of labels that are the same.
         equal_words: Pairs of words that are the same.
         is_labeled: Whether labels of brackets must agree.
@@ -61,6 +63,7 @@ class EvalbRules:
 
     deleted: frozenset[str] = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
     not_measured: frozenset[str] = frozenset({"-NONE-"})
+    quote_labels: frozenset[str] = frozenset()
     equal_labels: frozenset[frozenset[str]] = frozenset({frozenset({"ADVP", "PRT"})})
     equal_words: frozenset[frozenset[str]] = frozenset()
     is_labeled: bool = True
@@ -73,27 +76,35 @@ class EvalbRules:
         Raises:
             ValueError: A line has an unknown parameter, or another number of values than it needs.
         """
-        values = defaultdict[str, list[list[str]]](list)
+        values: dict[str, list[list[str]]] = {}
         for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
             name, *given = line.split() or ["#"]
             if name.startswith("#"):
                 continue
             is_number = name != "CUTOFF_LEN" or "".join(given).isdecimal()
-            if len(given) != _PARAMETERS.get(name) or not is_number:
-                raise ValueError(f"{path}, line {number}: {line.strip()!r} is no parameter that is supported")
-            values[name].append(given)
+            if name not in _PARAMETERS or len(given) != _PARAMETERS[name] or not is_number:
+                raise ValueError(f"{path}, line {number}: {line.strip()!r} is no parameter of EVALB with its values")
+            values.setdefault(name, []).append(given)
+
+        def labels(name: str) -> frozenset[str]:
+            return frozenset(given[0] for given in values.get(name, []))
+
+        def pairs(name: str) -> frozenset[frozenset[str]]:
+            return frozenset(frozenset(given) for given in values.get(name, []))
+
         return cls(
-            deleted=frozenset(label for (label,) in values["DELETE_LABEL"]),
-            not_measured=frozenset(label for (label,) in values["DELETE_LABEL_FOR_LENGTH"]),
-            equal_labels=frozenset(map(frozenset, values["EQ_LABEL"])),
-            equal_words=frozenset(map(frozenset, values["EQ_WORD"])),
-            is_labeled=["0"] not in values["LABELED"][-1:],
-            cut_off=int(values["CUTOFF_LEN"][-1][0]) if values["CUTOFF_LEN"] else cls.cut_off,
+            deleted=labels("DELETE_LABEL"),
+            not_measured=labels("DELETE_LABEL_FOR_LENGTH"),
+            quote_labels=labels("QUOTE_LABEL"),
+            equal_labels=pairs("EQ_LABEL"),
+            equal_words=pairs("EQ_WORD"),
+            is_labeled=values.get("LABELED", [["1"]])[-1][0] != "0",
+            cut_off=int(values.get("CUTOFF_LEN", [["40"]])[-1][0]),
         )
 
 
-# Parameters and the number of their values. Two are ignored: DEBUG, and MAX_ERROR, which stops the program early. The
-# QUOTE_LABEL of later parameter files is refused: it needs the marks of both trees, and COLLINS.prm has none.
+# Parameters and the number of their values. Three are ignored: DEBUG; MAX_ERROR, which stops the program early; and
+# QUOTE_TERM, which the program does not know, either.
 _PARAMETERS = {
     "DEBUG": 1,
     "MAX_ERROR": 1,
@@ -101,6 +112,8 @@ _PARAMETERS = {
     "LABELED": 1,
     "DELETE_LABEL": 1,
     "DELETE_LABEL_FOR_LENGTH": 1,
+    "QUOTE_LABEL": 1,
+    "QUOTE_TERM": 1,
     "EQ_LABEL": 2,
     "EQ_WORD": 2,
 }
@@ -129,6 +142,18 @@ class SentenceScore:
     crossing: int = 0
     words: int = 0
     correct_tags: int = 0
+
+    @property
+    def recall(self) -> float:
+        return percent(self.matched, self.gold)
+
+    @property
+    def precision(self) -> float:
+        return percent(self.matched, self.parsed)
+
+    @property
+    def tagging_accuracy(self) -> float:
+        return percent(self.correct_tags, self.words)
 
 
 @dataclass(frozen=True)
@@ -196,11 +221,12 @@ class _Brackets:
     tags: list[str]
     phrases: list[tuple[str, int, int]]
 
-    def kept(self, is_kept: Sequence[bool]) -> "_Brackets":
-        """The tree without the other words."""
-        before = [0, *accumulate(map(int, is_kept))]  # kept words before each word, and in all
+    def kept(self, counts: Sequence[int]) -> "_Brackets":
+        """The tree with each word as many times as `counts` says, mostly once or not at all."""
+        before = [0, *accumulate(counts)]  # kept words before each word, and in all
+        places = [place for place, count in enumerate(counts) for _ in range(count)]
         phrases = [(label, before[first], before[end]) for label, first, end in self.phrases]
-        return _Brackets([*compress(self.words, is_kept)], [*compress(self.tags, is_kept)], phrases)
+        return _Brackets([self.words[place] for place in places], [self.tags[place] for place in places], phrases)
 
     def counted(self, rules: EvalbRules) -> list[tuple[str, int, int]]:
         """Phrases with words, without function tags and deleted labels."""
@@ -235,17 +261,18 @@ def score_parse(
     except ValueError:
         return SentenceScore(0, "error")
     length = sum(tag not in rules.not_measured for tag in theirs.tags)
-    kept = [tag not in rules.deleted for tag in theirs.tags]
+    kept = [int(tag not in rules.deleted) for tag in theirs.tags]
     error = SentenceScore(length, "error", words=sum(kept))
     try:
         ours = _read_brackets(parse)
     except ValueError:
         return error
-    kept_of_ours = [tag not in rules.deleted for tag in ours.tags]
-    if deletes_by_gold and len(ours.words) == len(kept):
-        kept_of_ours = kept
+    by_gold = deletes_by_gold and len(ours.words) == len(kept)
+    kept_of_ours = kept if by_gold else [int(tag not in rules.deleted) for tag in ours.tags]
     if not any(kept_of_ours):
         return replace(error, status="skip")
+    if sum(kept) != sum(kept_of_ours):
+        _keep_quotes(theirs, kept, ours, kept_of_ours, rules)
     theirs, ours = theirs.kept(kept), ours.kept(kept_of_ours)
     if len(theirs.words) != len(ours.words):
         return error
@@ -263,6 +290,35 @@ def score_parse(
         words=len(theirs.words),
         correct_tags=sum(_is_same(*pair, rules.equal_labels) for pair in tags),
     )
+
+
+def _keep_quotes(
+    gold: _Brackets, kept: list[int], parse: _Brackets, kept_of_parse: list[int], rules: EvalbRules
+) -> None:
+    """Keep each quotation mark that one tree deletes, and the other has under another tag after as many kept words.
+
+    EVALB may find a mark twice, after a neighbour that it kept, and then counts it twice.
+    """
+    theirs, ours = _quotes(gold, kept, rules), _quotes(parse, kept_of_parse, rules)
+    for mine, (before, place) in enumerate(ours):
+        for other, (before_other, place_of_other) in enumerate(theirs):
+            tag, tag_of_other = parse.tags[place], gold.tags[place_of_other]
+            if before != before_other or (tag in rules.deleted) == (tag_of_other in rules.deleted):
+                continue
+            if tag in rules.deleted:
+                kept_of_parse[place] += 1
+            else:
+                kept[place_of_other] += 1
+            for quote in ours[mine:] if tag in rules.deleted else theirs[other:]:
+                quote[0] += 1
+
+
+def _quotes(tree: _Brackets, kept: Sequence[int], rules: EvalbRules) -> list[list[int]]:
+    """Number of kept words before each possible quotation mark, and its place among all words."""
+    tagged = enumerate(zip(tree.words, tree.tags, strict=True))
+    return [
+        [sum(kept[:place]), place] for place, (word, tag) in tagged if word in _QUOTES and tag in rules.quote_labels
+    ]
 
 
 def _read_brackets(text: str) -> _Brackets:
