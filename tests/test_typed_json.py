@@ -64,16 +64,12 @@ def test_a_record_is_the_file_and_the_file_the_record(path):
     ("change", "message"),
     [
         ({"count": 1.5}, "count must be a whole number, is 1.5"),
-        ({"count": True}, "count must be a whole number, is true"),
-        ({"count": None}, "count must be a whole number, is null"),
         ({"flag": 1}, "flag must be true or false, is 1"),
         ({"nullable": "x"}, 'nullable must be a whole number, is "x"'),
-        ({"inner": []}, "inner must be an object, is []"),
         ({"inner": {}}, "inner.number is missing"),
         ({"inner": {"number": "1"}}, 'inner.number must be a number, is "1"'),
         ({"several": {}}, "several must be a list, is {}"),
         ({"several": [{"number": 1}, {"number": 1, "text": 2}]}, "several.1.text must be a text, is 2"),
-        ({"by_name": {"a": {"number": False}}}, "by_name.a.number must be a number, is false"),
     ],
     ids=str,
 )
