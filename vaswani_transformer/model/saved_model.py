@@ -298,12 +298,7 @@ def _check_generation(model: PreTrainedModel) -> None:
         "return_dict_in_generate": (False,),
         "is_assistant": (False,),
     }
-    wrong = {
-        name
-        for name, values in allowed.items()
-        for value in (settings[name] if isinstance(settings.get(name), list) else [settings.get(name)])
-        if value is not None and (isinstance(value, float) or value not in values)
-    }
+    wrong = {name for name, values in allowed.items() if not _are_among(settings.get(name), values)}
     alpha = settings.get("length_penalty")
     if alpha is not None and not (type(alpha) in (int, float) and abs(alpha) <= 100):
         wrong.add("length_penalty")
@@ -316,10 +311,17 @@ def _check_generation(model: PreTrainedModel) -> None:
     if config.model_type == "vaswani":
         ids = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
         wrong |= {name for name in ids if settings[name] != getattr(config, name)}
-    for name in sorted(wrong):
+    if wrong:
+        name = min(wrong)
         raise ValueError(
             f"{_GENERATION} has {settings[name]!r} as {name}, with which the model cannot translate; {_REMEDY}"
         )
+
+
+def _are_among(found: object, allowed: Sequence[object]) -> bool:
+    """Whether a value, or each value of a list, is None or allowed; a range has integers only."""
+    values = found if isinstance(found, list) else [found]
+    return all(value is None or (value in allowed and not isinstance(value, float)) for value in values)
 
 
 def _check_fit(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
