@@ -222,6 +222,12 @@ def test_another_corpus_is_not_resumed(tmp_path: Path, corpus: list[str]) -> Non
         begin(directory, describe(corpus), resume=True)
 
 
+def test_another_configuration_of_a_dataset_is_not_resumed(tmp_path: Path) -> None:
+    begin(tmp_path, describe(["wmt/wmt14"], dataset_config="de-en"))
+    with pytest.raises(ValueError, match=r"train \(wmt/wmt14 de-en then, wmt/wmt14 fr-en now\)"):
+        begin(tmp_path, describe(["wmt/wmt14"], dataset_config="fr-en"), resume=True)
+
+
 def test_a_corpus_that_was_moved_is_the_same(tmp_path: Path, corpus: list[str]) -> None:
     directory = tmp_path / "run"
     begin(directory, describe(corpus))

@@ -10,14 +10,14 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from accelerate import PartialState
 from datasets import concatenate_datasets
 
-from ..io.files import Json, find_damage, read_json, require_directory, require_same_manifest
+from ..io.files import Json, find_damage, require_directory, require_same_manifest
 from ..io.typed_json import Record
 from ..model.languages_vaswani import language_tag
 from ..model.saved_model import load_tokenizer
@@ -55,16 +55,16 @@ class PreparationRecord(Record):
     """`preparation.json`.
 
     Attributes:
-        format: Of the directory.
         settings: Options that decide the encoded pairs; "pairs_per_shard", and the "tokenizer" that was given.
         versions: Of the packages that began it.
         splits: Those that were begun.
+        format: `FORMAT`, or that of an earlier version.
     """
 
-    format: int
     settings: dict[str, Json]
     versions: Json
     splits: dict[str, PreparedSplit]
+    format: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,18 +89,17 @@ class PreparedDirectory:
         """
         path = Path(path)
         require_directory("prepared", path)
-        nothing = cls(path, PreparationRecord(FORMAT, {}, package_versions(), {}))
+        nothing = cls(path, PreparationRecord({}, package_versions(), {}, FORMAT))
         file = path / RECORD_NAME
         if not file.exists():
             if any(each.name != "cache" and each.suffix != ".tmp" for each in path.glob("*")):
                 raise FileExistsError(f"prepared: {path} has other files in it; name another directory")
             return nothing
         try:
-            is_known = read_json(file).get("format") == FORMAT
-            record = PreparationRecord.load(file) if is_known else None
+            record = PreparationRecord.load(file)
         except ValueError as error:
             raise ValueError(f"prepared: {error}; delete {path} to prepare it anew") from None
-        if record is None:
+        if record.format != FORMAT:
             raise ValueError(
                 f"prepared: {path} was prepared by another version of this package; delete it to prepare it anew, or "
                 f"name another directory"
@@ -115,7 +114,7 @@ class PreparedDirectory:
             for split, entry in record.splits.items()
             if split == "train" or (path / split).exists()  # a held-out split may be deleted and replaced
         }
-        return cls(path, PreparationRecord(FORMAT, settings, record.versions, splits))
+        return cls(path, replace(record, settings=settings, splits=splits))
 
     @property
     def tokenizer(self) -> Path:

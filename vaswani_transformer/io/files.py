@@ -359,7 +359,9 @@ def _content(value: Json) -> Json:
 def _shown(value: Json) -> str:
     if isinstance(value, list):
         return " ".join(_shown(each) for each in value)
-    return str(value.get("file", value.get("name", value)) if isinstance(value, dict) else value)
+    if isinstance(value, dict) and "name" in value:
+        return " ".join(str(value[key]) for key in ("name", "config") if value.get(key) is not None)
+    return str(value.get("file", value) if isinstance(value, dict) else value)
 
 
 @contextmanager
