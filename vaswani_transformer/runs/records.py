@@ -5,7 +5,7 @@ The dataclasses have the fields of the files.
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Self
+from typing import Generic, Self, TypeVar, cast
 
 from ..evaluation.perplexity import Perplexity
 from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
@@ -194,9 +194,25 @@ class Example:
     chrf: float | None = None
 
 
-class TrainingResults(Record):
-    """Base class of the `all_results.json` of recipes that train."""
+Split = TypeVar("Split", "SplitScores", "ParsingSplit")
 
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResults(Record, Generic[Split]):
+    """What the `all_results.json` of all recipes that train have; each adds its scores.
+
+    Attributes:
+        run: Command, commit, machine, versions.
+        data: Corpora and cleaning.
+        model: Configuration and size.
+        settings: Options of the training.
+        training: Steps, time and cost.
+    """
+
+    run: Provenance
+    data: RunData
+    model: RunModel
+    settings: RunSettings
     training: RunTraining
 
     @classmethod
@@ -213,13 +229,18 @@ class TrainingResults(Record):
             raise ValueError(f"{error}; delete it to score again") from None
 
     @property
+    def scores(self) -> dict[str, Split]:
+        """The scores that are not None, by field, such as "test"."""
+        kinds = SplitScores, ParsingSplit
+        return {name: cast(Split, each) for name, each in vars(self).items() if isinstance(each, kinds)}
+
+    @property
     def metrics(self) -> dict[str, float]:
         """All scores, named as trackers group them, such as "test_averaged_bleu"."""
         names = {"validation": "eval_averaged", "test": "test_averaged"}
         return {
             f"{names.get(name, name)}_{metric}": value
-            for name, scores in vars(self).items()
-            if isinstance(scores, (SplitScores, ParsingSplit))
+            for name, scores in self.scores.items()
             for metric, value in scores.metrics.items()
         }
 
@@ -239,15 +260,10 @@ _SCORED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRecord(TrainingResults):
+class RunRecord(TrainingResults[SplitScores]):
     """The `all_results.json` of `recipes/train_wmt.py`.
 
     Attributes:
-        run: Command, commit, machine, versions.
-        data: Corpora and cleaning.
-        model: Configuration and size.
-        settings: Options of the training.
-        training: Steps, time and cost.
         parent: The model that was fine-tuned; None if the training began with random weights.
         validation: Scores of the final model on the validation set.
         validation_reverse: From target to source, if the model has both directions.
@@ -259,11 +275,6 @@ class RunRecord(TrainingResults):
         examples: Some sentences of the test set, from the worst by chrF to the best.
     """
 
-    run: Provenance
-    data: RunData
-    model: RunModel
-    settings: RunSettings
-    training: RunTraining
     parent: ParentModel | None = None
     validation: SplitScores | None = None
     validation_reverse: SplitScores | None = None
@@ -277,16 +288,12 @@ class RunRecord(TrainingResults):
     examples: list[Example] | None = None
 
     @property
-    def scores(self) -> dict[str, SplitScores]:
-        """The scores that are not None, by field, such as "test"."""
-        return {name: getattr(self, name) for name in _SCORED if getattr(self, name) is not None}
-
-    @property
     def titled_scores(self) -> dict[str, SplitScores]:
         """The scores that are not None, by corpus and model, such as "test, averaged model"."""
         final = "averaged model" if self.training.averaged else "last step"
         back = f"{self.data.target_language} to {self.data.source_language}"
-        return {_SCORED[name].format(final=final, back=back): scores for name, scores in self.scores.items()}
+        found = self.scores
+        return {title.format(final=final, back=back): found[name] for name, title in _SCORED.items() if name in found}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,7 +347,7 @@ class ComparedParser:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParsingRecord(TrainingResults):
+class ParsingRecord(TrainingResults[ParsingSplit]):
     """What `recipes/train_parsing.py` writes as `all_results.json`; other fields as in `RunRecord`.
 
     Attributes:
@@ -348,22 +355,11 @@ class ParsingRecord(TrainingResults):
         others: Parsers to compare with, in a published record.
     """
 
-    run: Provenance
-    data: RunData
-    model: RunModel
-    settings: RunSettings
-    training: RunTraining
     validation: ParsingSplit | None = None
     test: ParsingSplit | None = None
     test_last_checkpoint: ParsingSplit | None = None
     curve: list[CheckpointF1] | None = None
     others: list[ComparedParser] | None = None
-
-    @property
-    def scores(self) -> dict[str, ParsingSplit]:
-        """The scores that there are, by what was scored."""
-        names = ("validation", "test", "test_last_checkpoint")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
