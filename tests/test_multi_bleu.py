@@ -27,7 +27,7 @@ from vaswani_transformer.evaluation.multi_bleu import (
 )
 
 
-FILE = Path(evaluation.__file__).with_name("moses_bleu.py")
+FILE = Path(evaluation.__file__).with_name("multi_bleu.py")
 
 
 def by_definition(hypotheses: list[list[str]], references: list[list[list[str]]]) -> dict[str, float]:
@@ -227,7 +227,7 @@ import sys
 sys.modules["vaswani_transformer"] = None
 import evaluate
 
-module = evaluate.load("./moses_bleu")
+module = evaluate.load("./multi_bleu")
 print(module.compute(predictions=["Ein Hund-Haus bellt laut."], references=["Ein Hund-Haus bellt so."], language="de"))
 print(module.name, all([module.description, module.citation, module.inputs_description, module.info.reference_urls]))
 """
@@ -235,13 +235,13 @@ print(module.name, all([module.description, module.citation, module.inputs_descr
 
 @pytest.mark.system
 def test_with_bleu_in_a_folder_it_is_a_metric(hub, tmp_path):
-    (tmp_path / "moses_bleu").mkdir()
-    for name in ("moses_bleu.py", "bleu.py"):
-        shutil.copy(FILE.with_name(name), tmp_path / "moses_bleu" / name)
+    (tmp_path / "multi_bleu").mkdir()
+    for name in ("multi_bleu.py", "bleu.py"):
+        shutil.copy(FILE.with_name(name), tmp_path / "multi_bleu" / name)
     done = hub.run(_METRIC_SPACE, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     sentences = {"predictions": ["Ein Hund-Haus bellt laut."], "references": ["Ein Hund-Haus bellt so."]}
-    assert done.stdout.splitlines() == [str(MultiBleu().compute(**sentences, language="de")), "moses_bleu True"]
+    assert done.stdout.splitlines() == [str(MultiBleu().compute(**sentences, language="de")), "multi_bleu True"]
 
 
 @pytest.mark.parametrize("score", [multi_bleu, lambda *pair: paper_bleu(*pair, "de")])

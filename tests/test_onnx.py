@@ -160,7 +160,6 @@ def test_the_directory_has_the_names_of_optimum_and_the_tokenizer_of_the_model(e
     [
         ({"d_k": 5}, "^d_k, d_v: must be d_model / num_heads for .* are 5 and 6"),
         ({"d_k": 5, "d_v": 5}, "^d_k, d_v: .* are 5 and 5"),
-        ({"target_language": "parse"}, "^target_language: "),
         ({"eos_token_id": [1, 3]}, r"^eos_token_id: must be one id .* \[1, 3\]"),
         ({"vocab_size": 300}, "^vocab_size: the model has 300 entries, but the tokenizer 400"),
     ],

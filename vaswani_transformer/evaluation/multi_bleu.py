@@ -4,7 +4,7 @@ sacremoses tokenizes. Splitting compounds, and lines into tokens, is done here. 
 applies the brevity penalty.
 
 `MultiBleu()`, or `evaluate.load` with this file's path, is an `evaluate.Metric` that needs no network. The file imports
-only bleu.py of the package, so that a Hub Space named `moses_bleu` needs just these two files.
+only bleu.py of the package, so that a Hub Space named `multi_bleu` needs just these two files.
 """
 
 import itertools
