@@ -6,7 +6,7 @@
 The configuration, the generation_config and the tokenizer are those of the last checkpoint.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import torch
@@ -26,11 +26,9 @@ class AverageArguments:
     run: str | None = option(None, "Output directory of a training, whose last checkpoints are averaged.")
     last: int | None = option(None, "With run: how many.", COUNT)
     checkpoints: list[str] | None = option(None, "Instead of run: the checkpoints.")
-    output: str | None = option(None, "Directory to create.")
+    output: str = option(MISSING, "Directory to create.")
 
     def __post_init__(self) -> None:
-        if self.output is None:
-            raise ValueError("output: give the directory to create")
         if (self.run is None) == (self.checkpoints is None) or (self.run is None) != (self.last is None):
             raise ValueError("run, last, checkpoints: give run and last, or checkpoints")
 

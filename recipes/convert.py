@@ -15,7 +15,7 @@ tokenizer. The recipe needs `pip install -e ".[convert]"`.
 import importlib.util
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,21 +48,16 @@ TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGenerat
 class ConvertArguments:
     """Options of convert.py."""
 
-    toolkit: Literal["marian", "fsmt", "fairseq"] | None = option(
-        None, "Toolkit that trained or saved the model.", alias="--from"
+    toolkit: Literal["marian", "fsmt", "fairseq"] = option(
+        MISSING, "Toolkit that trained or saved the model.", alias="--from"
     )
-    model: str | None = option(None, "Directory of a saved model, or its name on the Hub; fairseq: the checkpoint.")
-    output: str | None = option(None, "Directory to create.")
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub; fairseq: the checkpoint.")
+    output: str = option(MISSING, "Directory to create.")
     dictionaries: str | None = option(
         None, "fairseq: directory of dict.*.txt and bpecodes; by default the checkpoint's own."
     )
 
     def __post_init__(self) -> None:
-        if self.toolkit is None:
-            raise ValueError("from: give marian, fsmt or fairseq")
-        for name, what in (("model", "what to convert"), ("output", "the directory to create")):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name}: give {what}")
         if self.dictionaries is not None and self.toolkit != "fairseq":
             raise ValueError(f"dictionaries: only for fairseq; leave it out for {self.toolkit}")
 

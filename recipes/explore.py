@@ -8,7 +8,7 @@ attention, choose one to see the alternatives to it, and follow the hypotheses o
 and alternatives belong to that translation; the search is always the model's own.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
@@ -22,7 +22,7 @@ from vaswani_transformer.visualization.explorer import write_explorer
 class ExplorerArguments(ShownSearchArguments):
     """What to translate, with which model, and how."""
 
-    source: str | None = option(None, "The sentence.", is_prose=True)
+    source: str = option(MISSING, "The sentence.", is_prose=True)
     target: str | None = option(None, "A translation to show, instead of the model's.", is_prose=True)
     output: str = option("explorer.html", "HTML file to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")
@@ -34,8 +34,6 @@ class ExplorerArguments(ShownSearchArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.source is None:
-            raise ValueError("source: give the sentence")
         require_new_file("output", self.output, self.overwrite)
 
 

@@ -21,7 +21,7 @@ ONNX `pip install -e ".[onnx]"`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -49,8 +49,8 @@ from vaswani_transformer.options.arguments import RecipeParser, option
 class ExportArguments:
     """Options of export.py."""
 
-    model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
-    output: str | None = option(None, "Directory to create.")
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
+    output: str = option(MISSING, "Directory to create.")
     to: Literal["ctranslate2", "marian", "onnx"] = option("ctranslate2", "Engine to export to.")
     quantization: str | None = option(None, "CTranslate2: dtype of the weights, such as int8; float32 by default.")
     shortlist: list[str] = option(
@@ -65,9 +65,6 @@ class ExportArguments:
     force: bool = option(False, "Replace an earlier export.")
 
     def __post_init__(self) -> None:
-        for name, what in (("model", "a saved model"), ("output", "the directory to create")):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name}: give {what}")
         if self.references is not None and self.text is None:
             raise ValueError("references: they need --text, the sentences that they translate")
         if self.target_language is not None and self.text is None:

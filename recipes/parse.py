@@ -11,7 +11,7 @@ training. Parsed text can serve train_parsing.py as silver trees. With `accelera
 sentences.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from accelerate import PartialState
@@ -33,20 +33,17 @@ from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line
 class ParsingArguments(DecodingArguments, SearchArguments):
     """What to parse, with which model, and how."""
 
-    model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
     input: str | None = option(None, "UTF-8 text (plain, .gz, .xz), a sentence a line.")
     gold: str | None = option(None, "Instead of input: trees in brackets, whose words are parsed and scored.")
     train: list[str] | None = option(None, "With gold: treebanks of the training, to score without their trees, too.")
-    output: str | None = option(None, "File of trees to write.")
+    output: str = option(MISSING, "File of trees to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")
     is_split_into_words: bool = option(False, "Divide sentences at white space only.")
     constrained: bool = option(False, "Search only among well-formed parses, which need no repair.")
     draw: str | None = option(None, "Directory for a picture of each tree, as SVG.")
 
     def __post_init__(self) -> None:
-        for name in ("model", "output"):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name}: give it")
         if (self.input is None) == (self.gold is None):
             raise ValueError("input, gold: give exactly one")
         if self.gold is None and self.train is not None:

@@ -27,7 +27,7 @@ stopped, all end after `--timeout_minutes`; finished shards are kept.
 
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import torch
@@ -60,7 +60,7 @@ from vaswani_transformer.training.randomness import derived_seed
 class TranslationArguments(GenerationArguments):
     """Options of translate.py."""
 
-    model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
     input: str = option("-", "UTF-8 text (plain, .gz, .xz), or - for standard input.")
     output: str = option("-", "File to write, or - for standard output.")
     overwrite: bool = option(False, "Replace an output file that exists.")
@@ -69,8 +69,6 @@ class TranslationArguments(GenerationArguments):
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
 
     def __post_init__(self) -> None:
-        if self.model is None:
-            raise ValueError("model: give the directory of a saved model, or its name on the Hub")
         super().__post_init__()
         if self.split_sentences and self.num_return_sequences > 1 and not self.do_sample:
             raise ValueError(

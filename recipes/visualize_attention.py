@@ -11,7 +11,7 @@ Layers and heads are counted from 1. The target is the model's own translation, 
 parser, it is the labels of the parse.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Literal
 
 from transformers import PreTrainedConfig
@@ -46,7 +46,7 @@ class PictureArguments:
     picture: Literal["attention", "entropy", "positions", "learning_rate"] = option(
         "attention", "Attention between words; its entropy in each head; the positional encoding; the learning rate."
     )
-    output: str | None = option(None, "The picture to write, which ends in .svg or .png.")
+    output: str = option(MISSING, "The picture to write, which ends in .svg or .png.")
     overwrite: bool = option(False, "Replace a picture that exists.")
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     source: str | None = option(None, "A sentence.", is_prose=True)
@@ -64,8 +64,8 @@ class PictureArguments:
 
     def __post_init__(self) -> None:
         used = _OPTIONS[self.picture]
-        for name in ("output", *("model", "source") * ("model" in used)):
-            if getattr(self, name) is None:
+        for name in ("model", "source"):
+            if name in used and getattr(self, name) is None:
                 raise ValueError(f"{name}: give it")
         others = set().union(*_OPTIONS.values()) - used
         refuse_unused(self, dict.fromkeys(others, f"leave it out, or draw another picture than {self.picture}"))

@@ -296,8 +296,7 @@ def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(saved_s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--model {marian} --output {new}", "from: give marian, fsmt or fairseq"),
-        ("--from marian --output {new}", "model: give"),
+        ("--model {marian} --output {new}", "required: --toolkit/--from"),
         ("--from marian --model nowhere --output {old}", "output: .*old exists already; name another"),
         ("--from fsmt --model {marian} --output {new}", "is of type 'marian', not 'fsmt'"),
         ("--from marian --model {incomplete} --output {new}", "lacks .*decoder.layers.1.fc1"),

@@ -27,7 +27,7 @@ def test_the_search_of_alternatives_shows_its_progress(lively_model, tmp_path, c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": None}, "model: give the directory"),
+        ({"source": None, "model": None}, "the following arguments are required: --model, --source"),
         ({"num_beams": 1}, "num_beams: must be"),
         ({"output": "missing/page.html"}, "output: there is no directory missing"),
         ({"output": "there.html"}, "output: there.html exists already"),

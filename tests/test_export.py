@@ -374,7 +374,7 @@ def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, ca
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--model", "m"), "output: give"),
+        (("--model", "m"), "required: --output"),
         (("--model", "m", "--output", "o", "--references", "r"), "references: they need --text"),
         (("--model", "m", "--output", "o", "--to", "tflite"), "tflite"),
         (("--model", "m", "--output", "o", "--text", "nowhere"), "nowhere"),

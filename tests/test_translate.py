@@ -365,7 +365,7 @@ def test_what_cannot_be_done_is_said_before_the_model_is_loaded(error, tmp_path,
 
 
 def test_no_model():
-    with pytest.raises(SystemExit, match=r"translate\.py: model: give the directory"):
+    with pytest.raises(SystemExit, match=r"translate\.py: the following arguments are required: --model"):
         call_recipe("translate.py")
 
 

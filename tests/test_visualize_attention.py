@@ -62,7 +62,8 @@ SENTENCE = ["--model", "{model}", "--source", "A man."]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model", "x", "--source", "A"], "output: give it"),
+        (["--model", "x", "--source", "A"], "required: --output"),
+        (["--model", "x", "--output", "new.svg"], "source: give it"),
         (["--model", "x", "--source", "A", "--output", "new.pdf"], "output: new.pdf does not end in .svg or .png"),
         (["--model", "x", "--source", "A", "--output", "old.svg"], "output: old.svg exists already"),
         (["--picture", "positions", "--output", "new.svg", "--layer", "1"], "layer: has no effect here; leave it out"),

@@ -1,6 +1,6 @@
 """Options shared by all recipes that decode with a saved model."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any, Literal, TypedDict, cast
 
 from accelerate import PartialState
@@ -71,12 +71,10 @@ class SearchArguments:
 class ShownSearchArguments(SearchArguments):
     """Options of the recipes that show the beam search of a translation model of this package."""
 
-    model: str | None = option(None, "Directory of a saved model of this package, or its name on the Hub.")
+    model: str = option(MISSING, "Directory of a saved model of this package, or its name on the Hub.")
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
 
     def __post_init__(self) -> None:
-        if self.model is None:
-            raise ValueError("model: give the directory of a saved model, or its name on the Hub")
         if self.num_beams == 1:
             raise ValueError("num_beams: must be at least 2, so that there is a beam search to show")
 

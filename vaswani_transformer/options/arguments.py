@@ -123,9 +123,11 @@ def option(
     metadata = {name: value for name, value in metadata.items() if value is not None}
     if decides != "unsaid":
         metadata["decides"] = decides
-    return dataclasses.field(
-        **{"default_factory": default.copy} if isinstance(default, list) else {"default": default}, metadata=metadata
-    )
+    if default is dataclasses.MISSING:
+        return dataclasses.field(kw_only=True, metadata=metadata)  # so that it may follow options with defaults
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def decisive_options(kind: type, *decisions: Decision) -> dict[str, Json]:

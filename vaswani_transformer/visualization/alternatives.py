@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.beam_search_vaswani import SentenceProcessor
-from .token_texts import token_texts
+from .tokens import token_texts
 
 
 @dataclass(frozen=True)

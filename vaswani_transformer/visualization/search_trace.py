@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.beam_search_vaswani import BeamSearch, Hypotheses, length_penalty
-from .token_texts import token_texts
+from .tokens import token_texts
 
 
 # The step, from 1, and the index among its candidates.
@@ -223,7 +223,7 @@ class _Recorder:
         fates |= {place: (Fate.UNFINISHED, None) for place in returned if place in fates}
         fates |= self._displaced()
         steps = (
-            replace(step, candidates=tuple(self._told(tokenizer, number, step.candidates, fates)))
+            replace(step, candidates=tuple(self._with_texts_and_fates(tokenizer, number, step.candidates, fates)))
             for number, step in enumerate(self.steps, start=1)
         )
         return SearchTrace(
@@ -254,7 +254,7 @@ class _Recorder:
             for place in set(before.finished) - set(after.finished)
         }
 
-    def _told(
+    def _with_texts_and_fates(
         self,
         tokenizer: PreTrainedTokenizerBase,
         number: int,
