@@ -40,9 +40,10 @@ class DemoArguments(ShownSearchArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for package in ("gradio", "sentencex") if self.push_to_space is None else ():
-            if importlib.util.find_spec(package) is None:
-                raise ValueError(f"{package} is not installed; run `pip install {package}`")
+        if self.push_to_space is None:
+            for package in ("gradio", "sentencex"):
+                if importlib.util.find_spec(package) is None:
+                    raise ValueError(f"{package} is not installed; run `pip install {package}`")
         if self.host != "localhost":
             try:
                 ipaddress.ip_address(self.host)

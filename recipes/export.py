@@ -37,8 +37,8 @@ from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.convert.parity import Difference, Engine, ParityReport, parity_report
 from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
+from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.io.console import PlainConsole, exit_on_error
 from vaswani_transformer.model.languages_vaswani import language_tag, tagged, with_tag
 from vaswani_transformer.model.saved_model import open_model
@@ -79,7 +79,9 @@ def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
     with exit_on_error("export.py"):
         export, translator, positions = engine(args)
-        sentences, references = read(args)  # before the export, to find mistakes early
+        sentences, references = None, None
+        if args.text is not None:  # before the export, to find mistakes early
+            sentences, references = read_text(args.text, args.references)
         saved = open_model(args.model, model_type="vaswani", parses=False)
         if sentences is not None:
             sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
@@ -127,24 +129,6 @@ def shortlist(args: ExportArguments, config: VaswaniConfig, tokenizer: PreTraine
         for source, target in directions
     )
     return learn_shortlist(tokenizer, pairs)
-
-
-def read(args: ExportArguments) -> tuple[list[str] | None, list[str] | None]:
-    """The sentences and the references; None if not given."""
-    for name, file in (("text", args.text), ("references", args.references)):
-        if file is not None and not Path(file).is_file():
-            raise FileNotFoundError(f"{name}: there is no file {file}")
-    sentences, references = (
-        None if name is None else list(read_lines(Path(name))) for name in (args.text, args.references)
-    )
-    if references is not None and len(references) != len(sentences):
-        raise ValueError(
-            f"{args.text} has {len(sentences)} lines but {args.references} has {len(references)}; "
-            f"line n of one must translate line n of the other"
-        )
-    if sentences is not None and not any(sentence.strip() for sentence in sentences):
-        raise ValueError(f"text: there is nothing in {args.text} to translate")
-    return sentences, references
 
 
 def require_positions(tokenizer: PreTrainedTokenizerBase, sentences: list[str], positions: int) -> None:

@@ -30,7 +30,7 @@ STOCK = ("stock_trainer", "--ours", "{model}")
     ("arguments", "message"),
     [
         (("decode", "--text", "{folder}/text.en"), "model: name the directory of a trained model"),
-        ((*DECODE, "--references", "{folder}/short.de"), r"references: .*short\.de has 1 lines, but .*text\.en has 20"),
+        ((*DECODE, "--references", "{folder}/short.de"), r"short\.de has 1 lines but .*text\.en has 20"),
         (
             ("decode", "--text", "{folder}/text.en", "--model", "{folder}"),
             r"model: .* has no config\.json|model: .* has no weights",

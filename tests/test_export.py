@@ -382,7 +382,7 @@ def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, ca
             ("--model", "m", "--output", "o", "--to", "marian", "--quantization", "int8"),
             "quantization: only for ctranslate2; leave it out for marian",
         ),
-        (("--model", "m", "--output", "o", "--text", "{two}", "--references", "{one}"), "has 2 lines but .* has 1"),
+        (("--model", "m", "--output", "o", "--text", "{two}", "--references", "{one}"), "has 1 lines but .* has 2"),
         (("--model", "m", "--output", "o", "--text", "{blank}"), "text: there is nothing in"),
     ],
 )

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import spread
-from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.evaluation.scores import sacrebleu_score
+from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.io.console import printable
 from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.io.typed_json import Record
@@ -44,23 +44,10 @@ def require_cuda(device: str) -> None:
 
 
 def read_sample(text: str, references: str | None, count: int) -> tuple[list[str], list[str] | None]:
-    """Sentences from all over a text, blank ones left out, and their references, if there are any.
-
-    Raises:
-        ValueError: The text is empty, or the references are not as many.
-        OSError: There is no such file.
-    """
-    lines = list(read_lines(Path(text)))
-    if not any(map(str.strip, lines)):
-        raise ValueError(f"text: there is nothing in {text} to translate")
+    """Sentences from all over a text, blank ones left out, and their references; raises what `read_text` raises."""
+    lines, translations = read_text(text, references)
     chosen = [line for line in spread(len(lines), count) if lines[line].strip()]
-    sentences = [lines[line].strip() for line in chosen]
-    if references is None:
-        return sentences, None
-    translations = list(read_lines(Path(references)))
-    if len(translations) != len(lines):
-        raise ValueError(f"references: {references} has {len(translations)} lines, but {text} has {len(lines)}")
-    return sentences, [translations[line] for line in chosen]
+    return [lines[line].strip() for line in chosen], translations and [translations[line] for line in chosen]
 
 
 def until_end(tokens: list[int], end: int) -> list[int]:

@@ -141,9 +141,10 @@ def _settings(saved: dict[str, Any]) -> dict[str, Any]:
     model = _options(parts.get("model"))
     flat = _options(parts.get("task")) if model else {}
     for name, value in model.items():
-        flat |= (
-            {f"{name}_{inner}": option for inner, option in value.items()} if isinstance(value, dict) else {name: value}
-        )
+        if isinstance(value, dict):
+            flat |= {f"{name}_{inner}": option for inner, option in value.items()}
+        else:
+            flat[name] = value
     return flat
 
 

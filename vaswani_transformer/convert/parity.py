@@ -123,6 +123,15 @@ def parity_report(
         for row, found in zip(differing, by_rule, strict=True)
     ]
     kinds = [difference.kind for difference in differences]
+    bleu = None
+    if references is not None:
+        translated = [references[line] for line in lines]
+        bleu = {
+            name: Bleu().compute(
+                predictions=tokenizer.batch_decode(hypotheses, skip_special_tokens=True), references=translated
+            )
+            for name, hypotheses in (("ours", ours), ("exported", exported))
+        }
     return ParityReport(
         lines=len(lines),
         identical=len(lines) - len(differences),
@@ -130,15 +139,7 @@ def parity_report(
         tie_tolerance=TIE,
         kinds={kind: kinds.count(kind) for kind in KINDS},
         differences=differences,
-        bleu=None
-        if references is None
-        else {
-            name: Bleu().compute(
-                predictions=tokenizer.batch_decode(hypotheses, skip_special_tokens=True),
-                references=[references[line] for line in lines],
-            )
-            for name, hypotheses in (("ours", ours), ("exported", exported))
-        },
+        bleu=bleu,
         same_tokens=None if tokenizer_file is None else _same_tokens(tokenizer_file, texts, sources),
     )
 

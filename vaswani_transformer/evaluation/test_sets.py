@@ -83,6 +83,21 @@ def read_test_set(
     )
 
 
+def read_text(text: str, references: str | None) -> tuple[list[str], list[str] | None]:
+    """The lines of the option `text`, and their translations, if there are any.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The text is blank, or there are more or fewer translations.
+    """
+    lines = _read("text", Path(text))
+    if not any(map(str.strip, lines)):
+        raise ValueError(f"text: there is nothing in {text} to translate")
+    if references is None:
+        return lines, None
+    return lines, _read_as_many("references", Path(references), Path(text), len(lines))
+
+
 def _read(option: str, path: Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"{option}: there is no file {path}")
