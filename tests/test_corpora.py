@@ -323,6 +323,7 @@ def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, n
         ('{"translation": {"en": "a"}}', "column 'de', only en"),
         ('{"en": "a", "de": ["b"]}', "the text in 'de' is not a string"),
         ('{"en": "\\ud800", "de": "b"}', "surrogates not allowed"),
+        ('{"en": "a", "de": "b", "en": "c"}', "it has 'en' twice"),
         ('{"en": ' + "9" * 5000 + ', "de": "b"}', "integer string conversion"),
         ('{"en": ' + str(list(range(100_000))) + ', "de": "b"}', "the text in 'en' is not a string: [0, 1, 2,"),
     ],

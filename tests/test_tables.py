@@ -54,6 +54,11 @@ def test_csv_without_a_header_has_numbered_columns(folder, delimiter):
     assert load(name, columns=["3", "1"]) == QUOTED
 
 
+@pytest.mark.parametrize("pair", [("English", "Englisch"), ("Source", "Quelle"), ("no", "nein")])
+def test_a_first_row_of_words_is_no_header(folder, pair):
+    assert load(folder.csv("a.csv", [["1", *pair]]), columns=["2", "3"]) == [pair]
+
+
 def test_blank_lines_of_csv_and_tsv_are_no_rows(folder):
     assert load(folder.raw("a.csv", b"en,de\n\none,eins\n\n")) == [("one", "eins")]
     assert load(folder.raw("a.tsv", b"\xef\xbb\xbfen\tde\r\n\r\none\teins\r\n\t\r\n")) == [("one", "eins"), ("", "")]
@@ -184,6 +189,9 @@ def test_other_columns_are_another_corpus(folder):
         ),
         (b"one,eins\n", ["1", "3"], 1, "there is no column '3', only 1, 2"),
         (b"id,en,de,en\n1,one,eins,two\n", None, 1, "there are 2 columns 'en'; rename all but one"),
+        (b"id,en,de\n1,one,eins\n", ["2", "3"], 1, "'en' and 'de' are no sentences, but names of columns; give them"),
+        (b"German;English\neins;one\n", ["2", "1"], 1, "'English' and 'German' are no sentences"),
+        (b"Source,Target\none,eins\n", ["1", "2"], 1, "'Source' and 'Target' are no sentences"),
         (b"en,de\none,f\xfcnf\n", None, 2, "not UTF-8"),
     ],
 )

@@ -200,7 +200,7 @@ def _readers(
     tables = [name for name, kind in zip(names, kinds, strict=True) if kind]
     texts = [name for name, kind in zip(names, kinds, strict=True) if not kind]
     if not texts and tables:
-        return [read_table(Path(name), kind, keys, split) for name, kind in zip(names, kinds, strict=True)]
+        return [read_table(Path(name), kind, keys, split, languages) for name, kind in zip(names, kinds, strict=True)]
     if tables:
         raise ValueError(f"{tables[0]} is a table, but {texts[0]} is text; give tables, or two aligned text files")
     if may_be_text:

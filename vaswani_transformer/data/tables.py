@@ -8,6 +8,7 @@ checksums and holds a whole row group in memory. Their errors name no file.
 
 import csv
 import json
+import locale
 import os
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ import pyarrow as pa
 from datasets import Dataset, DatasetDict, load_from_disk
 from pyarrow import parquet
 
+from ..io.files import without_repetition
 from .text_files import COMPRESSED, PARQUET, Allowance, first_bytes, read_lines, require_text
 from .translation_memory import read_memory
 
@@ -90,7 +92,7 @@ def kind_of_table(path: Path, must_be_table: bool) -> str | None:
     return kind
 
 
-def read_table(path: Path, kind: str, keys: Sequence[str], split: str) -> Iterator[Pair]:
+def read_table(path: Path, kind: str, keys: Sequence[str], split: str, languages: Sequence[str]) -> Iterator[Pair]:
     """The sentence pairs of a table.
 
     Args:
@@ -99,6 +101,7 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str) -> Iterat
         keys: Names of the columns of source and target, or numbers from 1 in CSV and TSV without a header; languages
             in a translation memory.
         split: Which part of a directory that has several.
+        languages: Codes of the source and target language.
 
     Raises:
         ValueError: The file is damaged or lacks a column, a row is malformed, or the content is far larger than the
@@ -109,9 +112,9 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str) -> Iterat
     if kind == "json":
         return _json_pairs(path, keys)
     if kind == "csv":
-        return _delimited_pairs(path, _csv_records(path, keys), keys)
+        return _delimited_pairs(path, _csv_records(path, keys), keys, languages)
     if kind == "tsv":
-        return _delimited_pairs(path, _tsv_records(path), keys)
+        return _delimited_pairs(path, _tsv_records(path), keys, languages)
     return _parquet_pairs(path, keys) if kind == "parquet" else _saved_pairs(path, keys, split)
 
 
@@ -134,14 +137,17 @@ def _places(names: Sequence[str], keys: Sequence[str]) -> list[int]:
 # CSV and TSV
 
 
-def _delimited_pairs(path: Path, records: Iterator[Record], keys: Sequence[str]) -> Iterator[Pair]:
+def _delimited_pairs(
+    path: Path, records: Iterator[Record], keys: Sequence[str], languages: Sequence[str]
+) -> Iterator[Pair]:
     """The pairs of records, whose columns a header names; without a header, by keys that are numbers, from 1."""
     first = next(records, None)
     if first is None:
         return
     number, fields = first
     names = [name.strip() for name in fields]
-    if all(key.isdecimal() for key in keys):
+    has_header = not all(key.isdecimal() for key in keys)
+    if not has_header:
         names = [str(place) for place in range(1, len(fields) + 1)]
         records = chain([first], records)
     try:
@@ -150,6 +156,11 @@ def _delimited_pairs(path: Path, records: Iterator[Record], keys: Sequence[str])
         raise ValueError(
             f"{path}, line {number}: {error}, or number them, as in 1 2, if the file has no header"
         ) from None
+    if not has_header and {_side_named(fields[place], languages) for place in (source, target)} == {0, 1}:
+        raise ValueError(
+            f"{path}, line {number}: {fields[source]!r} and {fields[target]!r} are no sentences, but names of columns; "
+            f"give them to the option columns instead of numbers"
+        )
     for number, record in records:
         if len(record) != len(fields):
             raise ValueError(
@@ -157,6 +168,14 @@ def _delimited_pairs(path: Path, records: Iterator[Record], keys: Sequence[str])
                 f"give every row as many"
             )
         yield record[source], record[target]
+
+
+def _side_named(text: str, languages: Sequence[str]) -> int | None:
+    """0 for "source" or the source language, by its code or in English; 1 for the target; None for other text."""
+    name = text.strip().lower().replace("-", "_")
+    names = {name, name.partition("_")[0], locale.normalize(name).partition("_")[0]}  # "german" is an alias of "de_DE"
+    sides = ({"source", "src", languages[0].lower()}, {"target", "tgt", languages[1].lower()})
+    return next((number for number, side in enumerate(sides) if not side.isdisjoint(names)), None)
 
 
 def _tsv_records(path: Path) -> Iterator[Record]:
@@ -196,7 +215,7 @@ def _json_pairs(path: Path, keys: Sequence[str]) -> Iterator[Pair]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=without_repetition)
             if not isinstance(row, dict):
                 raise ValueError(f"no object of texts by language, such as {json.dumps(dict.fromkeys(keys, '...'))}")
             yield _pair(row, keys)

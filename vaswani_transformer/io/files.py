@@ -9,6 +9,7 @@ import platform
 import shutil
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -468,7 +469,7 @@ def parse_json(text: str) -> dict[str, Json]:
         ValueError: It is no JSON object, or is deeper than any that a program writes, or repeats a key.
     """
     try:
-        found = json.loads(text, object_pairs_hook=_without_repetition)
+        found = json.loads(text, object_pairs_hook=without_repetition)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno} is not JSON ({error.msg})") from None
     except RecursionError:
@@ -487,9 +488,10 @@ def _members(value: Json) -> Iterable[tuple[int | str, Json]]:
     return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
 
 
-def _without_repetition(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def without_repetition(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """A JSON object; for `object_pairs_hook`, without which the last of two members of one name counts in silence."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        repeated = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+        ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"it has {repeated!r} twice")
     return found
