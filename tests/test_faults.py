@@ -312,18 +312,16 @@ def test_a_file_in_the_way_of_checkpoints(training: Training) -> None:
     training.require_resumable()
 
 
-def test_a_corpus_that_is_gone(training: Training, tmp_path: Path) -> None:
+def test_a_corpus_that_is_gone_is_needed_until_it_is_prepared(training: Training, tmp_path: Path) -> None:
     shutil.copytree(training.folder, tmp_path / "corpus")
     training.folder = tmp_path / "corpus"
-    training.start(max_steps=SAVE_STEPS)
+    training.start(max_steps=SAVE_STEPS, prepared=tmp_path / "prepared")
     _, errors = training.ranks[0].communicate(timeout=BOUND)
     assert training.ranks[0].returncode == 0, errors
-    missing = training.folder / "train.de"
-    missing.rename(tmp_path / "train.de")
-    training.start(resume=True)
-    assert re.search("train.de", training.message(1))
-    (tmp_path / "train.de").rename(missing)
-    training.require_resumable()
+    (training.folder / "train.de").unlink()
+    training.start(resume=True, prepared=tmp_path / "other")
+    assert "train.de" in training.message(1)
+    training.require_resumable(prepared=tmp_path / "prepared")
 
 
 @pytest.mark.parametrize(("processes", "workers"), [(1, 1), (2, 0)])
