@@ -1,5 +1,7 @@
 """The output directory of a training: lock, record, and what it refuses."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ from datasets import Dataset
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.preparation import identify_inputs
 from vaswani_transformer.data.training_data import TrainingData
+from vaswani_transformer.io.files import locked
 from vaswani_transformer.launch.shared_directory import held_by_all_ranks
 from vaswani_transformer.options.arguments import decisive_values, option, own_options
 from vaswani_transformer.runs.records import ParentModel
@@ -327,3 +330,17 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     with held_by_all_ranks(tmp_path, patience=60):  # as a training that is resumed waits
         pass
     os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("lock", [held_by_all_ranks, locked])
+def test_without_locks_a_warning_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, lock: Any
+) -> None:
+    def flock(descriptor: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with lock(tmp_path / "run"):
+        pass
+    assert "output_dir: " in caplog.text
+    assert "cannot be locked; start no second command that writes there: " in caplog.text

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError
 from transformers.utils import logging
 
@@ -384,16 +384,31 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
-        held = lock.acquire(timeout=-1 if wait else 0)
+        acquire(lock, path, option, timeout=-1 if wait else 0)
     except Timeout:
         raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
+    try:
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
+        lock.release()
+
+
+def acquire(lock: BaseFileLock, path: Path, option: str, timeout: float = 0.0) -> None:
+    """Acquire the lock of a path, or warn where the file system has none, such as NFS without its lock daemon.
+
+    Raises:
+        Timeout: Another process holds it.
+        OSError: It cannot be locked.
+    """
+    try:
+        lock.acquire(timeout=timeout)
+    except Timeout:
+        raise
     except OSError as error:
-        raise OSError(f"{option}: {path} cannot be locked: {error}") from error
-    with held:
-        try:
-            yield
-        finally:
-            Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # for ENOSYS filelock has a substitute
+            raise OSError(f"{option}: {path} cannot be locked: {error}") from error
+        logger.warning(f"{option}: {path} cannot be locked; start no second command that writes there: {error}")
 
 
 def make_directory(option: str, path: str | Path) -> Path:

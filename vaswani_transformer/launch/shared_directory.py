@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from accelerate import PartialState
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 from transformers.utils import logging
 
-from ..io.files import make_directory
+from ..io.files import acquire, make_directory
 from .processes import first_of_any_rank, on_main_process
 
 
@@ -49,18 +49,19 @@ def held_by_all_ranks(directory: Path, option: str = "output_dir", patience: flo
 
         on_main_process(take)
         if rank:
-            held.enter_context(own.acquire(timeout=0))
+            acquire(own, directory, option)
+            held.callback(own.release)
         yield
 
 
-def _take(lock: FileLock, directory: Path, option: str, patience: float) -> None:
+def _take(lock: BaseFileLock, directory: Path, option: str, patience: float) -> None:
     try:
-        lock.acquire(timeout=0)
+        acquire(lock, directory, option)
     except Timeout:
         if patience:
             logger.warning(f"{directory}: waiting {patience:g} seconds for an earlier training to end")
         try:
-            lock.acquire(timeout=patience)
+            acquire(lock, directory, option, patience)
         except Timeout:
             message = f"{option}: another training is at work in {directory}; wait for it, or end it"
             raise ValueError(message) from None
