@@ -95,7 +95,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: end_program(line, 128 + number))  # SystemExit stops trainings
     with exit_on_error("reproduce_table3.py", advice):
         directory.mkdir(parents=True, exist_ok=True)
-        with locked(directory):
+        with locked(directory / "sweep.json"):
             manifest = {"width": args.width, "depth": args.depth, **settings}
             require_same_sweep(directory, manifest)
             prepare_corpus(data_args.prepared, data_args)

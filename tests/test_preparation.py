@@ -339,7 +339,7 @@ def test_a_second_process_waits_for_the_first_and_finds_all_done(files, output, 
         return attempt(*args, **kwargs)
 
     output.mkdir()
-    with locked(output, "prepared"):
+    with locked(output / "preparation.json", "prepared"):
         monkeypatch.setattr(preparation, "locked", announced)
         second.start()
         assert waiting.wait(60)
@@ -348,6 +348,12 @@ def test_a_second_process_waits_for_the_first_and_finds_all_done(files, output, 
         monkeypatch.setattr(preparation, "load_parallel_corpus", lambda *_, **__: pytest.fail("it began anew"))
     second.join(60)
     assert prepared[0]["train"].cleaning["kept"] == 60
+
+
+def test_the_directory_may_be_all_that_is_writable(files, output):
+    (output.parent / f".{output.name}.lock").mkdir()  # so that no lock can be made beside it
+    prepare_corpus(output, arguments(files))
+    check_rows(output, files["train"])
 
 
 def test_only_the_shards_that_are_missing_are_written(files, output):

@@ -284,7 +284,7 @@ def test_a_killed_sweep_takes_its_training_along(settings, tmp_path):
 def test_two_sweeps_do_not_share_a_directory(sweep, calls, tmp_path):
     directory = tmp_path / "sweep"
     directory.mkdir()
-    with locked(directory):
+    with locked(directory / "sweep.json"):
         assert "another process is at work" in sweep()
     assert sweep() is None
 

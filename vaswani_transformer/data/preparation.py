@@ -123,7 +123,7 @@ def _prepared(path: Path, args: PreparationArguments, inputs: Mapping[str, Json]
     prepared.require_same(_settings(args), inputs)
     if not all(map(prepared.has, args.sources)):
         make_directory("prepared", path)
-        with locked(path, "prepared", wait=True):
+        with locked(path / RECORD_NAME, "prepared", wait=True):  # inside: what is above may not be writable
             prepared = PreparedDirectory.open(path)  # another process may have prepared it
             prepared.require_same(_settings(args), inputs)
             prepared = _prepare(prepared, args, inputs)

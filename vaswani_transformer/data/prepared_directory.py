@@ -92,7 +92,7 @@ class PreparedDirectory:
         nothing = cls(path, PreparationRecord({}, package_versions(), {}, FORMAT))
         file = path / RECORD_NAME
         if not file.exists():
-            if any(each.name != "cache" and each.suffix != ".tmp" for each in path.glob("*")):
+            if any(each.name != "cache" and each.suffix not in (".tmp", ".lock") for each in path.glob("*")):
                 raise FileExistsError(f"prepared: {path} has other files in it; name another directory")
             return nothing
         try:

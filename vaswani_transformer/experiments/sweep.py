@@ -77,7 +77,8 @@ def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
 def require_same_sweep(directory: Path, manifest: Mapping[str, Json]) -> None:
     """Raise a ValueError if a directory holds another sweep or other files."""
     if not (directory / "sweep.json").exists():
-        if any(path.name not in ("data", "training.yaml") and path.suffix != ".tmp" for path in directory.iterdir()):
+        others = [path for path in directory.iterdir() if path.suffix not in (".tmp", ".lock")]
+        if any(path.name not in ("data", "training.yaml") for path in others):
             raise ValueError(f"output_dir: {directory} has files that are not of a sweep; choose another")
         return
     before = read_json(directory / "sweep.json")

@@ -84,7 +84,7 @@ def prepare_treebank(directory: str | Path, options: TreebankOptions) -> dict[st
     directory = Path(directory)
     if not directory.exists():
         make_directory("prepared", directory.parent)
-        with locked(directory.parent, "prepared", wait=True):
+        with locked(directory.parent / "treebanks", "prepared", wait=True):
             if not directory.exists():
                 _write(directory, options)
     if (damage := find_damage(directory)) is not None:
