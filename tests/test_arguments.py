@@ -248,11 +248,11 @@ def test_a_text_stays_what_the_file_shows(tmp_path, word):
 
 
 def test_values_are_converted_as_on_the_command_line(tmp_path):
-    extra = "extra: {a: 1, b: [true, 'no', null], c: '1'}"
+    extra = "extra: {a: 1e-5, b: [true, no, null, 1:30], c: '1'}"
     text = f"counts: [1, 2]\nshare: 1e-1\nstrategy: no\nswitch: no\nnames: one\n{extra}"
     found = read(tmp_path, text)
     assert (found.counts, found.share, found.strategy, found.switch, found.names) == ([1, 2], 0.1, "no", False, ["one"])
-    assert found.extra == '{"a": 1, "b": [true, "no", null], "c": "1"}'
+    assert found.extra == '{"a": 1e-05, "b": [true, "no", null, "1:30"], "c": "1"}'
     assert read(tmp_path, "share: 0.1", "--share", "0.2").share == 0.2
 
 
@@ -271,6 +271,8 @@ def test_an_alias_repeats_a_value(tmp_path):
 @pytest.mark.parametrize("null", ["", "~", "null", "Null"])
 def test_a_null_leaves_the_default(tmp_path, null):
     assert read(tmp_path, f"language: {null}").language == "en"
+    assert "language: is empty" in read(tmp_path, 'language: ""')
+    assert read(tmp_path, 'language: "null"').language == "null"
 
 
 @pytest.mark.parametrize(
@@ -284,9 +286,10 @@ def test_a_null_leaves_the_default(tmp_path, null):
         ("counts: [1, 0]", "counts: must be at least 1"),
         ("strategy: false", "--strategy: invalid choice: 'false'"),
         ("? [a]\n: b", "not YAML"),
+        ("null: {a: b}\n1: 2", "there is no setting 'None'"),
         ("config: x.yaml", "there is no setting 'config'"),
         ("extra: {a: &a [1], b: [*a, *a]}", "has an alias"),
-        ("extra: {a: !!python/object/apply:os.system [ls]}", "not YAML"),
+        ("extra: {a: !!python/object/apply:os.system [ls]}", "or a tag; give the value itself"),
         ("names: " + "[" * 100_000, "nested too deeply"),
         ("a: [", "not YAML"),
         ("", "must hold lines of the form `name: value`"),

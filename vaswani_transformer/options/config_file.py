@@ -3,7 +3,9 @@
 YAML 1.1 would turn `no`, the code of Norwegian, into false, and `1:30` into 90.
 """
 
+import json
 from collections.abc import Hashable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,7 +25,10 @@ Setting: TypeAlias = "str | list[object] | dict[str, object]"
 
 
 class _Loader(yaml.BaseLoader):
-    """A loader of texts that refuses a name given twice, of which PyYAML takes the last."""
+    """A loader of texts, of None for a null, that refuses a name given twice, of which PyYAML takes the last."""
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> object:  # type: ignore[override]  # no text alone
+        return None if node.style is None and node.value in _NULLS else node.value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         lines: dict[str, int] = {}
@@ -35,6 +40,16 @@ class _Loader(yaml.BaseLoader):
         return super().construct_mapping(node, deep)
 
 
+class _TypedLoader(_Loader):
+    """A loader that gives what is not quoted, and is JSON, JSON's type."""
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> object:  # type: ignore[override]  # no text alone
+        if node.style is None:
+            with suppress(ValueError):
+                return json.loads(node.value)
+        return super().construct_scalar(node)
+
+
 def read_config(path: Path) -> dict[str, Setting]:
     """Read the options of a configuration file.
 
@@ -42,7 +57,7 @@ def read_config(path: Path) -> dict[str, Setting]:
         path: The file; or, where there is none, the name of one in `recipes/configs/`.
 
     Returns:
-        For each name that is not null a text, a list, or a mapping, whose values have YAML's own types.
+        For each name that is not null a text, a list, or a mapping, whose values have JSON's types.
 
     Raises:
         ValueError: The file is not a YAML mapping, or has a name twice. The message names the file.
@@ -55,15 +70,18 @@ def read_config(path: Path) -> dict[str, Setting]:
         settings = yaml.load(text, Loader=_Loader)
         if not isinstance(settings, dict):
             raise ValueError("must hold lines of the form `name: value`")
-        if mappings := [name for name, value in settings.items() if isinstance(value, dict)]:
-            if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-                raise ValueError("has an alias, which could repeat a mapping without end; repeat the value")
-            typed = yaml.safe_load(text)
-            settings |= {name: typed.get(name) for name in mappings}
+        if any(isinstance(value, dict) for value in settings.values()):
+            if any(isinstance(token, (yaml.AliasToken, yaml.TagToken)) for token in yaml.scan(text)):
+                raise ValueError(
+                    "has an alias, which could repeat a mapping without end, or a tag; give the value itself"
+                )
+            typed = yaml.load(text, Loader=_TypedLoader)
+            for (name, value), typed_value in zip(settings.items(), typed.values(), strict=True):
+                settings[name] = typed_value if isinstance(value, dict) else value
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return {name: value for name, value in settings.items() if value not in _NULLS}
+    return {str(name): value for name, value in settings.items() if value is not None}
