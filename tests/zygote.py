@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -216,10 +217,13 @@ def _serve(name: str) -> Request | None:
         request = Request(**json.loads(connection.makefile().read()))
         parent = os.fork()
         if not parent:
+            between = os.getpid()
             child = os.fork()
             if child:
                 connection.sendall(str(child).encode())
                 os._exit(0)
+            while os.getppid() == between:  # whose death is not that of a launcher
+                time.sleep(0.001)
             connection.close()
             listener.close()
             _attach(request, streams)
