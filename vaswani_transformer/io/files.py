@@ -11,7 +11,7 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -387,11 +387,10 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
         acquire(lock, path, option, timeout=-1 if wait else 0)
     except Timeout:
         raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
-    try:
+    with ExitStack() as held:
+        held.callback(lock.release)
+        held.callback(Path(lock.lock_file).unlink, missing_ok=True)  # which a process that has just opened it notices
         yield
-    finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
-        lock.release()
 
 
 def acquire(lock: BaseFileLock, path: Path, option: str, timeout: float = 0.0) -> None:
