@@ -29,10 +29,15 @@ CONFIGS = sorted(
 # Runs the script that is its first argument, and leaves the names of the threads that outlive it.
 WATCHED = """
 import atexit, os, runpy, sys
+from contextlib import suppress
 from pathlib import Path
 
 def leave_threads(file):
-    file.write_text(" ".join(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")))
+    names = []
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # the thread has ended
+            names.append(path.read_text().strip())
+    file.write_text(" ".join(names))
 
 atexit.register(leave_threads, Path(__file__).with_name(f"threads-{os.environ['RANK']}"))
 del sys.argv[0]
