@@ -107,7 +107,7 @@ def translate_to_standard_output(args: TranslationArguments) -> None:
 
 
 def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> None:
-    """Translate the missing shards, of which each process takes the next one; then write the output.
+    """Translate the missing shards, then write the output. Each process takes the next free shard.
 
     The processes thus end within the time of a shard, however fast each of them is.
     """

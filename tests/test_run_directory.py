@@ -51,7 +51,7 @@ def corpus(tmp_path: Path) -> list[str]:
 
 
 def describe(corpus: list[str], parent: ParentModel | None = None, **changes: Any) -> TrainingSettings:
-    """The settings of a training, some of which are changed."""
+    """The settings of a training, with `changes`."""
     data = {"train": corpus, **{name: value for name, value in changes.items() if name in vars(DataArguments())}}
     config = VaswaniConfig(**{name: changes.get(name, value) for name, value in MODEL.items()})
     args = RecipeTrainingArguments(source_tokens=400, target_tokens=400, report_to="none")
@@ -334,7 +334,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lock", [held_by_all_ranks, locked])
 def test_without_locks_a_warning_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, lock: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lock: Any
 ) -> None:
     def flock(descriptor: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

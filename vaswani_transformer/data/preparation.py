@@ -180,7 +180,7 @@ def _check_beginnings(sources: Mapping[str, list[str]], args: PreparationArgumen
 def _begun(
     prepared: PreparedDirectory, corpora: Mapping[str, Dataset], args: PreparationArguments, inputs: Mapping[str, Json]
 ) -> PreparedDirectory:
-    """The directory with a record of what is to be prepared.
+    """Record the settings and the numbers of pairs; return the directory with that record.
 
     Raises:
         ValueError: A corpus differs from an earlier call's, or a file has changed while it was read.

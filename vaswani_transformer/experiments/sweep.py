@@ -148,21 +148,22 @@ def train_all(
             for process in [each for each in running if each.poll() is not None]:
                 job, variables = running.pop(process)
                 free.append(variables)
-                failed += [job] if job.results is None else []
+                results = job.results
+                failed += [job] if results is None else []
                 left = f"{len(running) + len(waiting)} of {len(jobs)} trainings left"
-                print(f"{_outcome(job, process.returncode)}; {left}", flush=True)
+                print(f"{_outcome(job, results, process.returncode)}; {left}", flush=True)
     finally:
         stop(list(running))
     return failed
 
 
-def _outcome(job: Job, status: int) -> str:
+def _outcome(job: Job, results: RunRecord | None, status: int) -> str:
     """How a training ended."""
-    if job.results is None:
+    if results is None:
         lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
         return f"{job.name}: failed with status {status}: {printable(last)}"
-    scores, minutes = job.results.validation, job.results.training.seconds / 60
+    scores, minutes = results.validation, results.training.seconds / 60
     bleu, perplexity = scores.bleu.score, scores.perplexity.perplexity
     return f"{job.name}: sacreBLEU {bleu:.2f}, perplexity {perplexity:.2f}, {minutes:.1f} minutes"
 

@@ -23,7 +23,7 @@ except ImportError:  # only `return_nltk` needs it
 class VaswaniForConstituencyParsing(VaswaniForConditionalGeneration):
     """The model of 6.3: it translates the words of a sentence into the labels of its parse.
 
-    Layers and search are those of a translation model. A class of its own tells the two apart, and brings the code of
+    Layers and search are those of a translation model. The class tells the two apart, and brings the code of
     parsing to the Hub with parsers only.
     """
 

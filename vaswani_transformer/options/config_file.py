@@ -25,7 +25,7 @@ Setting: TypeAlias = "str | list[object] | dict[str, object]"
 
 
 class _Loader(yaml.BaseLoader):
-    """A loader of texts, of None for a null, that refuses a name given twice, of which PyYAML takes the last."""
+    """Loads scalars as text and nulls as None. A name given twice is an error; PyYAML would take the last."""
 
     def construct_scalar(self, node: yaml.ScalarNode) -> object:  # type: ignore[override]  # no text alone
         return None if node.style is None and node.value in _NULLS else node.value

@@ -33,7 +33,7 @@ logger = logging.get_logger(__name__)
 
 RECORD_NAME = "_run.json"  # names that begin with an underscore are not pushed to the Hub
 
-# Names of what a training writes at the top of its directory, except logs.
+# Files and directories that a training writes at the top of its directory, except logs.
 _OUTPUTS = (
     "README.md",
     "all_results.json",

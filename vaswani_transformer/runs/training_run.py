@@ -153,7 +153,7 @@ class TrainingRun:
         return inputs
 
     def _identify_inputs(self, data: DataArguments) -> dict[str, Json]:
-        """Identify corpora and tokenizer. Files that a record knows, and that have not changed, are not read."""
+        """Identify corpora and tokenizer. Unchanged files of an earlier record are not read."""
         record = require_usable(Path(self.args.output_dir), self.args.resume)
         known = {} if record is None else record.settings
         prepared = {} if data.prepared is None else PreparedDirectory.open(data.prepared).inputs
