@@ -364,7 +364,7 @@ def test_mistakes_are_errors_before_training(error, corpus, tmp_path, options, m
     for language in ("en", "de"):
         (tmp_path / f"long.{language}").write_text("Hund " * 2000 + "\n", encoding="utf-8")
     places = {"corpus": corpus, "long": tmp_path / "long"}
-    assert message.format(**places) in error(*options.format(**places).split(" "))
+    assert message.format(**places) in error(*[option.format(**places) for option in options.split(" ")])
 
 
 def test_settings_of_a_file_are_checked_too(error):
