@@ -8,9 +8,16 @@ import signal
 import tempfile
 
 
-# Too long for sockets of worker processes, and for `datasets`, which makes a whole path the name of a lock.
-if len(os.fsencode(tempfile.gettempdir())) > 75:
-    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+# A user's paths may have spaces and letters outside ASCII, so all tests' paths have them. Programs that the tests start
+# inherit the folder, and so do xdist's workers, which add no second one. A path above 75 bytes is too long for sockets
+# of worker processes, and for `datasets`, which makes a whole path the name of a lock.
+_FOLDER = f"Ü {os.getuid()}"
+_PARENT = tempfile.gettempdir()
+if os.path.basename(_PARENT) != _FOLDER:
+    if len(os.fsencode(f"{_PARENT}/{_FOLDER}")) > 75:
+        _PARENT = "/tmp"
+    os.environ["TMPDIR"] = tempfile.tempdir = f"{_PARENT}/{_FOLDER}"
+    os.makedirs(tempfile.tempdir, mode=0o700, exist_ok=True)
 
 # Read when the libraries are imported, so they are set before any of them is.
 _CACHE = tempfile.mkdtemp(prefix="vaswani-tests-")
