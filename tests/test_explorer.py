@@ -3,6 +3,7 @@
 import base64
 import errno
 import hashlib
+import html
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from transformers import AutoModelForSeq2SeqLM
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.visualization.alternatives import find_alternatives
 from vaswani_transformer.visualization.attention import merge_words, read_attention
-from vaswani_transformer.visualization.explorer import explorer_page, write_explorer
+from vaswani_transformer.visualization.explorer import explore, explorer_page, write_explorer
 from vaswani_transformer.visualization.search_trace import trace_search
 
 
@@ -57,6 +58,12 @@ def test_the_page_names_no_address_and_allows_none(pages):
     for kind, pattern in (("style", r"<style>(.*?)</style>"), ("script", r"<script>(.*?)</script>")):
         digest = hashlib.sha256(re.search(pattern, page, re.DOTALL)[1].encode()).digest()
         assert f"{kind}-src 'sha256-{base64.b64encode(digest).decode()}'" in policy.replace("&#43;", "+")
+
+
+def test_a_notebook_shows_the_same_page_in_a_frame_that_can_do_nothing_else(model, tokenizer, pages):
+    shown = explore(model, tokenizer, HOSTILE, alternatives=1, **SEARCH)._repr_html_()
+    frame = re.fullmatch('<iframe sandbox="allow-scripts" [^<>]* srcdoc="([^"<>]*)"></iframe>', shown)
+    assert html.unescape(frame[1]) == pages["hostile"].read_text(encoding="utf-8")
 
 
 def test_text_is_escaped(pages):

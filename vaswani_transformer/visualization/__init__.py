@@ -7,11 +7,13 @@ __all__, __getattr__ = lazy_names(
     __name__,
     {
         "AttentionWeights": "attention",
+        "ExplorerView": "explorer",
         "Picture": "figures",
         "attention_entropy": "figures",
         "attention_view": "figures",
         "draw_attention": "figures",
         "entropy_view": "figures",
+        "explore": "explorer",
         "explorer_page": "explorer",
         "learning_rate_view": "figures",
         "merge_words": "attention",

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import json
 import math
 from itertools import pairwise
@@ -24,6 +25,28 @@ _FOLDER = Path(__file__).parent
 
 # Characters that could end a script element, or a line of a script.
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+class ExplorerView:
+    """The page to explore one translation, which notebooks show in a frame.
+
+    Attributes:
+        page: Its HTML.
+    """
+
+    def __init__(self, page: str) -> None:
+        self.page = page
+
+    def _repr_html_(self) -> str:
+        style = 'style="width: 100%; height: 800px; border: 0"'
+        return f'<iframe sandbox="allow-scripts" title="Explorer" {style} srcdoc="{html.escape(self.page)}"></iframe>'
+
+
+def explore(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, target: str | None = None, **options: Any
+) -> ExplorerView:
+    """The page of `write_explorer`, with its arguments, for a notebook."""
+    return ExplorerView(explorer_page(model, tokenizer, source, target, **options))
 
 
 def write_explorer(
