@@ -18,13 +18,12 @@ def test_translations_equal_generate_with_a_forced_prefix(talkative_model, optio
     target = chosen(talkative_model, source, **options)
     text = " ".join(map(str, source))
     choices = find_alternatives(talkative_model, Numbers(), text, target, count=2, batch_size=5, **options)
-    assert [choice.token for choice in choices] == target
-    for place, choice in enumerate(choices):
+    for place, (token, choice) in enumerate(zip(target, choices, strict=True)):
         ids = torch.tensor([[0, *target[:place]]])
         with torch.no_grad():
             expected = talkative_model(torch.tensor([source]), decoder_input_ids=ids).logits[0, -1].softmax(-1)
-        assert choice.probability == pytest.approx(float(expected[choice.token]), abs=1e-5)
-        likeliest = [token for token in expected.argsort(descending=True).tolist() if token != choice.token][:2]
+        assert choice.probability == pytest.approx(float(expected[token]), abs=1e-5)
+        likeliest = [other for other in expected.argsort(descending=True).tolist() if other != token][:2]
         assert [alternative.token for alternative in choice.alternatives] == likeliest
         for alternative in choice.alternatives:
             assert alternative.probability == pytest.approx(float(expected[alternative.token]), abs=1e-5)

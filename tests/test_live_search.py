@@ -21,9 +21,8 @@ def test_each_step_shows_the_best_live_hypothesis(talkative_model, rule):
     *steps, end = stream_search(talkative_model, Numbers(), text_of(source), **options)
     expected = list(steps_by_definition(talkative_model, source, 4, 0.6, rule, "gnmt"))
     assert [step.text for step in steps] == [text_of(live[0][1]) for _, live, _ in expected]
-    assert [step.step for step in steps] == list(range(1, len(expected) + 1))
     assert not any(step.hypotheses for step in steps)
-    assert end.step == len(steps)
+    assert end.hypotheses
 
 
 @pytest.mark.parametrize("source", SOURCES[:4], ids=len)
@@ -35,7 +34,7 @@ def test_it_ends_with_what_generate_returns(talkative_model, source):
     for found, row in zip(end.hypotheses, generated[:, 1:].tolist(), strict=True):
         assert list(found.tokens) == (row[: row.index(EOS) + 1] if EOS in row else row)
     trace = trace_search(talkative_model, Numbers(), text_of(source), **options)
-    assert [found.score for found in end.hypotheses] == [found.score for found in trace.hypotheses]
+    assert end.hypotheses == trace.hypotheses
 
 
 def test_errors_reach_the_reader(talkative_model):

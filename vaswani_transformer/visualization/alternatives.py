@@ -19,14 +19,12 @@ class Alternative:
 
     Attributes:
         token: The token.
-        text: Its text, with its leading space.
         probability: Given the source and the tokens before it.
         tokens: The translation that follows from it, the tokens before it included.
         translation: These tokens decoded.
     """
 
     token: int
-    text: str
     probability: float
     tokens: tuple[int, ...]
     translation: str
@@ -37,13 +35,11 @@ class Choice:
     """A token of a translation, and its alternatives.
 
     Attributes:
-        token: The token.
         text: Its text, with its leading space.
         probability: Given the source and the tokens before it.
         alternatives: Most probable first.
     """
 
-    token: int
     text: str
     probability: float
     alternatives: tuple[Alternative, ...]
@@ -103,35 +99,24 @@ def find_alternatives(
     start = torch.tensor([[model.generation_config.decoder_start_token_id, *target[:-1]]], device=model.device)
     probabilities = model(**inputs, decoder_input_ids=start).logits[0].float().softmax(-1)  # [target, vocabulary]
     chosen = torch.tensor(list(target), device=model.device).unsqueeze(-1)
-    others = probabilities.scatter(1, chosen, -1.0).topk(min(count, probabilities.shape[1] - 1))
-    prefixes = [(*target[:place], token) for place, tokens in enumerate(others.indices.tolist()) for token in tokens]
-    translations: list[tuple[int, ...]] = []
+    count = min(count, probabilities.shape[1] - 1)
+    others = probabilities.scatter(1, chosen, -1.0).topk(count).indices.tolist()  # [target, count]
+    prefixes = [(*target[:place], token) for place, tokens in enumerate(others) for token in tokens]
+    found: list[tuple[int, ...]] = []
     with tqdm(total=len(prefixes), desc="Searching", unit="alternatives", disable=not show_progress) as bar:
         for first in range(0, len(prefixes), batch_size):
-            translations += _continue(model, inputs, prefixes[first : first + batch_size], options)
-            bar.update(len(translations) - bar.n)
-    found = [
-        Alternative(prefix[-1], *described)
-        for prefix, *described in zip(
-            prefixes,
-            token_texts(tokenizer, [prefix[-1] for prefix in prefixes]),
-            others.values.flatten().tolist(),
-            translations,
-            [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in translations],
-            strict=True,
-        )
-    ]
-    own = zip(target, token_texts(tokenizer, target), probabilities.gather(1, chosen).flatten().tolist(), strict=True)
-    of_each = others.indices.shape[1]
+            found += _continue(model, inputs, prefixes[first : first + batch_size], options)
+            bar.update(len(found) - bar.n)
+    alternatives: list[list[Alternative]] = [[] for _ in target]
+    for (*before, token), tokens in zip(prefixes, found, strict=True):
+        place = len(before)
+        if tokens[place : place + 1] == (token,):  # it is within the length limit
+            translation = tokenizer.decode(tokens, skip_special_tokens=True)
+            alternatives[place].append(Alternative(token, float(probabilities[place, token]), tokens, translation))
     return tuple(
-        Choice(token, text, probability, _reached(found[place * of_each : (place + 1) * of_each], place))
-        for place, (token, text, probability) in enumerate(own)
+        Choice(text, float(probabilities[place, target[place]]), tuple(alternatives[place]))
+        for place, text in enumerate(token_texts(tokenizer, target))
     )
-
-
-def _reached(alternatives: Sequence[Alternative], place: int) -> tuple[Alternative, ...]:
-    """The alternatives whose translations contain them, within the length limit."""
-    return tuple(other for other in alternatives if other.tokens[place : place + 1] == (other.token,))
 
 
 def _continue(

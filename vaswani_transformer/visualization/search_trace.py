@@ -1,7 +1,7 @@
 """The beam search of section 6.1 for one sentence, recorded: every candidate and its fate."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -81,7 +81,7 @@ class SearchStep:
         bound: The score that it must reach; None if any will do, or if no hypothesis is live.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: list[Candidate]
     live: tuple[int, ...]
     finished: tuple[Place, ...]
     deciding_score: float | None
@@ -133,7 +133,11 @@ class SearchTrace:
 
 
 def trace_search(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, **options: Any
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: str,
+    observe: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> SearchTrace:
     """Translate a sentence by beam search, and record the search.
 
@@ -141,22 +145,25 @@ def trace_search(
         model: A model of this package.
         tokenizer: Its tokenizer.
         source: The sentence.
+        observe: Called after each step with the text of the best live hypothesis, or of the best finished one if none
+            is live.
         options: For `generate`, such as `num_beams` and `length_penalty`.
 
     Raises:
         ValueError: `num_beams` is 1: that is no beam search.
     """
-    recorder = _Recorder()
+    recorder = _Recorder(tokenizer, observe)
     search = partial(type(model)._beam_search, observer=recorder)
     inputs = tokenizer(source, return_tensors="pt").to(model.device)
     model.generate(**inputs, **options, custom_generate=search)
-    return recorder.trace(tokenizer)
+    return recorder.trace()
 
 
 class _Recorder:
     """Observes a search for one sentence; `trace` is what it has seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, observe: Callable[[str], None] | None) -> None:
+        self.tokenizer, self.observe = tokenizer, observe
         self.steps: list[SearchStep] = []
         self.extensions: list[list[_Extension]] = []  # of each step
         self.last_live: list[float] = [0.0]  # log-probabilities of the hypotheses that the next step extends
@@ -164,45 +171,61 @@ class _Recorder:
     def __call__(self, search: BeamSearch, candidates: Hypotheses, has_ended: torch.Tensor) -> None:
         if search.num_beams < 2:
             raise ValueError("num_beams: is 1, which is no beam search; ask for at least 2")
-        self.search, last = search, search.state.length - search.prefix_length - 1
-        tokens = candidates.tokens[0, :, last + search.prefix_length].tolist()
-        beams = (candidates.rows[0, :, last] % search.num_beams).tolist()
-        exists = candidates.scores[0].isneginf().logical_not().tolist()
-        self.extensions.append(list(zip(beams, tokens, strict=True))[: sum(exists)])
-        finished = self._places(search.state.finished)
-        live = tuple(index for _, index in self._places(search.state.live))
-        deciding, bound = (None if math.isinf(float(score)) else float(score) for score in search.stopping_scores())
-        scores = candidates.scores[0].tolist()
-        normalized = (candidates.scores[0] / self._penalty(last + 1)).tolist()
-        found = tuple(
-            Candidate(
-                token=token,
-                text="",
-                parent=self.steps[-1].live[beam] if self.steps else None,
-                log_probability=scores[index] - self.last_live[beam],
-                score=scores[index],
-                normalized_score=normalized[index],
-                fate=self._fate(index, bool(has_ended[0, index]), index in live, (last + 1, index) in finished),
+        self.search, number = search, len(self.steps) + 1
+        scores = [score for score in candidates.scores[0].tolist() if score != -math.inf]
+        self.extensions.append([self._extension(candidates, index, number) for index in range(len(scores))])
+        live, finished = self._places(search.state.live), self._places(search.state.finished)
+        for place in set(self.steps[-1].finished if self.steps else ()).difference(finished):
+            self._set_fate(place, Fate.DISPLACED, number)
+        penalty = length_penalty(number, search.config.length_penalty, self._penalty_type)
+        texts = token_texts(self.tokenizer, [token for _, token in self.extensions[-1]])
+        found = []
+        for index, (beam, token) in enumerate(self.extensions[-1]):
+            place = (number, index)
+            fate = self._fate(index, bool(has_ended[0, index]), place in live, place in finished)
+            found.append(
+                Candidate(
+                    token=token,
+                    text=texts[index],
+                    parent=self.steps[-1].live[beam] if self.steps else None,
+                    log_probability=scores[index] - self.last_live[beam],
+                    score=scores[index],
+                    normalized_score=scores[index] / float(penalty),
+                    fate=fate,
+                    until=None if fate in (Fate.LIVE, Fate.FINISHED) else number,
+                )
             )
-            for index, (beam, token) in enumerate(self.extensions[-1])
-        )
-        self.steps.append(SearchStep(found, live, finished, deciding, bound))
+        deciding, bound = (None if math.isinf(float(score)) else float(score) for score in search.stopping_scores())
+        self.steps.append(SearchStep(found, tuple(index for _, index in live), finished, deciding, bound))
         self.last_live = search.state.live.scores[0].tolist()
+        if self.observe is not None:
+            best, (length, _) = (search.state.live, live[0]) if live else (search.state.finished, finished[0])
+            self.observe(self._decode(self._tokens(best, 0, length)))
 
-    def _penalty(self, length: int) -> torch.Tensor | float:
-        config = self.search.config
-        return length_penalty(length, config.length_penalty, _penalty_type(self.search))
+    @property
+    def _penalty_type(self) -> str:
+        return getattr(self.search.config, "length_penalty_type", "transformers")
+
+    def _extension(self, hypotheses: Hypotheses, index: int, length: int) -> _Extension:
+        """The last extension of a hypothesis of so many tokens."""
+        beam = int(hypotheses.rows[0, index, length - 1]) % self.search.num_beams
+        return beam, self._tokens(hypotheses, index, length)[-1]
+
+    def _tokens(self, hypotheses: Hypotheses, index: int, length: int) -> tuple[int, ...]:
+        start = self.search.prefix_length
+        return tuple(hypotheses.tokens[0, index, start : start + length].tolist())
+
+    def _decode(self, tokens: tuple[int, ...]) -> str:
+        return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
     def _places(self, hypotheses: Hypotheses) -> tuple[Place, ...]:
         """Where the hypotheses that exist were candidates."""
         lengths = hypotheses.rows[0].ge(0).sum(-1).tolist()
-        places = []
-        for index, length in enumerate(lengths):
-            if not hypotheses.scores[0, index].isneginf():
-                beam = int(hypotheses.rows[0, index, length - 1]) % self.search.num_beams
-                token = int(hypotheses.tokens[0, index, self.search.prefix_length + length - 1])
-                places.append((length, self.extensions[length - 1].index((beam, token))))
-        return tuple(places)
+        return tuple(
+            (length, self.extensions[length - 1].index(self._extension(hypotheses, index, length)))
+            for index, length in enumerate(lengths)
+            if not hypotheses.scores[0, index].isneginf()
+        )
 
     def _fate(self, index: int, has_ended: bool, is_live: bool, is_finished: bool) -> Fate:
         """What becomes of a candidate in its own step."""
@@ -213,27 +236,33 @@ class _Recorder:
         counts = self.search.config.early_stopping == "never" or index < self.search.num_beams
         return Fate.WORSE if counts else Fate.OUTSIDE_BEAM
 
-    def trace(self, tokenizer: PreTrainedTokenizerBase) -> SearchTrace:
+    def _set_fate(self, place: Place, fate: Fate, until: int | None) -> None:
+        """Correct what became of a candidate of an earlier step, or of the last."""
+        number, index = place
+        candidates = self.steps[number - 1].candidates
+        candidates[index] = replace(candidates[index], fate=fate, until=until)
+
+    def trace(self) -> SearchTrace:
         """The search from its first to its last step."""
-        search, reason = self.search, self._reason()
+        search, reason, last = self.search, self._reason(), len(self.steps)
         returned = self._places(search.results)[: search.config.num_return_sequences]
-        last = len(self.steps)
         at_limit = Fate.LENGTH_LIMIT if reason is StopReason.LENGTH_LIMIT else Fate.STOPPED
-        fates = {(last, index): (at_limit, last) for index in self.steps[-1].live}
-        fates |= {place: (Fate.UNFINISHED, None) for place in returned if place in fates}
-        fates |= self._displaced()
-        steps = (
-            replace(step, candidates=tuple(self._with_texts_and_fates(tokenizer, number, step.candidates, fates)))
-            for number, step in enumerate(self.steps, start=1)
-        )
+        for index in self.steps[-1].live:
+            is_returned = (last, index) in returned
+            self._set_fate((last, index), *((Fate.UNFINISHED, None) if is_returned else (at_limit, last)))
+        hypotheses = []
+        for index, place in enumerate(returned):
+            tokens = self._tokens(search.results, index, place[0])
+            score = float(search.results.scores[0, index])
+            hypotheses.append(TracedHypothesis(place, score, tokens, self._decode(tokens)))
         return SearchTrace(
             num_beams=search.num_beams,
             length_penalty=search.config.length_penalty,
-            penalty_type=_penalty_type(search),
+            penalty_type=self._penalty_type,
             length_limit=search.max_length - search.prefix_length,
-            steps=tuple(steps),
+            steps=tuple(self.steps),
             reason=reason,
-            hypotheses=tuple(self._hypothesis(tokenizer, *found) for found in enumerate(returned)),
+            hypotheses=tuple(hypotheses),
         )
 
     def _reason(self) -> StopReason:
@@ -245,35 +274,3 @@ class _Recorder:
                 return StopReason.BOUND
         is_at_limit = len(self.steps) == self.search.max_length - self.search.prefix_length
         return StopReason.LENGTH_LIMIT if last.live or is_at_limit else StopReason.NONE_LIVE
-
-    def _displaced(self) -> dict[Place, tuple[Fate, int]]:
-        """The finished hypotheses that a later step displaced, and this step."""
-        return {
-            place: (Fate.DISPLACED, number)
-            for number, (before, after) in enumerate(zip(self.steps, self.steps[1:], strict=False), start=2)
-            for place in set(before.finished) - set(after.finished)
-        }
-
-    def _with_texts_and_fates(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        number: int,
-        candidates: Iterable[Candidate],
-        fates: dict[Place, tuple[Fate, int | None]],
-    ) -> Iterable[Candidate]:
-        """The candidates of a step with their texts and fates."""
-        texts = token_texts(tokenizer, [candidate.token for candidate in candidates])
-        for index, (candidate, text) in enumerate(zip(candidates, texts, strict=True)):
-            dropped = candidate.fate in (Fate.BEATEN, Fate.WORSE, Fate.OUTSIDE_BEAM)
-            fate, until = fates.get((number, index), (candidate.fate, number if dropped else None))
-            yield replace(candidate, text=text, fate=fate, until=until)
-
-    def _hypothesis(self, tokenizer: PreTrainedTokenizerBase, index: int, place: Place) -> TracedHypothesis:
-        start = self.search.prefix_length
-        tokens = self.search.results.tokens[0, index, start : start + place[0]].tolist()
-        text = tokenizer.decode(tokens, skip_special_tokens=True)
-        return TracedHypothesis(place, float(self.search.results.scores[0, index]), tuple(tokens), text)
-
-
-def _penalty_type(search: BeamSearch) -> str:
-    return getattr(search.config, "length_penalty_type", "transformers")

@@ -24,7 +24,8 @@ from ..alignment import draw_alignment
 from ..attention import read_attention
 from ..explorer import explorer_page
 from ..figures import Picture
-from ..live_search import FoundHypothesis, stream_search
+from ..live_search import stream_search
+from ..search_trace import TracedHypothesis
 
 
 class RefusedError(ValueError):
@@ -52,7 +53,7 @@ class TranslatedSentence:
     """A sentence, and the hypotheses that its search ended with, best first."""
 
     source: str
-    hypotheses: tuple[FoundHypothesis, ...]
+    hypotheses: tuple[TracedHypothesis, ...]
 
 
 @dataclass(frozen=True)
