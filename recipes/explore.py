@@ -42,9 +42,9 @@ def main() -> None:
     with exit_on_error("explore.py"):
         saved = args.open()
         source = tagged(saved.config, args.source, args.target_language)
+        options = {"alternatives": args.alternatives, "max_tokens": args.max_tokens, **args.generate_kwargs}
         model, tokenizer = saved.load(), saved.tokenizer
-        given = (source, args.target, args.alternatives, args.max_tokens)
-        write_explorer(args.output, model, tokenizer, *given, show_progress=True, **args.generate_kwargs)
+        write_explorer(args.output, model, tokenizer, source, args.target, show_progress=True, **options)
         print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")
 
 

@@ -71,8 +71,6 @@ class PictureArguments:
         refuse_unused(self, dict.fromkeys(others, f"leave it out, or draw another picture than {self.picture}"))
         require_picture("output", self.output)
         require_new_file("output", self.output, self.overwrite)
-        if self.d_model % 2:
-            raise ValueError(f"d_model: must be even, is {self.d_model}")
 
 
 def main() -> None:

@@ -4,10 +4,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from .attention import AttentionWeights, merge_words
-from .figures import Picture
+from .figures import Picture, cut
 
 
-_CELL, _CHARACTER, _LONGEST = 0.3, 0.085, 24  # inches of a cell and of a character; characters of a word
+_CELL, _CHARACTER = 0.3, 0.085  # inches of each
 
 
 def draw_alignment(weights: AttentionWeights) -> Picture:
@@ -20,7 +20,7 @@ def draw_alignment(weights: AttentionWeights) -> Picture:
         A picture: a row for each word of the translation, a column for each word of the source.
     """
     rows, columns, layers = merge_words(weights).select("cross")
-    rows, columns = ([_cut(word) for word in words] for words in (rows, columns))
+    rows, columns = ([cut(word, 24) for word in words] for words in (rows, columns))
     means: np.ndarray = layers.mean((0, 1))  # [rows, columns]
     left, top = (0.2 + _CHARACTER * max(map(len, words)) for words in (rows, columns))
     width, height = left + _CELL * len(columns) + 0.1, top + _CELL * len(rows) + 0.1
@@ -35,8 +35,3 @@ def draw_alignment(weights: AttentionWeights) -> Picture:
     axes.grid(which="minor", color="0.85", linewidth=0.5)
     axes.tick_params(which="minor", length=0)
     return Picture(figure)
-
-
-def _cut(word: str) -> str:
-    """A word as it is drawn."""
-    return f"{word[: _LONGEST - 1]}…" if len(word) > _LONGEST else word or "·"

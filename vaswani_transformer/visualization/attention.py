@@ -93,7 +93,7 @@ def read_attention(
         TypeError: The model is no encoder-decoder, or a sentence is no string.
         ValueError: A sentence is empty, is no valid Unicode, or has more tokens than the model has positions.
     """
-    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or not model.can_generate():
+    if not model.config.is_encoder_decoder or not model.can_generate():
         raise TypeError(f"model: {type(model).__name__} is no encoder-decoder that generates; give a translation model")
     require_text("source", source)
     source = source_text(model, source)
@@ -104,18 +104,18 @@ def read_attention(
         _require_positions(model, "target", labels)
     with _evaluation_mode(model), torch.no_grad():
         if target is None:
-            labels = _own_translation(model, inputs)
+            labels = model.generate(**inputs, num_return_sequences=1, return_dict_in_generate=False)[:, 1:]  # no start
         shifted = model.prepare_decoder_input_ids_from_labels(labels)  # [1, T]
         with _eager_attention(model):
             outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
-    source_tokens = _source_tokens(tokenizer, source, inputs.input_ids[0].tolist())
-    target_tokens = tokenizer.convert_ids_to_tokens(labels[0].tolist())
+    tokens = _source_tokens(tokenizer, source, inputs.input_ids[0].tolist())
     of_parser = isinstance(model, VaswaniForConstituencyParsing)
-    source_shown, source_continues = shown_tokens(tokenizer, source_tokens, words_at_spaces=of_parser)
-    target_shown, target_continues = shown_tokens(tokenizer, target_tokens, words_at_spaces=of_parser)
+    source_tokens, source_continues = shown_tokens(tokenizer, tokens, words_at_spaces=of_parser)
+    tokens = tokenizer.convert_ids_to_tokens(labels[0].tolist())
+    target_tokens, target_continues = shown_tokens(tokenizer, tokens, words_at_spaces=of_parser)
     return AttentionWeights(
-        source=source_shown,
-        target=target_shown,
+        source=source_tokens,
+        target=target_tokens,
         source_continues=source_continues,
         # A last token without `</s>` is no input, so that with it, rows and columns would be divided differently.
         target_continues=[*target_continues[:-1], False],
@@ -213,15 +213,6 @@ def _eager_attention(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(before)
-
-
-def _own_translation(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Token ids `[1, T]` of the best hypothesis."""
-    found = model.generate(**inputs)
-    sequences = found if isinstance(found, torch.Tensor) else found.sequences  # [hypotheses, 1 + T]
-    ids = sequences[:1, 1:]  # without the start
-    ends = ids[0].eq(model.config.eos_token_id).nonzero()
-    return ids if len(ends) == 0 else ids[:, : int(ends[0]) + 1]  # shorter hypotheses are padded
 
 
 def _source_tokens(tokenizer: PreTrainedTokenizerBase, source: str, ids: list[int]) -> list[str]:

@@ -55,17 +55,27 @@ def write_explorer(
     tokenizer: PreTrainedTokenizerBase,
     source: str,
     target: str | None = None,
+    **options: Any,
+) -> None:
+    """Write the page that `explorer_page` makes of these arguments, atomically."""
+    atomic_write(path, explorer_page(model, tokenizer, source, target, **options))
+
+
+def explorer_page(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: str,
+    target: str | None = None,
     alternatives: int = 4,
     max_tokens: int = 128,
     show_progress: bool = False,
     **options: Any,
-) -> None:
-    """Write one HTML file that shows how a model translates a sentence. It needs no network.
+) -> str:
+    """HTML that shows how a model translates a sentence: one file, which needs no network.
 
     Attention and alternatives are shown for words: see `merge_words`. The weights are rounded to 1/255.
 
     Args:
-        path: The file to write.
         model: A model of this package, in evaluation mode.
         tokenizer: Its tokenizer.
         source: The sentence.
@@ -80,42 +90,26 @@ def write_explorer(
         ValueError: A sentence is empty, is no valid Unicode, or has more tokens than `max_tokens` or than the model has
             positions; or `num_beams` is 1.
     """
-    limits = (alternatives, max_tokens, show_progress)
-    atomic_write(path, explorer_page(model, tokenizer, source, target, *limits, **options))
-
-
-def explorer_page(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    source: str,
-    target: str | None = None,
-    alternatives: int = 4,
-    max_tokens: int = 128,
-    show_progress: bool = False,
-    **options: Any,
-) -> str:
-    """The HTML that `write_explorer` writes."""
     require_text("source", source)
     text = source_text(model, source)
-    lengths = {"source": len(tokenizer(text).input_ids)}
+    given = {"source": tokenizer(text).input_ids}
     if target is not None:
         require_text("target", target)
-        lengths["target"] = len(for_targets(tokenizer)(text_target=target).input_ids)
-    for name, length in lengths.items():
-        if length > max_tokens:
+        given["target"] = for_targets(tokenizer)(text_target=target).input_ids
+    for name, ids in given.items():
+        if len(ids) > max_tokens:
             raise ValueError(
-                f"{name}: has {length} tokens, more than max_tokens, {max_tokens}; shorten it, or raise max_tokens: "
+                f"{name}: has {len(ids)} tokens, more than max_tokens, {max_tokens}; shorten it, or raise max_tokens: "
                 f"twice as many tokens take at least four times as long"
             )
-    given = None if target is None else read_attention(model, tokenizer, source, target)
     trace = trace_search(model, tokenizer, text, **options)
-    tokens = for_targets(tokenizer)(text_target=target).input_ids if given else trace.hypotheses[0].tokens
-    weights = given or read_attention(model, tokenizer, source, tokens)
+    tokens = given.get("target", trace.hypotheses[0].tokens)
+    weights = read_attention(model, tokenizer, source, tokens)
     choices = find_alternatives(model, tokenizer, text, tokens, alternatives, show_progress=show_progress, **options)
     data = {
         "source": source,
-        "translation": target if given else trace.hypotheses[0].text,
-        "isGiven": given is not None,
+        "translation": target or trace.hypotheses[0].text,
+        "isGiven": target is not None,
         "attention": _attention(merge_words(weights)),
         "search": _search(trace),
         "words": _words(tokenizer, weights, choices),

@@ -26,12 +26,10 @@ _TITLES = {
     "decoder": "Decoder self-attention",
     "cross": "Encoder-decoder attention",
 }
-_CAPTIONS = {"encoder": "word", "decoder": "word to predict", "cross": "word to predict"}  # of the left column
 
 # Inches: a line of words, a character of them, the space between the columns, a head's cell and legend, the margin.
 _LINE, _CHARACTER, _BETWEEN, _CELL, _LEGEND, _MARGIN = 0.24, 0.085, 2.6, 0.1, 0.32, 0.15
 _DPI = 150  # of a PNG
-_LONGEST_WORD = 32  # characters; longer ones are cut
 _FAINTEST = 0.01  # lines of smaller weights could not be seen
 
 
@@ -133,7 +131,7 @@ def draw_attention(
     drawn = layers[layer - 1, [head - 1 for head in heads]] * chosen[:, None]  # [heads, rows, columns]
     colors = {head: _color_of_head(head, number_of_heads) for head in heads}
 
-    captions = (_CAPTIONS[kind], "attends to")
+    captions = ("word" if kind == "encoder" else "word to predict", "attends to")
     left = _MARGIN + _width([*rows, captions[0]])  # where the lines begin
     right = left + _BETWEEN
     words_at = right + 0.1 + (0.0 if words is None else _CELL * len(heads) + 0.05)
@@ -142,8 +140,12 @@ def draw_attention(
     in_a_line = int((width - _MARGIN) / _LEGEND) - 1  # heads of the legend
     top = 2.5 + -(-len(heads) // in_a_line)  # lines above the words
     longest = max(len(rows), len(columns))
-    figure, axes = _page(width, top + 0.5 + longest)
-    row_places, column_places = (top + _spread(len(texts), longest) for texts in (rows, columns))
+    lines = top + 0.5 + longest
+    figure = Figure(figsize=(width, lines * _LINE))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(lines, 0))  # in inches, and in lines from the top
+    axes.set_axis_off()
+    # The shorter column is spread over as many lines as the longer one has.
+    row_places, column_places = (np.linspace(top, top + longest - 1, len(texts)) for texts in (rows, columns))
 
     _write(axes, _MARGIN, 0.75, title, fontsize=11)
     _write(axes, _MARGIN, 1.75, "head", fontsize=8, color="0.4")
@@ -154,9 +156,9 @@ def draw_attention(
     for x, caption, align in ((left - 0.1, captions[0], "right"), (words_at, captions[1], "left")):
         _write(axes, x, top - 0.75, caption, ha=align, fontsize=8, color="0.4")
     for y, word, is_chosen in zip(row_places, rows, chosen, strict=True):
-        _write(axes, left - 0.1, y, _cut(word), ha="right", color="black" if is_chosen else "0.65")
+        _write(axes, left - 0.1, y, cut(word), ha="right", color="black" if is_chosen else "0.65")
     for y, word in zip(column_places, columns, strict=True):
-        _write(axes, words_at, y, _cut(word))
+        _write(axes, words_at, y, cut(word))
     boldness = 1 if words is None else 2  # the lines of chosen words are few
     _draw_lines(axes, drawn, [left, right], row_places, column_places, list(colors.values()), boldness)
     if words is not None:
@@ -165,22 +167,10 @@ def draw_attention(
 
 
 def require_numbers(name: str, numbers: Sequence[int], largest: int) -> None:
-    """Raise a ValueError unless there are numbers, all from 1 to `largest`."""
-    _require_some(name, numbers)
+    """Raise a ValueError unless all numbers are from 1 to `largest`."""
     for number in numbers:
         if not 1 <= number <= largest:
             raise ValueError(f"{name}: must be 1 to {largest}, is {number}")
-
-
-def _require_some(name: str, chosen: Sequence[int] | Sequence[str]) -> None:
-    if not chosen:
-        raise ValueError(f"{name}: give at least one, or None for all")
-
-
-def _require_counts(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 1:
-            raise ValueError(f"{name}: must be at least 1, is {number}")
 
 
 def _rows_of_words(weights: AttentionWeights, kind: Kind, words: Sequence[str] | None) -> np.ndarray:
@@ -193,7 +183,6 @@ def _rows_of_words(weights: AttentionWeights, kind: Kind, words: Sequence[str] |
     continues, _ = weights.select_continues(kind)
     if words is None:
         return np.ones(len(rows), dtype=bool)
-    _require_some("words", words)
     numbers = np.cumsum(np.logical_not(continues)) - 1  # of each row's word
     whole = ["".join(row for row, own in zip(rows, numbers, strict=True) if own == number) for number in numbers]
     for word in words:
@@ -212,32 +201,17 @@ def _color_of_head(head: int, number_of_heads: int) -> tuple[float, ...]:
 
 def _width(texts: Sequence[str]) -> float:
     """Inches of the longest text."""
-    wide = [sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in _cut(text)) for text in texts]
+    wide = [sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in cut(text)) for text in texts]
     return _CHARACTER * max(wide) + 0.1
 
 
-def _cut(text: str) -> str:
-    """A word as it is drawn."""
-    if len(text) > _LONGEST_WORD:
-        return f"{text[: _LONGEST_WORD - 1]}…"
-    return text or "·"
-
-
-def _page(width: float, lines: float) -> tuple[Figure, Axes]:
-    """A figure, and its axes, whose horizontal unit is an inch, and the vertical one a line, from the top."""
-    figure = Figure(figsize=(width, lines * _LINE))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(lines, 0))
-    axes.set_axis_off()
-    return figure, axes
+def cut(word: str, longest: int = 32) -> str:
+    """A word as it is drawn, of so many characters at most."""
+    return f"{word[: longest - 1]}…" if len(word) > longest else word or "·"
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
     axes.text(x, y, text, **{"va": "center", "fontsize": 10, "parse_math": False, **style})
-
-
-def _spread(words: int, lines: int) -> np.ndarray:
-    """Places `[words]` of a column, evenly over as many lines as the longer column has."""
-    return np.linspace(0, lines - 1, words) if words > 1 else np.zeros(1)
 
 
 def _draw_lines(
@@ -324,9 +298,8 @@ def positions_view(d_model: int = 512, length: int = 100, layout: str = "sinusoi
         layout: "sinusoidal", or another layout of `sinusoidal_positions`.
 
     Raises:
-        ValueError: `d_model` is not even, or a number is below 1.
+        ValueError: `d_model` is not even.
     """
-    _require_counts(d_model=d_model, length=length)
     if d_model % 2:
         raise ValueError(f"d_model: must be even, is {d_model}")
     encoding = sinusoidal_positions(torch.arange(length), d_model, layout)  # [length, d_model]
@@ -352,11 +325,7 @@ def learning_rate_view(d_model: int = 512, warmup_steps: int = 4000, steps: int 
         d_model: Width of the model.
         warmup_steps: Step of the largest rate.
         steps: Last step.
-
-    Raises:
-        ValueError: A number is below 1.
     """
-    _require_counts(d_model=d_model, warmup_steps=warmup_steps, steps=steps)
     drawn = np.unique(np.append(np.linspace(1, steps, 1000).round(), min(warmup_steps, steps)))
     rates = d_model**-0.5 * np.minimum(drawn**-0.5, drawn * warmup_steps**-1.5)
     figure = Figure(figsize=(7, 4), layout="constrained")
