@@ -97,13 +97,17 @@ def run_python(
 
 
 def start_python(
-    arguments: Sequence[str | Path], *, environment: dict[str, str] | None = None, folder: Path | None = None
+    arguments: Sequence[str | Path],
+    *,
+    environment: dict[str, str] | None = None,
+    folder: Path | None = None,
+    stdin: int | None = None,
 ) -> subprocess.Popen:
     """Start `python *arguments`, for a test that kills, stops or interrupts it; stdout and stderr are text pipes.
 
     It runs as in `run_python`. Its process id is its own and its parent is this process.
     """
-    return _start(arguments, environment, folder)
+    return _start(arguments, environment, folder, stdin=stdin)
 
 
 def run_ranks(

@@ -2,7 +2,6 @@
 
 import io
 import re
-import subprocess
 import sys
 import unicodedata
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, recipe_module
+from helpers import REPOSITORY, call_recipe, recipe_module, start_python
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 from safetensors import SafetensorError
@@ -22,7 +21,6 @@ from vaswani_transformer.runs.records import Example, RunRecord
 
 HOSTILE = [
     "[/INST]",
-    "[bold]",
     "[link=http://evil]here",
     "a\\[b]",
     ":smile:",
@@ -89,14 +87,13 @@ def test_training_shows_sentences_as_they_are(capsys, text):
     assert capsys.readouterr().out.count(printable(text)) == 4
 
 
-def test_evaluation_of_hostile_lines_in_a_hostile_file(capsys, monkeypatch, tmp_path):
+def test_evaluation_of_hostile_lines_in_a_hostile_file(capsys, tmp_path):
     lines = "".join(f"a man reads {text}\n" for text in HOSTILE[:-1])
     names = [tmp_path / f"[bold]{name}[" for name in ("source", "reference", "hypotheses")]
     for path in names:
         path.write_text(lines, encoding="utf-8")
     options = [f"--{option}={path}" for option, path in zip(("source", "reference", "hypotheses"), names, strict=True)]
-    monkeypatch.setattr("sys.argv", ["score.py", *options, "--output_dir", str(tmp_path / "out")])
-    recipe_module("score.py").main()
+    call_recipe("score.py", *options, "--output_dir", tmp_path / "out")
     out = capsys.readouterr().out
     assert out.count("[bold]hypotheses[") == 1
     assert (tmp_path / "out" / "results.json").is_file()
@@ -133,7 +130,7 @@ def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, st
     assert stop.value.code == (shown if status == 1 else status)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("shapes"), KeyError("x"), TypeError("x"), AttributeError("x")])
+@pytest.mark.parametrize("error", [RuntimeError("shapes"), KeyError("x")])
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(type(error)), exit_on_error("some.py"):
         raise error
@@ -144,20 +141,13 @@ def test_torch_fails_to_allocate_in_these_words():
         torch.empty(2**59)
 
 
-def words_of(options: str, model: Path, directory: Path) -> list[str]:
-    """Options of a recipe, with paths in which white space may stand."""
-    paths = {"model": model, "text": directory / "text", "out": directory / "out"}
-    return [word.format(**paths) for word in options.split()]
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("translate.py", "--model {model} --input {text} --output {out}"),
-        ("translate.py", "--model {model} --input {text}"),
-        ("score.py", "--model {model} --source {text} --reference {text} --output_dir {out}"),
-        ("export.py", "--model {model} --output {out} --to marian"),
-        ("convert.py", "--model {model} --output {out} --from marian"),
+        ("translate.py", "--input text --output out"),
+        ("score.py", "--source text --reference text --output_dir out"),
+        ("export.py", "--output out --to marian"),
+        ("convert.py", "--output out --from marian"),
     ],
 )
 def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
@@ -166,38 +156,29 @@ def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    (tmp_path / "text").write_text("Hi.\n", encoding="utf-8")
-    words = words_of(options, saved_model, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("Hi.\n", encoding="utf-8")
     monkeypatch.setattr("vaswani_transformer.model.saved_model._directory", interrupted)
     with pytest.raises(SystemExit) as stop:
-        call_recipe(name, *words)
+        call_recipe(name, "--model", saved_model, *options.split())
     assert stop.value.code == 130
     assert re.fullmatch(rf"{name}: interrupted.*\n", capsys.readouterr().err)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("average.py", "--checkpoints {model} --output {out}"),
-        ("prepare_data.py", "--train {text} {text} --vocab_size 262 --prepared {out} --num_proc 1"),
-    ],
-)
-def test_recipes_end_with_one_line_when_their_output_is_full(name, options, saved_model, tmp_path, monkeypatch):
-    (tmp_path / "text").write_text("A cat.\n" * 9, encoding="utf-8")
-    words = words_of(options, saved_model, tmp_path)
+def test_recipes_end_with_one_line_when_their_output_is_full(saved_model, tmp_path, monkeypatch):
     with Path("/dev/full").open("w", buffering=1, encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        with pytest.raises(SystemExit, match=rf"^{name}: .*No space left on device$"):
-            call_recipe(name, *words)
+        with pytest.raises(SystemExit, match=r"^average.py: .*No space left on device$"):
+            call_recipe("average.py", "--checkpoints", saved_model, "--output", tmp_path / "out")
 
 
 @pytest.mark.system
-def test_a_closed_pipe_ends_a_program_without_a_word():
-    code = (
-        "from vaswani_transformer.io.console import exit_on_error as handler\nwith handler('x'): print(100_000 * 'x')"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+def test_a_closed_pipe_ends_a_program_without_a_word(tmp_path):
+    program = tmp_path / "program.py"
+    code = "from vaswani_transformer.io.console import exit_on_error\nwith exit_on_error('x'): print(100_000 * 'x')"
+    program.write_text(code, encoding="utf-8")
+    with start_python([program]) as process:
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == ""
     assert process.returncode == 1

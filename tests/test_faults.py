@@ -168,7 +168,7 @@ def test_a_rank_that_survives_the_others_keeps_the_directory(training: Training)
     survivor.send_signal(signal.SIGSTOP)
     first.kill()
     first.wait(BOUND)
-    with pytest.raises(ValueError, match="another training is at work"), held_by_all_ranks(training.output_dir):
+    with pytest.raises(ValueError, match="another process is at work"), held_by_all_ranks(training.output_dir):
         pass
     training.start(resume=True, max_steps=training.require_intact() + 1)
     (resumed,) = training.ranks

@@ -8,11 +8,11 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import start_python
 from safetensors import SafetensorError
 
 from vaswani_transformer.io.files import (
@@ -79,15 +79,6 @@ def test_a_directory_is_made_and_can_be_written_into(tmp_path):
             make_directory("output", tmp_path / name)
 
 
-def test_a_directory_on_a_read_only_disk_is_refused(tmp_path, monkeypatch):
-    def refuse(dir):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    with pytest.raises(ValueError, match=r"Read-only file system"):
-        make_directory("output", tmp_path)
-
-
 def test_a_file_of_chunks_is_written_through_another_folder(tmp_path):
     (tmp_path / "folder").mkdir()
 
@@ -122,14 +113,10 @@ def test_a_full_disk_is_an_error_that_names_the_directory(full, tmp_path):
     assert not names(tmp_path)
 
 
-def test_an_atomic_directory_is_complete_or_absent(tmp_path, monkeypatch):
+def test_an_atomic_directory_is_complete_or_absent(tmp_path):
     output = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         write(output, interrupted=True)
-    with monkeypatch.context() as patch:
-        patch.delattr(os, "replace")
-        with pytest.raises(AttributeError):
-            write(output)
     assert not names(tmp_path)
     write(output)
     assert names(output) == {"first", "last"}
@@ -137,15 +124,13 @@ def test_an_atomic_directory_is_complete_or_absent(tmp_path, monkeypatch):
         write(output)
 
 
-@pytest.mark.parametrize("renames", [0, 1])
-def test_an_earlier_directory_is_replaced_or_stays(tmp_path, monkeypatch, renames):
+def test_an_earlier_directory_is_replaced_or_stays(tmp_path, monkeypatch):
     output, replace, done = tmp_path / "out", os.replace, []
 
     def interrupted(source, target):
-        if len(done) == renames:
-            done.append(None)
+        done.append(source)
+        if len(done) == 2:  # the earlier one has been moved aside
             raise KeyboardInterrupt
-        done.append(None)
         replace(source, target)
 
     write(output)
@@ -160,7 +145,7 @@ def test_an_earlier_directory_is_replaced_or_stays(tmp_path, monkeypatch, rename
     assert names(output) == {"second", "last"}
 
 
-KILLED = """
+WRITES = """
 import os, signal, sys
 from pathlib import Path
 from vaswani_transformer.io.files import atomic_directory
@@ -173,24 +158,27 @@ with atomic_directory(Path(sys.argv[1])) as directory:
 """
 
 
-def begin(output: Path, fate: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", KILLED, str(output), fate]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+@pytest.fixture
+def begin(tmp_path_factory) -> Callable[[Path, str], subprocess.Popen]:
+    script = tmp_path_factory.mktemp("script") / "writes.py"
+    script.write_text(WRITES, encoding="utf-8")
+    return lambda output, fate: start_python([script, output, fate], stdin=subprocess.PIPE)
 
 
 @pytest.mark.system
-def test_only_what_a_killed_process_left_is_deleted(tmp_path):
+def test_only_what_a_killed_process_left_is_deleted(tmp_path, begin):
     begin(tmp_path / "out", "killed").communicate()
     (left,) = tmp_path.glob("*.tmp")
-    elsewhere, unmarked, damaged = (tmp_path / f"out.{digit * 12}.tmp" for digit in "012")
-    for directory in (elsewhere, unmarked, damaged):
+    elsewhere, unmarked, damaged, emptied = (tmp_path / f"out.{digit * 12}.tmp" for digit in "0123")
+    for directory in (elsewhere, unmarked, damaged, emptied):
         shutil.copytree(left, directory)
+    shutil.rmtree(emptied / "out")  # killed while it was deleted
     (mark,) = (path for path in left.iterdir() if path.is_file())
     found = {**json.loads(mark.read_text()), "host": "another"}
     (elsewhere / mark.name).write_text(json.dumps(found), encoding="utf-8")
     (unmarked / mark.name).unlink()
     (damaged / mark.name).write_text(99_999 * "[", encoding="utf-8")
-    (tmp_path / f"out.{'3' * 12}.tmp").mkdir()  # killed before it was marked
+    (tmp_path / f"out.{'4' * 12}.tmp").mkdir()  # killed before it was marked
     ended = subprocess.Popen(["true"])
     ended.wait()
     foreign = ["out.20240131.tmp_backup", f"out.{ended.pid}.tmp", f"out.{ended.pid}.tmp.replaced", "out.tmp", "out.x"]
@@ -201,24 +189,8 @@ def test_only_what_a_killed_process_left_is_deleted(tmp_path):
     assert all((tmp_path / name / "work").is_dir() for name in foreign)
 
 
-def test_what_an_interrupted_deletion_has_left_is_deleted(tmp_path, monkeypatch):
-    def interrupted(directory, **_):
-        for file in Path(directory).glob("*"):
-            if file.is_file():
-                file.unlink()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            write(tmp_path / "out", interrupted=True)
-    assert len(names(tmp_path)) == 1
-    write(tmp_path / "out")
-    assert names(tmp_path) == {"out"}
-
-
 @pytest.mark.system
-def test_a_directory_moved_aside_by_a_killed_process_comes_back(tmp_path):
+def test_a_directory_moved_aside_by_a_killed_process_comes_back(tmp_path, begin):
     begin(tmp_path / "out", "killed").communicate()
     (left,) = tmp_path.glob("*.tmp")
     (left / "out.replaced" / "earlier").mkdir(parents=True)
@@ -229,7 +201,7 @@ def test_a_directory_moved_aside_by_a_killed_process_comes_back(tmp_path):
 
 
 @pytest.mark.system
-def test_a_directory_that_another_process_makes_is_refused_and_its_work_stays(tmp_path):
+def test_a_directory_that_another_process_makes_is_refused_and_its_work_stays(tmp_path, begin):
     output = tmp_path / "out"
     with begin(output, "lives") as other:
         staged = Path(other.stdout.readline().strip())
@@ -252,15 +224,12 @@ def test_a_directory_that_appears_meanwhile_stays(tmp_path):
 
 
 FAULTS = {
-    b"": "line 1 is not JSON (",
     b'{"a": 1,\n"b": }': "line 2 is not JSON (",
     b'{"a": 1,\n"b": "\xff"}': "line 2 is not UTF-8 (",
     b"[1, 2]": "it must be an object, is [1, 2]",
     b'{"a": {"b": 1, "c": 2, "b": 1}}': "it has 'b' twice",
     b'{"a": ' + 60 * b"[" + 60 * b"]" + b"}": "it is nested too deeply",
-    99_999 * b"[": "it is nested too deeply",
     99_999 * b'{"a": ': "it is nested too deeply",
-    b'{"a": ' + 9_999 * b"1" + b"}": "Exceeds the limit",
     b'{"a": "' + 2**25 * b"x" + b'"}': "it has more than 33554432 bytes",
 }
 
@@ -275,7 +244,7 @@ def test_json_that_is_damaged_or_foreign_is_refused_with_its_name_and_line(conte
     assert find_damage(tmp_path).startswith(f"manifest.json is damaged: {FAULTS[content]}")
 
 
-@pytest.mark.parametrize("files", [None, 3, [], {"a": 3}, {"a": {}}, {"a": {"size": 1}}])
+@pytest.mark.parametrize("files", [None, [], {"a": 3}, {"a": {"size": 1}}])
 def test_a_manifest_with_a_valid_digest_and_wrong_types_is_damage(files, tmp_path):
     (tmp_path / "a").write_bytes(b"x")
     content = {"files": files, "format": 1}
@@ -284,16 +253,11 @@ def test_a_manifest_with_a_valid_digest_and_wrong_types_is_damage(files, tmp_pat
     assert find_damage(tmp_path) is not None
 
 
-def test_a_directory_that_is_removed_disappears_at_once(tmp_path, monkeypatch):
-    write(tmp_path / "out")
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)  # as if killed before
-        atomic_remove(tmp_path / "out", tmp_path / "removed")
-    assert names(tmp_path) == {"removed"}
-    for _ in range(2):  # with remains, and without a directory
+def test_a_directory_is_removed_by_way_of_another_folder(tmp_path):
+    for _ in range(2):
         write(tmp_path / "out")
         atomic_remove(tmp_path / "out", tmp_path / "removed")
-        atomic_remove(tmp_path / "out", tmp_path / "removed")
+        assert names(tmp_path) == {"removed"}
         assert not names(tmp_path / "removed")
 
 

@@ -299,7 +299,7 @@ def test_other_sentences_or_another_vocabulary_are_not_trained_on(
 
 def test_the_lock_excludes_a_second_training_until_the_first_has_ended(tmp_path: Path) -> None:
     with held_by_all_ranks(tmp_path / "run"):
-        with pytest.raises(ValueError, match="another training is at work"), held_by_all_ranks(tmp_path / "run"):
+        with pytest.raises(ValueError, match="another process is at work"), held_by_all_ranks(tmp_path / "run"):
             pass
         with held_by_all_ranks(tmp_path / "other"):
             pass
@@ -311,7 +311,7 @@ def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]
     with open_run(tmp_path / "run", describe(corpus), resume=False):
         for resume in (False, True):
             again = open_run(tmp_path / "run", describe(corpus), resume, patience=0.2)
-            with pytest.raises(ValueError, match="another training is at work"), again:
+            with pytest.raises(ValueError, match="another process is at work"), again:
                 pass
     begin(tmp_path / "run", describe(corpus), resume=True)
 
@@ -324,7 +324,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
             os.write(writer, b"held")
             signal.pause()
     assert os.read(reader, 4) == b"held"
-    with pytest.raises(ValueError, match="another training is at work"), held_by_all_ranks(tmp_path):
+    with pytest.raises(ValueError, match="another process is at work"), held_by_all_ranks(tmp_path):
         pass
     os.kill(child, signal.SIGKILL)
     with held_by_all_ranks(tmp_path, patience=60):  # as a training that is resumed waits

@@ -416,7 +416,7 @@ def test_files_of_something_else_are_not_overwritten(error, settings, name):
 def test_two_trainings_do_not_share_a_directory(error, settings):
     directory = Path(settings["output_dir"])
     with held_by_all_ranks(directory):
-        assert f"output_dir: another training is at work in {directory}" in error("--seed", "7")
+        assert f"output_dir: another process is at work in {directory}" in error("--seed", "7")
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

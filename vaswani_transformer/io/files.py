@@ -142,13 +142,11 @@ def publish(staged: Path, path: Path) -> None:
 
 
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
-    """Delete a directory, if there is one, by way of a folder on the same file system: no part of it ever remains."""
-    if directory.exists():
-        remains = temporary_folder / f"{directory.name}-removed"
-        temporary_folder.mkdir(exist_ok=True)
-        shutil.rmtree(remains, ignore_errors=True)
-        os.replace(directory, remains)
-        shutil.rmtree(remains, ignore_errors=True)
+    """Delete a directory by way of a folder on the same file system, so that no part of it remains here."""
+    temporary_folder.mkdir(exist_ok=True)
+    remains = _temporary(directory, temporary_folder)
+    os.replace(directory, remains)
+    shutil.rmtree(remains, ignore_errors=True)
 
 
 @contextmanager
@@ -168,8 +166,6 @@ def file_errors_as_os_error(what: str) -> Iterator[None]:
 
 def sync(path: Path) -> None:
     """Wait until the content of a file, or the entries of a directory, are on the disk."""
-    if path.is_dir() and os.name != "posix":
-        return  # elsewhere a directory cannot be opened
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -383,10 +379,7 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
-    try:
-        acquire(lock, path, option, timeout=-1 if wait else 0)
-    except Timeout:
-        raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
+    acquire(lock, path, option, timeout=-1 if wait else 0)
     with ExitStack() as held:
         held.callback(lock.release)
         held.callback(Path(lock.lock_file).unlink, missing_ok=True)  # which a process that has just opened it notices
@@ -397,13 +390,13 @@ def acquire(lock: BaseFileLock, path: Path, option: str, timeout: float = 0.0) -
     """Acquire the lock of a path, or warn where the file system has none, such as NFS without its lock daemon.
 
     Raises:
-        Timeout: Another process holds it.
+        ValueError: Another process still holds it after `timeout` seconds.
         OSError: It cannot be locked.
     """
     try:
         lock.acquire(timeout=timeout)
     except Timeout:
-        raise
+        raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # for ENOSYS filelock has a substitute
             raise OSError(f"{option}: {path} cannot be locked: {error}") from error

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from accelerate import PartialState
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import BaseFileLock, FileLock
 from transformers.utils import logging
 
 from ..io.files import acquire, make_directory
@@ -57,14 +57,11 @@ def held_by_all_ranks(directory: Path, option: str = "output_dir", patience: flo
 def _take(lock: BaseFileLock, directory: Path, option: str, patience: float) -> None:
     try:
         acquire(lock, directory, option)
-    except Timeout:
-        if patience:
-            logger.warning(f"{directory}: waiting {patience:g} seconds for an earlier training to end")
-        try:
-            acquire(lock, directory, option, patience)
-        except Timeout:
-            message = f"{option}: another training is at work in {directory}; wait for it, or end it"
-            raise ValueError(message) from None
+    except ValueError:
+        if not patience:
+            raise
+        logger.warning(f"{directory}: waiting {patience:g} seconds for an earlier training to end")
+        acquire(lock, directory, option, patience)
 
 
 def require_shared(file: Path, option: str = "output_dir", patience: float = 60.0) -> None:
