@@ -52,18 +52,7 @@ TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
     "layer_norm_eps",
 }
 TEXTS_NO_OPTION_TAKES = ("", " ", "a\x1b[31mb", "a\nb", "a\0b", "\ud800", "a" * 256, "a/" * 2001)
-OTHER_VALUES = (
-    "{",
-    "[]",
-    "{}",
-    '{"a":' * 2000,
-    "[" * 10_000,
-    "/",
-    "/dev/null",
-    "[/INST]",
-    "maybe",
-    "9" * 6000,
-)
+OTHER_VALUES = ("{", "[]", "{}", '{"a":' * 2000, "[" * 10_000, "/", "/dev/null", "[/INST]", "9" * 6000)
 SENTENCES = ("source", "target")  # may be longer than a name
 PROSE = {"explore.py": SENTENCES, "visualize_attention.py": SENTENCES, "demo_app.py": ("examples",)}
 CONVERTED = ("generation_config", "liger_kernel_config")  # a path and a mapping, which are never empty
@@ -204,16 +193,6 @@ def test_float16_on_a_cpu_is_refused(parsers):
     assert message.endswith("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
 
 
-def test_help_names_what_a_resumed_training_may_change(parsers):
-    (option,) = [action for action in parsers["train_wmt.py"]._actions if "--resume" in action.option_strings]
-    names = {action.dest for action in parsers["train_wmt.py"]._actions}
-    may_change = option.help.partition("except for ")[2]
-    for name in ("max_steps", "num_train_epochs", "max_minutes", "gradient_accumulation_steps", "average_last"):
-        assert name in names
-        assert name in may_change
-    assert re.search("the number of processes.* validation and test.* logged, evaluated, saved and pushed", may_change)
-
-
 # YAML
 
 
@@ -241,18 +220,17 @@ def read(tmp_path: Path, text: str | bytes, *argv: str) -> Options | str:
     return found
 
 
-@pytest.mark.parametrize("word", ["no", "NO", "on", "y", "1:30", "0o7", "2001-01-01", "1e3", "=", "<<"])
+@pytest.mark.parametrize("word", ["no", "1:30", "2001-01-01", "1e3", "<<"])
 def test_a_text_stays_what_the_file_shows(tmp_path, word):
     assert read(tmp_path, f"language: {word}").language == word
     assert read(tmp_path, f"names: [{word}, '{word}']").names == [word, word]
 
 
 def test_values_are_converted_as_on_the_command_line(tmp_path):
-    extra = "extra: {a: 1e-5, b: [true, no, null, 1:30], c: '1'}"
-    text = f"counts: [1, 2]\nshare: 1e-1\nstrategy: no\nswitch: no\nnames: one\n{extra}"
+    text = "counts: [1, 2]\nshare: 1e-1\nstrategy: no\nswitch: no\nnames: one\nextra: '{\"a\": 1}'"
     found = read(tmp_path, text)
     assert (found.counts, found.share, found.strategy, found.switch, found.names) == ([1, 2], 0.1, "no", False, ["one"])
-    assert found.extra == '{"a": 1e-05, "b": [true, "no", null, "1:30"], "c": "1"}'
+    assert found.extra == '{"a": 1}'
     assert read(tmp_path, "share: 0.1", "--share", "0.2").share == 0.2
 
 
@@ -284,14 +262,10 @@ def test_a_null_leaves_the_default(tmp_path, null):
         ("names: [[a]]", "names: takes texts and numbers"),
         ("counts: [1, x]", "--counts: invalid int value: 'x'"),
         ("counts: [1, 0]", "counts: must be at least 1"),
-        ("strategy: false", "--strategy: invalid choice: 'false'"),
         ("? [a]\n: b", "not YAML"),
-        ("null: {a: b}\n1: 2", "there is no setting 'None'"),
         ("config: x.yaml", "there is no setting 'config'"),
-        ("extra: {a: &a [1], b: [*a, *a]}", "has an alias"),
-        ("extra: {a: !!python/object/apply:os.system [ls]}", "or a tag; give the value itself"),
+        ("extra: {a: b}", "extra: takes texts and numbers; put a JSON object in quotes"),
         ("names: " + "[" * 100_000, "nested too deeply"),
-        ("a: [", "not YAML"),
         ("", "must hold lines of the form `name: value`"),
         ('language: "a\\0b"', "language: 'a\\x00b' has control characters"),
         (b"share: 0\nlanguage: \xff", "line 2 is not UTF-8"),
@@ -308,14 +282,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path):
     assert read(tmp_path, "\ufefflanguage: fr").language == "fr"
 
 
-@pytest.mark.parametrize("path", ["/", "/dev/zero", "/nothing/here", "a\0b", "x" * 5000, "--switch"])
-def test_a_configuration_that_is_no_file_is_one_line(path):
-    message = outcome(RecipeParser([Options], prog="recipe.py"), f"--config={path}")
-    assert message is not None
-
-
-def test_a_configuration_without_name_is_one_line():
-    assert "--config" in outcome(RecipeParser([Options], prog="recipe.py"), "--config")
+@pytest.mark.parametrize("option", ["--config", "--config=/", "--config=/dev/zero", "--config=a\0b"])
+def test_a_configuration_that_is_no_file_is_one_line(option):
+    assert outcome(RecipeParser([Options], prog="recipe.py"), option) is not None
 
 
 # Intervals

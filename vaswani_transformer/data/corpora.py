@@ -70,8 +70,9 @@ def load_parallel_corpus(
     if is_of_hub(source):
         origin = _load_from_hub(names[0], config_name, split, streaming)
     else:
-        _readers(names, languages, split, columns)  # raises even if its rows are in the cache
-        origin = _versions([file for name in names for file in _files(name, split)])
+        files = [Path(file) for name in names for file in _files(name, split)]
+        # Absolute, not resolved: a link's own name has the suffix.
+        origin = tuple((str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
     try:
         # `datasets` keeps the rows under a digest of the arguments: a file that has changed is read again.
         return Dataset.from_generator(
@@ -136,10 +137,7 @@ def is_of_hub(source: Source) -> bool:
 
 def has_columns(source: Source) -> bool:
     """Whether a corpus is made of tables, or is a dataset of the Hub, so that its columns can be named."""
-    tables = _expanded(source) if _names(source) != ["phrasebook"] else []
-    return is_of_hub(source) or any(
-        kind_of_table(Path(name), must_be_table=len(_names(source)) != 2) for name in tables
-    )
+    return is_of_hub(source) or (_names(source) != ["phrasebook"] and bool(_tables(source)))
 
 
 def require_columns(columns: Sequence[str]) -> tuple[str, str]:
@@ -157,31 +155,47 @@ def _is_pattern(name: str) -> bool:
     return glob.escape(name) != name and not Path(name).exists()
 
 
-def _expanded(source: Source) -> list[str]:
-    """The names of a corpus, with the files that match a pattern instead of it, in sorted order."""
-    names: list[str] = []
-    for name in _names(source):
-        found = sorted(glob.glob(name, recursive=True)) if _is_pattern(name) else [name]
-        if not found:
-            raise FileNotFoundError(f"{name}: no file matches this pattern")
-        names += found
-    return names
+def _matches(name: str) -> list[str]:
+    """The files that match a pattern, in sorted order; another name itself."""
+    return sorted(glob.glob(name, recursive=True)) if _is_pattern(name) else [name]
 
 
 def _files(name: str, split: str) -> list[str]:
     """The files that a name of a corpus stands for; none if there is none."""
-    path = Path(name)
-    if path.is_dir():
-        return saved_files(path, split) if is_saved(path) else []
-    if _is_pattern(name):
-        return [file for found in sorted(glob.glob(name, recursive=True)) for file in _files(found, split)]
-    return [name] if path.is_file() else []
+    files: list[str] = []
+    for path in map(Path, _matches(name)):
+        if path.is_dir():
+            files += saved_files(path, split) if is_saved(path) else []
+        elif path.is_file():
+            files.append(str(path))
+    return files
 
 
-def _versions(names: Sequence[str]) -> tuple[tuple[str, int, int], ...]:
-    """Absolute path, size and time of the last change of files."""
-    stats = [(Path(name).absolute(), Path(name).stat()) for name in names]  # a link's own name has the suffix
-    return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+def _tables(source: Source) -> list[tuple[Path, str]]:
+    """The tables of a corpus, each with its kind; none if it is two aligned text files.
+
+    Raises:
+        ValueError: The files are neither tables nor two text files.
+        OSError: One is missing.
+    """
+    given, names = _names(source), list[str]()
+    for name in given:
+        if not (found := _matches(name)):
+            raise FileNotFoundError(f"{name}: no file matches this pattern")
+        names += found
+    may_be_text = len(given) == 2 and given == names
+    kinds = {name: kind_of_table(Path(name), must_be_table=not may_be_text) for name in names}
+    tables = [(Path(name), kind) for name in names if (kind := kinds[name])]
+    texts = [name for name in names if not kinds[name]]
+    if tables and texts:
+        raise ValueError(f"{tables[0][0]} is a table, but {texts[0]} is text; give tables, or two aligned text files")
+    if tables or may_be_text:
+        return tables
+    advice = "for plain text give two aligned files, the source first"
+    if len(names) == 1:
+        raise ValueError(f"{names[0]}: one file must be JSON lines, Parquet, CSV, TSV or TMX; {advice}")
+    shown = " ".join(given) or "nothing"
+    raise ValueError(f"{shown}: a corpus is tables, one dataset, or two text files, not {len(names)}; {advice}")
 
 
 def _readers(
@@ -190,32 +204,11 @@ def _readers(
     """The pairs of each table, or of two text files; nothing but first bytes is read yet.
 
     Raises:
-        ValueError: The files are neither tables nor two text files, or two whose names contradict the languages.
-        OSError: One is missing.
+        ValueError, OSError: As from `_tables`.
     """
     keys = require_columns(columns) if columns else languages
-    given, names = _names(source), _expanded(source)
-    may_be_text = len(given) == 2 and given == names
-    kinds = [kind_of_table(Path(name), must_be_table=not may_be_text) for name in names]
-    tables = [name for name, kind in zip(names, kinds, strict=True) if kind]
-    texts = [name for name, kind in zip(names, kinds, strict=True) if not kind]
-    if not texts and tables:
-        return [read_table(Path(name), kind, keys, split, languages) for name, kind in zip(names, kinds, strict=True)]
-    if tables:
-        raise ValueError(f"{tables[0]} is a table, but {texts[0]} is text; give tables, or two aligned text files")
-    if may_be_text:
-        for name, language, other in zip(names, languages, reversed(languages), strict=True):
-            if {*Path(name).name.split(".")} & {*languages} == {other}:
-                raise ValueError(
-                    f"source_language, target_language: {name} is {other} by its name, but given as {language}; give "
-                    f"the source first, or exchange the languages"
-                )
-        return [_aligned_lines(*names)]
-    advice = "for plain text give two aligned files, the source first"
-    if len(names) == 1:
-        raise ValueError(f"{names[0]}: one file must be JSON lines, Parquet, CSV, TSV or TMX; {advice}")
-    shown = " ".join(given) or "nothing"
-    raise ValueError(f"{shown}: a corpus is tables, one dataset, or two text files, not {len(names)}; {advice}")
+    readers = [read_table(path, kind, keys, split, languages) for path, kind in _tables(source)]
+    return readers or [_aligned_lines(_names(source), languages)]
 
 
 def _rows(
@@ -235,7 +228,14 @@ def _rows(
         raise ValueError(f"{shown}: the corpus is empty; give files with at least one sentence pair")
 
 
-def _aligned_lines(*names: str) -> Iterator[Pair]:
+def _aligned_lines(names: Sequence[str], languages: tuple[str, str]) -> Iterator[Pair]:
+    """The pairs of lines of two files, unless their names contradict the languages."""
+    for name, language, other in zip(names, languages, reversed(languages), strict=True):
+        if {*Path(name).name.split(".")} & {*languages} == {other}:
+            raise ValueError(
+                f"source_language, target_language: {name} is {other} by its name, but given as {language}; give the "
+                f"source first, or exchange the languages"
+            )
     lengths = [0, 0]
     for source, target in zip_longest(*(read_lines(Path(name)) for name in names)):
         if source is not None and target is not None:

@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from textwrap import shorten
 
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, load_from_disk
 from pyarrow import parquet
 
 from ..io.files import without_repetition
-from .text_files import COMPRESSED, PARQUET, Allowance, first_bytes, read_lines, require_text
+from .text_files import COMPRESSED, PARQUET, Allowance, first_bytes, read_lines, refuse_other_formats
 from .translation_memory import read_memory
 
 
@@ -83,7 +84,7 @@ def kind_of_table(path: Path, must_be_table: bool) -> str | None:
     kind = kind_of_suffix(path)
     if kind in ("parquet", "tmx"):
         return kind  # it is damaged, as its reader will say
-    require_text(start, path)
+    refuse_other_formats(start, path)
     if kind is None and must_be_table:
         if text.startswith("{"):
             return "json"
@@ -128,8 +129,7 @@ def _places(names: Sequence[str], keys: Sequence[str]) -> list[int]:
         if names.count(key) > 1:
             raise ValueError(f"there are {names.count(key)} columns {key!r}; rename all but one")
         if key not in names:
-            text = ", ".join(names)
-            shown = repr(text if len(text) <= _LONGEST_LIST else f"{text[:_LONGEST_LIST]}...")[1:-1] or "nothing"
+            shown = shorten(", ".join(names), _LONGEST_LIST) or "nothing"
             raise ValueError(f"there is no column {key!r}, only {shown}; name two of them with the option columns")
     return [names.index(key) for key in keys]
 

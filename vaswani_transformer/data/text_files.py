@@ -129,7 +129,7 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
     try:
         for number, line in enumerate(iter(partial(file.readline, LONGEST_RECORD), b""), start=1):
             if number == 1:
-                require_text(line, name)
+                refuse_other_formats(line, name)
             if len(line) == LONGEST_RECORD:
                 raise ValueError(f"{name}, line {number}: has more than {LONGEST_RECORD:,} bytes; is it text?")
             encoding = "utf-8-sig" if number == 1 else "utf-8"  # Windows marks the beginning of a file
@@ -141,7 +141,7 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
         ) from None
 
 
-def require_text(start: bytes, name: Path) -> None:
+def refuse_other_formats(start: bytes, name: Path) -> None:
     """Raise a ValueError if a file begins like one of a well-known kind that is no UTF-8 text."""
     for magic, kind in _NOT_TEXT.items():
         if start.startswith(magic):

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import difflib
-import json
 import math
 import re
 import reprlib
@@ -351,10 +350,8 @@ class RecipeParser(HfArgumentParser):
     def _check_mapping(self, name: str, text: str) -> None:
         """Require a JSON object, or the name of a file with one; the dataclass reads it later."""
         try:
-            if text.startswith("{"):
-                parse_json(text)
-            else:
-                read_json(text)
+            read = parse_json if text.startswith("{") else read_json
+            read(text)
         except (ValueError, OSError) as error:
             self.error(f"{name}: {reprlib.repr(text)} is neither a JSON object nor a file with one: {error}")
 
@@ -369,12 +366,10 @@ class RecipeParser(HfArgumentParser):
             if name not in self._named or name in ("config", "help", "help_all"):
                 raise ValueError(f"{path}: there is no setting {name!r}{self._nearest(name)}")
             action = self._named[name]
-            texts: list[object] = [*setting] if isinstance(setting, list) else [setting]
-            if isinstance(setting, dict) and name in self._mappings:
-                texts = [json.dumps(setting, default=str)]
-            elif not all(isinstance(text, str) for text in texts):
-                raise ValueError(f"{path}: {name}: takes texts and numbers, no lists or mappings of them")
-            elif isinstance(setting, list) and not (setting and action.nargs == "+"):
+            texts = setting if isinstance(setting, list) else [setting]
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError(f"{path}: {name}: takes texts and numbers; put a JSON object in quotes")
+            if isinstance(setting, list) and not (setting and action.nargs == "+"):
                 raise ValueError(f"{path}: {name}: takes {'one value' if setting else 'at least one value'}")
             try:
                 given[name] = self._get_values(action, texts)

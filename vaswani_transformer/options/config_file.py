@@ -3,9 +3,7 @@
 YAML 1.1 would turn `no`, the code of Norwegian, into false, and `1:30` into 90.
 """
 
-import json
 from collections.abc import Hashable
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -40,16 +38,6 @@ class _Loader(yaml.BaseLoader):
         return super().construct_mapping(node, deep)
 
 
-class _TypedLoader(_Loader):
-    """A loader that gives what is not quoted, and is JSON, JSON's type."""
-
-    def construct_scalar(self, node: yaml.ScalarNode) -> object:  # type: ignore[override]  # no text alone
-        if node.style is None:
-            with suppress(ValueError):
-                return json.loads(node.value)
-        return super().construct_scalar(node)
-
-
 def read_config(path: Path) -> dict[str, Setting]:
     """Read the options of a configuration file.
 
@@ -57,7 +45,7 @@ def read_config(path: Path) -> dict[str, Setting]:
         path: The file; or, where there is none, the name of one in `recipes/configs/`.
 
     Returns:
-        For each name that is not null a text, a list, or a mapping, whose values have JSON's types.
+        For each name that is not null what it is set to.
 
     Raises:
         ValueError: The file is not a YAML mapping, or has a name twice. The message names the file.
@@ -66,18 +54,9 @@ def read_config(path: Path) -> dict[str, Setting]:
     ours = RECIPES / "configs" / f"{str(path).removesuffix('.yaml')}.yaml"
     is_ours = not path.exists() and path.parent == Path() and ours.is_file()
     try:
-        text = read_text(ours if is_ours else path, _LARGEST)
-        settings = yaml.load(text, Loader=_Loader)
+        settings = yaml.load(read_text(ours if is_ours else path, _LARGEST), Loader=_Loader)
         if not isinstance(settings, dict):
             raise ValueError("must hold lines of the form `name: value`")
-        if any(isinstance(value, dict) for value in settings.values()):
-            if any(isinstance(token, (yaml.AliasToken, yaml.TagToken)) for token in yaml.scan(text)):
-                raise ValueError(
-                    "has an alias, which could repeat a mapping without end, or a tag; give the value itself"
-                )
-            typed = yaml.load(text, Loader=_TypedLoader)
-            for (name, value), typed_value in zip(settings.items(), typed.values(), strict=True):
-                settings[name] = typed_value if isinstance(value, dict) else value
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
     except RecursionError:
