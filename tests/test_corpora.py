@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from vaswani_transformer.data import corpora
-from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
 from vaswani_transformer.data.corpora import is_of_hub, load_parallel_corpus, sentences, spread
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.data.text_files import read_lines
@@ -32,20 +31,17 @@ def test_text_files_pair_line_by_line_at_line_feeds_only(folder, suffixes):
     assert load(*folder.pair(suffixes)) == ROWS
 
 
-def test_carriage_returns_of_windows_files_are_dropped_but_no_other(folder):
-    assert load(*folder.pair(end="\r\n")) == ROWS
-    names = folder.lines("a.en", ["one\r"], end="\r\n"), folder.lines("a.de", ["\r"], end="\n")
-    assert load(*names) == [{"translation": {"en": "one\r", "de": ""}}]
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_sentence(folder):
-    names = folder.lines("a.en", ["\ufeffone", "\ufefftwo"]), folder.lines("a.de", ["eins", "zwei"])
-    assert [row["translation"]["en"] for row in load(*names)] == ["one", "\ufefftwo"]
-
-
-def test_the_last_line_needs_no_line_feed(folder):
-    names = folder.raw("a.en", b"one\ntwo"), folder.raw("a.de", b"eins\nzwei\n")
-    assert [row["translation"]["en"] for row in load(*names)] == ["one", "two"]
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("one\ntwo", ["one", "two"]),
+        ("\ufeffone\n\ufefftwo\n", ["one", "\ufefftwo"]),
+        ("one\r\ntwo\r\r\n", ["one", "two\r"]),
+        ("a\u2028b\u0085c\x0bd\x1ce\rf\0g\r\n", ["a\u2028b\u0085c\x0bd\x1ce\rf\0g"]),
+    ],
+)
+def test_lines_end_at_line_feeds_only(folder, content, lines):
+    assert list(read_lines(Path(folder.raw("a", content.encode())))) == lines
 
 
 def test_the_first_file_is_the_source(folder):
@@ -60,11 +56,12 @@ def test_linked_files_are_decompressed_by_the_name_of_the_link(folder):
     assert load(str(folder.path / "corpus.en.gz"), str(folder.path / "corpus.de.xz")) == ROWS
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz", "a.b.json.xz"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.b.json.xz", "a.parquet"])
 @pytest.mark.parametrize("nested", [True, False])
-def test_json_lines_have_texts_by_language(folder, name, nested):
-    rows = [{"id": 7, **row} if nested else {"fr": "un", **row["translation"]} for row in ROWS]
-    assert load(folder.json(name, rows)) == ROWS
+def test_tables_have_texts_by_language(folder, name, nested):
+    rows = [{"translation": {"fr": "un", **row["translation"]}} if nested else row["translation"] for row in ROWS]
+    write = folder.parquet if name == "a.parquet" else folder.json
+    assert load(write(name, [{"id": 7, **row} for row in rows])) == ROWS
 
 
 def test_json_lines_may_be_blank_and_in_any_order_of_keys(folder):
@@ -72,49 +69,21 @@ def test_json_lines_may_be_blank_and_in_any_order_of_keys(folder):
     assert [list(row["translation"].values()) for row in load(name)] == [["eins", "one"], ["zwei", "two"]]
 
 
-@pytest.mark.parametrize("nested", [True, False])
-def test_parquet_has_texts_by_language(folder, nested):
-    rows = [{"translation": {"fr": "un", **row["translation"]}} if nested else row["translation"] for row in ROWS]
-    name = folder.parquet("a.parquet", [{"id": 7, **row} for row in rows])
-    assert load(name) == ROWS
-
-
 @pytest.mark.parametrize("kind", ["json", "parquet"])
 @pytest.mark.parametrize("nested", [True, False])
-def test_a_null_is_an_empty_sentence_that_cleaning_drops(folder, kind, nested, tokenizer):
+def test_a_null_is_an_empty_sentence(folder, kind, nested):
     pairs = [{"en": "a man", "de": "ein Mann"}, {"en": None, "de": "b"}, {"en": "c", "de": None}]
-    write = getattr(folder, kind)
-    name = write(f"a.{kind}", [{"translation": pair} for pair in pairs] if nested else pairs)
-    corpus = load_parallel_corpus([name], "en", "de")
-    assert corpus["translation"][:] == [pairs[0], {"en": "", "de": "b"}, {"en": "c", "de": ""}]
-    cleaned, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"))
-    assert len(cleaned) == 1
-    assert totals["empty"] == 2
+    rows = [*({"translation": pair} for pair in pairs), {"translation": None}] if nested else pairs
+    name = getattr(folder, kind)(f"a.{kind}", rows)
+    expected = [("a man", "ein Mann"), ("", "b"), ("c", ""), ("", "")]
+    assert [(row["translation"]["en"], row["translation"]["de"]) for row in load(name)] == expected[: len(rows)]
 
 
-@pytest.mark.parametrize("kind", ["json", "parquet"])
-def test_a_row_without_pair_is_empty(folder, kind):
-    name = getattr(folder, kind)(f"a.{kind}", [{"translation": None}, ROWS[0]])
-    assert load(name) == [{"translation": {"en": "", "de": ""}}, ROWS[0]]
-
-
-@pytest.mark.parametrize("kind", ["text", "json", "parquet"])
-def test_a_changed_file_is_read_again_though_its_size_is_the_same(folder, kind):
-    def write(word: str, time: int) -> list[dict]:
-        row = {"en": word, "de": "x"}
-        if kind == "text":
-            names = [folder.lines("a.en", [word]), folder.lines("a.de", ["x"])]
-        else:
-            names = [getattr(folder, kind)(f"a.{kind}", [row])]
-        for name in names:
-            os.utime(name, ns=(time, time))
-        sizes.append([os.path.getsize(name) for name in names])
-        assert load(*names) == [{"translation": row}]
-
-    sizes: list[list[int]] = []
-    write("old", 10**18)
-    write("new", 10**18 + 10**9)
-    assert sizes[0] == sizes[1]
+def test_a_changed_file_is_read_again_though_its_size_is_the_same(folder):
+    for time, word in enumerate(("old", "new")):
+        name = folder.json("a.json", [{"en": word, "de": "x"}])
+        os.utime(name, ns=(time, time))
+        assert load(name) == [{"translation": {"en": word, "de": "x"}}]
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
@@ -169,13 +138,6 @@ def test_rows_lie_in_the_given_cache_and_are_read_once(folder, monkeypatch):
     assert load(*names, cache_dir=cache) == ROWS
 
 
-def test_after_an_error_the_file_is_read_again(folder):
-    names = folder.lines("a.en", ["one", "two"]), folder.lines("a.de", ["eins"])
-    error_of(ValueError, *names)
-    folder.lines("a.de", ["eins", "zwei"])
-    assert len(load(*names)) == 2
-
-
 @settings(deadline=None, database=None)
 @given(st.integers(1, 200), st.integers(1, 250))
 def test_a_sample_is_spread_evenly(length, count):
@@ -222,30 +184,25 @@ def test_misaligned_files_are_refused_with_their_lengths(folder):
         assert f"{german} has 3" in message
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
-@pytest.mark.parametrize("bad_side", [0, 1])
-def test_text_that_is_not_utf8_is_refused_with_its_line(folder, suffix, bad_side):
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_text_that_is_not_utf8_is_refused_with_its_line(folder, suffix):
     compress = COMPRESS.get(suffix, bytes)
-    contents = [b"one\ntwo\nthree\n", b"one\ntwo\nthree\n"]
-    contents[bad_side] = b"one\ntwo\nthr\xe9e\n"
-    names = [folder.raw(f"{side}.txt{suffix}", compress(content)) for side, content in enumerate(contents)]
-    assert error_of(ValueError, *names).startswith(f"{names[bad_side]}, line 3: not UTF-8")
+    good, bad = folder.lines("a.txt", ["one", "two", "three"]), folder.raw("b", compress(b"one\ntwo\nthr\xe9e\n"))
+    for names in ((good, bad), (bad, good)):
+        assert error_of(ValueError, *names).startswith(f"{bad}, line 3: not UTF-8")
 
 
 @pytest.mark.parametrize("damage", ["cut", "not an archive", "garbled"])
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
-@pytest.mark.parametrize("kind", ["text", "json"])
-def test_a_damaged_archive_is_refused(folder, damage, suffix, kind):
-    compress = COMPRESS[suffix]
-    whole = compress(b'{"en": "a", "de": "b"}\n' * 1000)
+def test_a_damaged_archive_is_refused(folder, damage, suffix):
+    whole = COMPRESS[suffix](b'{"en": "a", "de": "b"}\n' * 1000)
     content = {
         "cut": whole[: len(whole) // 2],
         "not an archive": b"one\ntwo\n",
         "garbled": whole[:20] + b"\xff" * (len(whole) - 40) + whole[-20:],
     }[damage]
-    bad = folder.raw(f"a.{'jsonl' if kind == 'json' else 'en'}{suffix}", content)
-    names = [bad] if kind == "json" else [folder.lines("a.txt", ["x"] * 1000), bad]
-    assert error_of(ValueError, *names).startswith(f"{bad}: not a whole {suffix} file")
+    bad = folder.raw(f"a.jsonl{suffix}", content)
+    assert error_of(ValueError, bad).startswith(f"{bad}: not a whole {suffix} file")
 
 
 def test_a_damaged_parquet_file_is_refused(folder):
@@ -267,12 +224,11 @@ def test_a_missing_file_is_named(folder):
         assert error_of(FileNotFoundError, name).startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize("name", ["plain", "folder.jsonl", "folder.parquet"])
+@pytest.mark.parametrize("name", ["plain", "folder.parquet"])
 def test_a_directory_is_refused(folder, name):
     directory = folder.path / name
     directory.mkdir()
-    text = folder.lines("a.txt", ["one"])
-    for names in ([str(directory)], [text, str(directory)], [str(directory), text]):
+    for names in ([str(directory)], [folder.lines("a.txt", ["one"]), str(directory)]):
         assert error_of(IsADirectoryError, *names).startswith(f"{directory}: a directory")
 
 
@@ -283,24 +239,18 @@ def test_files_that_are_no_table_and_no_pair_of_texts_are_refused(folder):
     assert "not 0" in error_of(ValueError)
 
 
-@pytest.mark.parametrize("kind", ["text", "json", "parquet"])
-@pytest.mark.parametrize("rows", [[], [{"en": "", "de": " "}] * 2], ids=["no rows", "blank rows"])
-def test_a_corpus_without_sentences_is_refused_with_the_names_of_its_files(folder, kind, rows):
-    if kind == "text":
-        names = [folder.lines(f"a.{side}.gz", [row[side] for row in rows]) for side in ("en", "de")]
-    elif rows or kind == "json":
-        names = [getattr(folder, kind)(f"a.{kind}", rows)]
-    else:
-        names = [str(folder.path / "a.parquet")]
-        parquet.write_table(pa.table({side: pa.array([], pa.string()) for side in ("en", "de")}), names[0])
+@pytest.mark.parametrize("lines", [[], ["", " "]], ids=["no lines", "blank lines"])
+def test_a_corpus_without_sentences_is_refused_with_the_names_of_its_files(folder, lines):
+    names = [folder.lines(f"a.{side}.gz", lines) for side in ("en", "de")]
     message = error_of(ValueError, *names)
     assert message.startswith(f"{' and '.join(names)}: the corpus is empty")
     assert message.endswith("give files with at least one sentence pair")
 
 
-def test_a_dataset_without_rows_is_refused(monkeypatch):
-    monkeypatch.setattr(corpora, "load_dataset", lambda *_, **__: Dataset.from_dict({"en": [], "de": []}))
-    assert error_of(ValueError, "someone/empty").startswith("someone/empty: the corpus is empty")
+def test_a_parquet_file_without_rows_is_refused(folder):
+    name = str(folder.path / "a.parquet")
+    parquet.write_table(pa.table({side: pa.array([], pa.string()) for side in ("en", "de")}), name)
+    assert error_of(ValueError, name).startswith(f"{name}: the corpus is empty")
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
@@ -320,12 +270,10 @@ def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, n
         ('{"en": "a", "de": "b"', "not JSON"),
         ("[1, 2]", "no object"),
         ('{"en": "a"}', "column 'de', only en"),
-        ('{"translation": {"en": "a"}}', "column 'de', only en"),
         ('{"en": "a", "de": ["b"]}', "the text in 'de' is not a string"),
         ('{"en": "\\ud800", "de": "b"}', "surrogates not allowed"),
         ('{"en": "a", "de": "b", "en": "c"}', "it has 'en' twice"),
         ('{"en": ' + "9" * 5000 + ', "de": "b"}', "integer string conversion"),
-        ('{"en": ' + str(list(range(100_000))) + ', "de": "b"}', "the text in 'en' is not a string: [0, 1, 2,"),
     ],
 )
 def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
@@ -343,15 +291,8 @@ def test_parquet_texts_that_are_not_strings_are_refused(folder, nested, value):
     assert error_of(ValueError, name).startswith(f"{name}: the text in 'de' is not a string: ")
 
 
-@pytest.mark.parametrize("languages", [("en", "fr"), ("de", "nl"), ("fr", "it")])
-def test_the_phrasebook_refuses_other_languages(languages):
-    message = error_of(ValueError, "phrasebook", languages=languages)
-    assert "en, de" in message
-    assert "-".join(languages) in message
-
-
-def test_the_phrasebook_refuses_another_split():
-    assert "'dev'" in error_of(ValueError, "phrasebook", split="dev")
+def test_the_phrasebook_refuses_other_languages():
+    assert "English-German (en, de), not en-fr" in error_of(ValueError, "phrasebook", languages=("en", "fr"))
 
 
 def test_one_language_twice_is_refused(folder):
@@ -366,45 +307,36 @@ def test_a_line_that_memory_may_not_hold_is_refused(folder, name):
     assert error_of(ValueError, *names) == f"{name}, line 3: has more than 16,777,216 bytes; is it text?"
 
 
-def test_only_line_feeds_end_lines(folder):
-    odd = "a\u2028b\u0085c\x0bd\x1ce\rf\0g"
-    names = folder.raw("a", f"{odd}\r\n{odd}".encode()), folder.raw("b", b"1\n2")
-    assert [row["translation"]["en"] for row in load(*names)] == [odd, odd]
-
-
 @pytest.mark.parametrize("kind", ["fifo", "dangling", "device"])
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet", "a.gz"])
+@pytest.mark.parametrize("name", ["a.txt", "a.parquet"])
 def test_what_is_no_file_is_refused_without_reading_it(folder, kind, name):
     path = folder.path / name
     if kind == "fifo":
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero" if kind == "device" else "nothing")
-    names = [str(path)] if name in ("a.jsonl", "a.parquet") else [str(path), folder.lines("b.txt", ["x"])]
+    names = [str(path)] if name == "a.parquet" else [str(path), folder.lines("b.txt", ["x"])]
     assert error_of(FileNotFoundError, *names).startswith(f"{path}: ")
 
 
 def test_parquet_texts_that_are_not_utf8_are_refused(folder):
     """Arrow does not look into the strings of a file."""
-    bad = pa.array([b"a", b"\xff\xfe"]).cast(pa.binary())
-    text = pa.Array.from_buffers(pa.string(), 2, bad.buffers())
-    path = folder.path / "a.parquet"
-    parquet.write_table(pa.table({"en": text, "de": pa.array(["x", "y"])}), path)
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: "):
-        load(str(path))
+    text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff\xfe"]).buffers())
+    name = str(folder.path / "a.parquet")
+    parquet.write_table(pa.table({"en": text, "de": pa.array(["x", "y"])}), name)
+    assert error_of(ValueError, name).startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize("name", ["[/INST]", "a/b/c/d", "..", "-1"])
+@pytest.mark.parametrize("name", ["[/INST]", ".."])
 def test_names_that_no_dataset_has_are_named(name):
     assert name in error_of((ValueError, OSError), name)
 
 
-@pytest.mark.parametrize("name", ["csv", "json", "imagefolder"])
-def test_a_file_format_of_datasets_is_no_corpus(name, folder, monkeypatch):
+def test_a_file_format_of_datasets_is_no_corpus(folder, monkeypatch):
     """Under such a name `datasets` loads whatever it finds in the working directory."""
     folder.lines("found.csv", ["en,de", "one,eins"])
     monkeypatch.chdir(folder.path)
-    assert error_of(FileNotFoundError, name).startswith(f"{name}: neither a file nor a dataset of the Hub")
+    assert error_of(FileNotFoundError, "csv").startswith("csv: neither a file nor a dataset of the Hub")
 
 
 @pytest.mark.parametrize("names", [("a.de", "a.en"), ("x.de.gz", "b"), ("b", "en-de.en"), ("de.txt", "en.txt")])

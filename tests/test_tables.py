@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -41,16 +40,15 @@ def error_of(*names: str | Path, error_class: type[Exception] = ValueError, **kw
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_csv_has_quoted_fields_of_any_text(folder, delimiter, suffix):
     header = ["id", " en ", "de"]
     name = folder.csv(f"a.csv{suffix}", [header, *(["7", *pair] for pair in QUOTED)], delimiter)
     assert load(name) == QUOTED
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_csv_without_a_header_has_numbered_columns(folder, delimiter):
-    name = folder.csv("a.csv", [[german, "7", english] for english, german in QUOTED], delimiter)
+def test_csv_without_a_header_has_numbered_columns(folder):
+    name = folder.csv("a.csv", [[german, "7", english] for english, german in QUOTED], delimiter=";")
     assert load(name, columns=["3", "1"]) == QUOTED
 
 
@@ -64,7 +62,7 @@ def test_blank_lines_of_csv_and_tsv_are_no_rows(folder):
     assert load(folder.raw("a.tsv", b"\xef\xbb\xbfen\tde\r\n\r\none\teins\r\n\t\r\n")) == [("one", "eins"), ("", "")]
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.txt", "a", "a.tsv.gz", "a.txt.bz2"])
+@pytest.mark.parametrize("name", ["a.tsv", "a", "a.txt.bz2"])
 def test_quotes_of_tsv_are_text(folder, name):
     expected = [("one", "eins"), ('"two" she said', "zwei"), ("three", "drei")]
     assert load(folder.lines(name, TSV), columns=["1", "2"]) == expected
@@ -83,13 +81,6 @@ def test_columns_are_named(folder, kind, nested):
 def test_columns_beside_a_translation_of_other_texts(folder):
     name = folder.json("a.json", [{"translation": {"en": "x", "de": "y"}, "raw_en": "one", "raw_de": "eins"}])
     assert load(name, columns=["raw_en", "raw_de"]) == [("one", "eins")]
-
-
-@pytest.mark.parametrize("kind", ["json", "parquet"])
-def test_several_tables_are_one_corpus_in_the_order_given(folder, kind):
-    names = [getattr(folder, kind)(f"{number}.{kind}", [row]) for number, row in enumerate(ROWS)]
-    for count in (2, 3, 4):
-        assert load(*names[:count][::-1]) == PAIRS[:count][::-1]
 
 
 def test_tables_of_different_kinds_are_one_corpus(folder):
@@ -138,14 +129,7 @@ def test_a_saved_directory_without_rows_is_refused(folder):
     assert error_of(folder.path / "saved").startswith(f"{folder.path / 'saved'}: not a whole dataset of save_to_disk")
 
 
-def test_a_saved_directory_that_has_changed_is_read_again(folder):
-    for word in ("old", "new"):
-        shutil.rmtree(folder.path / "saved", ignore_errors=True)
-        Dataset.from_list([{"en": word, "de": "x"}]).save_to_disk(folder.path / "saved")
-        assert load(folder.path / "saved") == [(word, "x")]
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a", "a.gz.txt"])
+@pytest.mark.parametrize("name", ["a.txt", "a"])
 def test_the_content_of_a_file_tells_what_it_is(folder, name):
     parquet_file = folder.parquet("b", ROWS)
     os.rename(parquet_file, folder.path / name)
@@ -157,9 +141,8 @@ def test_the_content_of_a_file_tells_what_it_is(folder, name):
     assert load(folder.path / name) == PAIRS
 
 
-@pytest.mark.parametrize("compress", COMPRESS.values())
-def test_compressed_text_needs_no_suffix(folder, compress):
-    names = [folder.raw(side, compress(f"{side}\n".encode())) for side in ("en.txt", "de.txt.gz")]
+def test_compressed_text_needs_no_suffix(folder):
+    names = [folder.raw(side, COMPRESS[".xz"](f"{side}\n".encode())) for side in ("en.txt", "de.txt.gz")]
     assert load(*names) == [("en.txt", "de.txt.gz")]
 
 
@@ -191,7 +174,6 @@ def test_other_columns_are_another_corpus(folder):
         (b"id,en,de,en\n1,one,eins,two\n", None, 1, "there are 2 columns 'en'; rename all but one"),
         (b"id,en,de\n1,one,eins\n", ["2", "3"], 1, "'en' and 'de' are no sentences, but names of columns; give them"),
         (b"German;English\neins;one\n", ["2", "1"], 1, "'English' and 'German' are no sentences"),
-        (b"Source,Target\none,eins\n", ["1", "2"], 1, "'Source' and 'Target' are no sentences"),
         (b"en,de\none,f\xfcnf\n", None, 2, "not UTF-8"),
     ],
 )
@@ -202,22 +184,14 @@ def test_malformed_csv_is_refused_with_its_line(folder, content, columns, line, 
     assert complaint in message
 
 
-@pytest.mark.parametrize(
-    ("lines", "columns", "line", "complaint"),
-    [
-        (["one\teins", "", "two"], ["1", "2"], 3, "the number of fields is 1, but 2 in the first line"),
-        (["English\tGerman", "one\teins"], None, 1, "there is no column 'en', only English, German"),
-    ],
-)
-def test_malformed_tsv_is_refused_with_its_line(folder, lines, columns, line, complaint):
-    name = folder.lines("a.tsv", lines)
-    message = error_of(name, columns=columns)
-    assert message.startswith(f"{name}, line {line}: ")
-    assert complaint in message
+def test_malformed_tsv_is_refused_with_its_line(folder):
+    name = folder.lines("a.tsv", ["one\teins", "", "two"])
+    message = error_of(name, columns=["1", "2"])
+    assert message.startswith(f"{name}, line 3: the number of fields is 1, but 2 in the first line")
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz"])
-@pytest.mark.parametrize("lines", [[], ["", ""], ["en\tde"], ["en\tde", "\t "]])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("lines", [[], ["en\tde"], ["en\tde", "\t "]])
 def test_tables_without_rows_are_refused(folder, name, lines):
     name = folder.lines(name, lines)
     assert error_of(name).startswith(f"{name}: the corpus is empty")
@@ -225,9 +199,8 @@ def test_tables_without_rows_are_refused(folder, name, lines):
 
 def test_parquet_in_an_archive_is_refused(folder):
     content = Path(folder.parquet("whole", ROWS)).read_bytes()
-    for suffix, compress in COMPRESS.items():
-        name = folder.raw(f"a.parquet{suffix}", compress(content))
-        assert error_of(name) == f"{name}: a Parquet file that was compressed once more; decompress it"
+    name = folder.raw("a.parquet.gz", COMPRESS[".gz"](content))
+    assert error_of(name) == f"{name}: a Parquet file that was compressed once more; decompress it"
 
 
 @pytest.mark.parametrize(
@@ -237,25 +210,18 @@ def test_parquet_in_an_archive_is_refused(folder):
         (b"\x28\xb5\x2f\xfd and so on", "compressed by zstd"),
         ("one\teins\n".encode("utf-16"), "UTF-16; convert it to UTF-8"),
         (b"x" * 257 + b"ustar" + b"x" * 100, "a tar archive"),
-        (b"PAR1 and so on", "Parquet file"),
     ],
 )
-@pytest.mark.parametrize("compress", [bytes, *COMPRESS.values()])
+@pytest.mark.parametrize("compress", [bytes, COMPRESS[".gz"]])
 def test_what_is_no_text_is_called_by_its_name(folder, content, complaint, compress):
     bad, text = folder.raw("a.en", compress(content)), folder.lines("a.de", ["x"])
-    for names in ([bad], [text, bad], [bad, text]):
-        if complaint == "Parquet file" and (len(names) == 2 or compress is not bytes):
-            continue  # its own tests
-        message = error_of(*names)
-        assert message.startswith(f"{bad}: ")
-        assert complaint in message
-        assert "not UTF-8" not in message
+    for names in ([bad], [text, bad]):
+        assert error_of(*names).startswith(f"{bad}: {complaint}")
 
 
 def test_a_table_beside_text_is_refused(folder):
     table, text = folder.parquet("a.en", ROWS), folder.lines("a.de", ["x"])
-    for names in ([table, text], [text, table]):
-        assert error_of(*names).startswith(f"{table} is a table, but {text} is text")
+    assert error_of(text, table).startswith(f"{table} is a table, but {text} is text")
 
 
 def test_text_files_by_a_pattern_are_refused(folder):
@@ -271,7 +237,7 @@ def test_a_pattern_without_files_is_named(folder):
     assert error_of(pattern, error_class=FileNotFoundError) == f"{pattern}: no file matches this pattern"
 
 
-@pytest.mark.parametrize("columns", [["en"], ["en", "en"], ["en", "de", "fr"]])
+@pytest.mark.parametrize("columns", [["en"], ["en", "en"]])
 def test_columns_are_two(folder, columns):
     assert error_of(folder.json("a.json", ROWS), columns=columns).startswith("columns: name two")
 
@@ -281,12 +247,9 @@ def test_a_saved_directory_that_is_damaged_or_lacks_the_split_is_refused(folder)
     DatasetDict(test=Dataset.from_list(ROWS)).save_to_disk(directory)
     assert error_of(directory) == f"{directory}: has no split 'train', only test; name a folder in it"
     arrow = next(directory.rglob("*.arrow"))
-    arrow.write_bytes(arrow.read_bytes()[:40])
-    assert error_of(directory, split="test").startswith(f"{directory}: not a whole dataset of save_to_disk")
-    arrow.unlink()
-    assert error_of(directory, split="test").startswith(f"{directory}: not a whole dataset of save_to_disk")
-    (directory / "dataset_dict.json").write_text("{")
-    assert error_of(directory, split="test").startswith(f"{directory}: not a whole dataset of save_to_disk")
+    for damage in (lambda: arrow.write_bytes(arrow.read_bytes()[:40]), arrow.unlink):
+        damage()
+        assert error_of(directory, split="test").startswith(f"{directory}: not a whole dataset of save_to_disk")
 
 
 def test_texts_of_parquet_that_are_large_strings_or_coded_are_strings(folder):
@@ -339,10 +302,9 @@ def saved(folder: Folder, name: str, word: str) -> tuple[Path, Path]:
     return folder.path / name, next((folder.path / name).glob("*.arrow"))
 
 
-@pytest.mark.parametrize("absolute", [True, False])
-def test_a_saved_directory_with_rows_elsewhere_is_refused(folder, absolute):
+def test_a_saved_directory_with_rows_elsewhere_is_refused(folder):
     (directory, _), (_, other) = saved(folder, "saved", "one"), saved(folder, "other", "two")
-    place = str(other) if absolute else f"../other/{other.name}"
+    place = f"../other/{other.name}"
     state = json.loads((directory / "state.json").read_text())
     (directory / "state.json").write_text(json.dumps({**state, "_data_files": [{"filename": place}]}))
     message = error_of(directory)
