@@ -10,9 +10,7 @@ Only this machine reaches the page, unless `--host` names another address, such 
 folder of a Space that shows the same page, and serves nothing.
 """
 
-import dataclasses
 import importlib.util
-import ipaddress
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,12 +42,7 @@ class DemoArguments(ShownSearchArguments):
             for package in ("gradio", "sentencex"):
                 if importlib.util.find_spec(package) is None:
                     raise ValueError(f"{package} is not installed; run `pip install {package}`")
-        if self.host != "localhost":
-            try:
-                ipaddress.ip_address(self.host)
-            except ValueError:
-                raise ValueError(f"host: {self.host!r} is neither an IP address nor localhost") from None
-        if self.push_to_space is not None and Path(self.push_to_space).exists():
+        elif Path(self.push_to_space).exists():
             raise ValueError(f"push_to_space: {self.push_to_space} exists already; name another folder, or remove it")
 
 
@@ -73,23 +66,20 @@ def require_free_port(args: DemoArguments) -> None:
     try:
         socket.create_server((args.host, args.port), family=family).close()
     except OSError as error:
-        raise ValueError(f"port: cannot listen on port {args.port} of {args.host}: {error.strerror}") from None
+        raise ValueError(f"host, port: cannot listen on port {args.port} of {args.host}: {error.strerror}") from None
 
 
 def make_space(args: DemoArguments, limits: Limits) -> None:
     """Write the folder of a Space, with the options that differ from their defaults."""
-    settings = {**args.generate_kwargs, **changed(limits)}
+    defaults = vars(Limits())
+    changed = {name: value for name, value in vars(limits).items() if value != defaults[name]}
+    settings = {**args.generate_kwargs, **changed}
     if args.target_language is not None:
         settings["target_language"] = args.target_language
     options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
     options += ["--examples", *args.examples] if args.examples else []
     write_space(args.push_to_space, Path(__file__), args.model, options)
     print(f"{args.push_to_space}: push it with `hf upload USER/NAME {args.push_to_space} . --repo-type space`")
-
-
-def changed(limits: Limits) -> dict[str, int]:
-    found = {field.name: (getattr(limits, field.name), field.default) for field in dataclasses.fields(limits)}
-    return {name: value for name, (value, default) in found.items() if value != default}
 
 
 def serve_model(args: DemoArguments, limits: Limits, saved: SavedModel) -> None:

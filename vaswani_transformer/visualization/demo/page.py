@@ -92,14 +92,11 @@ def _text_tab(translator: DemoTranslator, examples: Sequence[str]) -> None:
     found = gr.HTML()
     gr.HTML("<h2>Alignment</h2><p>Encoder-decoder attention, mean of all layers and heads; darker is more.</p>")
     alignment = gr.HTML()
-    about = (
-        f"Attention, beam search and alternatives, of one sentence of at most {limits.max_explored_tokens:,} tokens."
-    )
+    about = f"Attention, beam search and alternatives of a sentence of at most {limits.max_explored_tokens:,} tokens."
     gr.HTML(f"<h2>Explorer</h2><p>{about}</p>")
     explore = gr.Button("Explore this sentence")
     download = gr.DownloadButton("Download the explorer page", visible=False)
     explorer = gr.HTML()
-
     hidden = gr.DownloadButton(visible=False)
 
     @_refusing("", "", "")
@@ -107,9 +104,12 @@ def _text_tab(translator: DemoTranslator, examples: Sequence[str]) -> None:
         for found in translator.translate(text):
             yield found.text, "", ""
         _warn(found.warning)
-        headings = [f"<h3>{html.escape(each.source)}</h3>" * (len(found.sentences) > 1) for each in found.sentences]
-        tables, images = map(_table, found.sentences), (_image(translator, each) for each in found.sentences)
-        yield found.text, *("".join(map("".join, zip(headings, each, strict=True))) for each in (tables, images))
+        tables, images = "", ""
+        for each in found.sentences:
+            heading = f"<h3>{html.escape(each.source)}</h3>" if len(found.sentences) > 1 else ""
+            tables += heading + _table(each)
+            images += heading + _image(translator, each)
+        yield found.text, tables, images
 
     @_refusing("", hidden)
     def show_explorer(text: str) -> Iterator[tuple[Any, ...]]:
@@ -121,11 +121,9 @@ def _text_tab(translator: DemoTranslator, examples: Sequence[str]) -> None:
             yield f'<div class="explorer">{frame}</div>', gr.DownloadButton(value=str(file), visible=True)
 
     begins = [start.click, source.submit]
-    gr.on(
-        begins, lambda: ("", hidden), None, [explorer, download], queue=False, api_visibility="private"
-    )  # of another text
-    outputs = [target, found, alignment]
-    begun = gr.on(begins, translate, source, outputs, api_name="translate", **_ONE_AT_A_TIME)
+    # The explorer's page is of another text.
+    gr.on(begins, lambda: ("", hidden), None, [explorer, download], queue=False, api_visibility="private")
+    begun = gr.on(begins, translate, source, [target, found, alignment], api_name="translate", **_ONE_AT_A_TIME)
     explored = explore.click(show_explorer, source, [explorer, download], api_name="explore", **_ONE_AT_A_TIME)
     stop.click(None, cancels=[begun, explored])
 

@@ -1,6 +1,7 @@
 """Translation for the demo page, without gradio: texts and files within limits, one at a time."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -21,7 +22,7 @@ from ...model.languages_vaswani import (
 from ...model.pipeline_vaswani import translate_in_batches
 from ...options.arguments import COUNT, Interval, option
 from ..alignment import draw_alignment
-from ..attention import read_attention
+from ..attention import read_attention, require_text
 from ..explorer import explorer_page
 from ..figures import Picture
 from ..live_search import stream_search
@@ -157,14 +158,15 @@ class DemoTranslator:
             RefusedError: The sentence is empty or over a limit.
         """
         most = self.limits.max_explored_tokens
-        sentence, *others = self._checked(source, most)[0].sentences
+        paragraph, _ = self._checked(source, most)
+        sentence, *others = paragraph.sentences
         if others:
             raise RefusedError(
                 f"The text has {len(others) + 1} sentences, and the explorer shows one; leave one of them."
             )
-        limits = (self.limits.alternatives, most)
+        options = {"alternatives": self.limits.alternatives, "max_tokens": most, **self.options}
         with self._lock:
-            return explorer_page(self.model, self.tokenizer, sentence, None, *limits, **self.options)
+            return explorer_page(self.model, self.tokenizer, sentence, **options)
 
     def translate_file(self, path: str | Path) -> Iterator[FileProgress]:
         """Translate a UTF-8 file line by line, each sentence by sentence; blank lines stay blank.
@@ -184,9 +186,8 @@ class DemoTranslator:
                 translations[index] = " ".join(texts[0].splitlines())
             done += len(batch[0])
             yield FileProgress(done, len(lines))
-        warning = None
-        for index, tokens in sorted(long.items())[:1]:
-            warning = f"{long_sentence(self.model.config, f'A sentence of line {index + 1:,}', tokens)}; divide it."
+        first = min(long, default=None)
+        warning = None if first is None else self._warning(f"A sentence of line {first + 1:,}", long[first])
         yield FileProgress(done, len(lines), "".join(f"{line}\n" for line in translations), warning)
 
     def _next(self, batches: Iterator[tuple[list[int], list[list[str]]]]) -> tuple[list[int], list[list[str]]] | None:
@@ -195,27 +196,24 @@ class DemoTranslator:
 
     def _checked(self, source: str | None, most: int) -> tuple[Paragraph, str | None]:
         """The sentences of a text, if it is within the limits, and a warning; programs send None for no text."""
-        if source is None or not source.strip():
-            raise RefusedError("There is no text; type a sentence.")
-        try:
-            source.encode()
-        except UnicodeEncodeError:
-            raise RefusedError("The text is not valid Unicode.") from None
+        source = source or ""
+        with _refusals():
+            require_text("The text", source)
         paragraph, tokens = self._within_limits("The text", source, most)
         if (count := len(paragraph.sentences)) > self.limits.max_sentences:
             raise RefusedError(
                 f"The text has {count} sentences, and the limit is {self.limits.max_sentences}; shorten it."
             )
-        config = self.model.config
-        is_long = longer_than_trained(config, {0: tokens})
-        return paragraph, f"{long_sentence(config, 'A sentence', tokens)}; divide it." if is_long else None
+        is_long = longer_than_trained(self.model.config, {0: tokens})
+        return paragraph, self._warning("A sentence", tokens) if is_long else None
+
+    def _warning(self, what: str, tokens: int) -> str:
+        return f"{long_sentence(self.model.config, what, tokens)}; divide it."
 
     def _tagged(self, text: str) -> str:
-        """A text without white space around it, with the tag of its target language."""
-        try:
+        """A text without white space around it, with the tag of its target language; another tag is refused."""
+        with _refusals():
             return tagged(self.model.config, text.strip(), self.target_language)
-        except ValueError as error:  # it begins with another tag
-            raise RefusedError(f"{error}.") from None
 
     def _within_limits(self, what: str, text: str, most: int) -> tuple[Paragraph, int]:
         """The sentences of a text, and the number of tokens of the longest; refuses what is over a limit."""
@@ -234,22 +232,23 @@ class DemoTranslator:
         limit = self.limits.max_file_kilobytes
         if path.stat().st_size > 1000 * limit:
             raise RefusedError(f"The file has more than {limit:,} kB, which is the limit; divide it.")
-        lines: list[str] = []
-        try:
-            with path.open("rb") as file:
-                for number, line in enumerate(decode_lines(file, Path("The file")), start=1):
-                    if number > self.limits.max_lines:
-                        raise RefusedError(
-                            f"The file has more than {self.limits.max_lines:,} lines, which is the limit; divide it."
-                        )
-                    if "\0" in line or "\r" in line.strip():  # UTF-16 without a mark; line ends of old Macs
-                        raise RefusedError(f"Line {number:,} is no UTF-8 text with line feeds; save the file as such.")
-                    self._within_limits(f"Line {number:,}", line, self.limits.max_tokens)
-                    lines.append(line)
-        except RefusedError:
-            raise
-        except ValueError as error:  # not UTF-8
-            raise RefusedError(f"{error}.") from None
+        with _refusals(), path.open("rb") as file:
+            lines = list(decode_lines(file, Path("The file")))
+        if len(lines) > self.limits.max_lines:
+            raise RefusedError(
+                f"The file has more than {self.limits.max_lines:,} lines, which is the limit; divide it."
+            )
+        for number, line in enumerate(lines, start=1):
+            self._within_limits(f"Line {number:,}", line, self.limits.max_tokens)
         if not any(line.strip() for line in lines):
             raise RefusedError("The file has no text.")
         return lines
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Refuse what is a ValueError elsewhere, such as a text that is empty or no Unicode."""
+    try:
+        yield
+    except ValueError as error:
+        raise RefusedError(f"{error}.") from None
