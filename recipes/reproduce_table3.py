@@ -17,7 +17,6 @@ ones. The report, `report.md`, `table3.json` and `table3.png`, covers all finish
 
 import json
 import signal
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,15 +28,7 @@ from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.preparation import prepare_corpus
 from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
 from vaswani_transformer.experiments.reports import cost_table, score_table, verdict, write_report
-from vaswani_transformer.experiments.sweep import (
-    Job,
-    finished,
-    require_same_sweep,
-    scaled_sizes,
-    shares,
-    start,
-    train_all,
-)
+from vaswani_transformer.experiments.sweep import Job, finished, require_same_sweep, scaled_sizes, shares, train_all
 from vaswani_transformer.io.console import PlainConsole, end_program, exit_on_error
 from vaswani_transformer.io.files import Json, atomic_write, locked
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
@@ -76,10 +67,6 @@ class SweepArguments(RecipeTrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        for name in ("rows", "seeds"):
-            values = getattr(self, name)
-            if len(set(values)) < len(values):
-                raise ValueError(f"{name}: {' '.join(map(str, values))} has a value twice")
         if unknown := [row for row in self.rows if row not in PAPER_VARIANTS]:
             raise ValueError(f"rows: there is no {unknown[0]!r} in Table 3; choose from {', '.join(PAPER_VARIANTS)}")
         for row in self.rows:
@@ -129,7 +116,7 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
     """Train all jobs that are not finished, and return those that failed."""
     directory = Path(args.output_dir)
 
-    def start_job(job: Job, variables: dict[str, str]) -> subprocess.Popen:
+    def command(job: Job) -> list[str]:
         options: dict[str, object] = {
             "config": directory / "training.yaml",
             "prepared": prepared,
@@ -140,10 +127,11 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
             "seed": job.seed,
             "resume": (job.directory / RECORD_NAME).exists(),
         }
-        return start(TRAIN, options, job.log, variables)
+        return [str(TRAIN), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
-    jobs = [Job(row, seed, directory) for seed in args.seeds for row in args.rows]
-    return train_all(jobs, shares(args.use_cpu, args.parallel), start_job)
+    # Each once, also if it is named twice.
+    jobs = [Job(row, seed, directory) for seed in dict.fromkeys(args.seeds) for row in dict.fromkeys(args.rows)]
+    return train_all(jobs, shares(args.use_cpu, args.parallel), command)
 
 
 def report(directory: Path, args: SweepArguments) -> None:

@@ -183,9 +183,11 @@ def test_every_row_and_seed_is_trained_once_also_when_added_later(sweep, calls, 
         assert (call["average_last"], call["resume"], call["prepared"]) == ("1", "False", str(directory / "data"))
         passed_on = yaml.safe_load(Path(call["config"]).read_text(encoding="utf-8"))
         assert passed_on.items() >= {"max_steps": 4, "vocab_size": 320, "train": settings["train"]}.items()
-    assert sweep(seeds=[1, 2]) is None
+    assert sweep(seeds=[1, 2, 1]) is None
     assert calls() == []
-    assert sweep(seeds=[3], rows=["base", "A-h1"]) is None
+    for name in ("seed-1.bak", "seed-", "seed-old"):  # a user's own, which are not reported
+        (directory / "base" / name).mkdir()
+    assert sweep(seeds=[3, 3], rows=["base", "A-h1"]) is None
     assert trained(calls()) == [("A-h1", "3"), ("base", "3")]
     report = json.loads((directory / "table3.json").read_text(encoding="utf-8"))
     assert {row: found["seeds"] for row, found in report["rows"].items()} == {
@@ -196,25 +198,12 @@ def test_every_row_and_seed_is_trained_once_also_when_added_later(sweep, calls, 
     assert report["rows"]["base"]["bleu"]["values"] == [14, 24, 34]
 
 
-def test_folders_beside_the_trainings_are_not_reported(sweep, calls, settings):
-    row = Path(settings["output_dir"]) / "base"
-    assert sweep(rows=["base"]) is None
-    for name in ("seed-1.bak", "seed-", "seed-old"):
-        (row / name).mkdir()
-    assert sweep() is None
-    assert trained(calls()) == [("C-N2", "1"), ("base", "1")]
-    report = json.loads((row.parent / "table3.json").read_text(encoding="utf-8"))
-    assert {name: found["seeds"] for name, found in report["rows"].items()} == {"base": [1], "C-N2": [1]}
-
-
-@pytest.mark.parametrize("content", ["", "{}"])
-def test_damaged_results_are_refused_with_a_way_out(sweep, calls, settings, content):
+def test_damaged_results_are_refused_with_a_way_out(sweep, calls, settings):
     results = Path(settings["output_dir"]) / "base" / "seed-1" / "all_results.json"
     assert sweep() is None
     calls()
-    results.write_text(content, encoding="utf-8")
-    message = sweep()
-    assert re.match(rf"reproduce_table3\.py: {results}( is damaged)?: .*; delete it to score again$", message)
+    results.write_text("{}", encoding="utf-8")
+    assert re.match(rf"reproduce_table3\.py: {results}: .*; delete it to score again$", sweep())
     assert calls() == []
     results.unlink()
     assert sweep() is None
@@ -303,18 +292,6 @@ def test_another_sweep_in_the_directory_is_left_alone(sweep, calls, settings, co
     assert (tmp_path / "sweep" / "report.md").read_bytes() == report
 
 
-def test_a_corpus_that_changes_in_between_is_noticed(sweep, calls, corpus, tmp_path):
-    files = [tmp_path / "train.en", tmp_path / "train.de"]
-    for file, original in zip(files, corpus["train"], strict=True):
-        file.write_bytes(Path(original).read_bytes())
-    train = [str(file) for file in files]
-    assert sweep(train=train, rows=["base"]) is None
-    calls()
-    files[1].write_text(files[1].read_text(encoding="utf-8").upper(), encoding="utf-8")
-    assert "prepared with other inputs or settings" in sweep(train=train)
-    assert calls() == []
-
-
 def test_a_directory_with_something_else_in_it_is_left_alone(sweep, calls, tmp_path):
     (tmp_path / "sweep" / "checkpoint-500").mkdir(parents=True)
     assert "has files that are not of a sweep" in sweep()
@@ -331,11 +308,8 @@ def test_settings_may_be_corrected_after_a_failed_preparation(sweep, calls):
     ("options", "message"),
     [
         (["--rows", "base", "Z-9"], "there is no 'Z-9' in Table 3"),
-        (["--rows", "base", "base"], "rows: base base has a value twice"),
         (["--width", "0.01"], "width: 0.01 makes d_model of row base 5.12; it must be a whole number"),
         (["--d_model", "64"], "d_model: the rows of Table 3 decide this"),
-        (["--seed", "7"], "seed: a sweep has several; give --seeds"),
-        (["--resume"], "resume: a sweep always resumes"),
         (["--push_to_hub", "--hub_token", "secret"], "a sweep pushes nothing"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",

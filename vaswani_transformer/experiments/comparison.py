@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import numpy as np
@@ -199,7 +199,12 @@ def compare_with_paper(
         paper_costs=paper_costs,
         reference=reference,
         rows=rows,
-        agreement=_agreement(list(rows.values())),
+        agreement=Agreement(
+            pairs=math.comb(len(rows), 2),
+            degrees_of_freedom=_degrees_of_freedom([row.bleu for row in rows.values()]),
+            bleu=_score_agreement([(row.bleu, row.paper.bleu) for row in rows.values()]),
+            perplexity=_score_agreement([(row.perplexity, row.paper.perplexity) for row in rows.values()]),
+        ),
         commits=sorted({record.run.commit for record in records}),
         hardware=sorted({record.run.hardware for record in records}),
         shared=SharedFacts(
@@ -256,53 +261,36 @@ def _mean_cost(records: Sequence[RunRecord]) -> RowCost:
     )
 
 
-def _agreement(rows: Sequence[Row]) -> Agreement:
-    return Agreement(
-        pairs=math.comb(len(rows), 2),
-        degrees_of_freedom=_degrees_of_freedom([row.bleu for row in rows]),
-        bleu=_score_agreement([row.bleu for row in rows], [row.paper.bleu.mean for row in rows]),
-        perplexity=_score_agreement([row.perplexity for row in rows], [row.paper.perplexity.mean for row in rows]),
-    )
-
-
 def _degrees_of_freedom(scores: Sequence[SweepScore]) -> int:
     return sum(len(score.values) - 1 for score in scores)
 
 
-def _score_agreement(scores: Sequence[SweepScore], paper: Sequence[float]) -> ScoreAgreement:
-    correlation, share = rank_correlation([score.mean for score in scores], paper)
-    found = ScoreAgreement(
+def _score_agreement(rows: Sequence[tuple[SweepScore, PaperScore]]) -> ScoreAgreement:
+    """Agreement of the rows' own scores with those of the paper."""
+    scores = [score for score, _ in rows]
+    correlation, share = rank_correlation([score.mean for score in scores], [paper.mean for _, paper in rows])
+    freedom = _degrees_of_freedom(scores)
+    squares = sum((value - score.mean) ** 2 for score in scores for value in score.values)
+    deviation = math.sqrt(squares / freedom) if freedom else None
+    signs = None if deviation is None else _signs_of_separated_pairs(rows, deviation)
+    return ScoreAgreement(
         rank_correlation=correlation,
         random_orders_as_good=share,
-        standard_deviation=None,
-        separated=None,
-        as_in_paper=None,
-        against_paper=None,
-        tied_in_paper=None,
-    )
-    freedom = _degrees_of_freedom(scores)
-    if not freedom:
-        return found
-    squares = sum((value - score.mean) ** 2 for score in scores for value in score.values)
-    deviation = math.sqrt(squares / freedom)
-    signs = _signs_of_separated_pairs(scores, paper, deviation)
-    return replace(
-        found,
         standard_deviation=deviation,
-        separated=len(signs),
-        as_in_paper=signs.count(1),
-        against_paper=signs.count(-1),
-        tied_in_paper=signs.count(0),
+        separated=None if signs is None else len(signs),
+        as_in_paper=None if signs is None else signs.count(1),
+        against_paper=None if signs is None else signs.count(-1),
+        tied_in_paper=None if signs is None else signs.count(0),
     )
 
 
-def _signs_of_separated_pairs(scores: Sequence[SweepScore], paper: Sequence[float], deviation: float) -> list[int]:
+def _signs_of_separated_pairs(rows: Sequence[tuple[SweepScore, PaperScore]], deviation: float) -> list[int]:
     """For each separated pair of rows: 1 if in the paper's order, -1 if in the opposite, 0 if tied in the paper."""
     signs = []
-    for (first, first_paper), (second, second_paper) in itertools.combinations(zip(scores, paper, strict=True), 2):
-        error = deviation * math.sqrt(1 / len(first.values) + 1 / len(second.values))
-        if abs(first.mean - second.mean) > 2 * error:
-            signs.append(int(np.sign((first.mean - second.mean) * (first_paper - second_paper))))
+    for (first, first_paper), (second, second_paper) in itertools.combinations(rows, 2):
+        difference = first.mean - second.mean
+        if abs(difference) > 2 * deviation * math.sqrt(1 / len(first.values) + 1 / len(second.values)):
+            signs.append(int(np.sign(difference * (first_paper.mean - second_paper.mean))))
     return signs
 
 

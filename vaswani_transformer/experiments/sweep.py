@@ -102,20 +102,12 @@ def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:
     return [{"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // parallel))}] * parallel
 
 
-def start(program: Path, options: Mapping[str, object], log: Path, variables: Mapping[str, str]) -> subprocess.Popen:
-    """Start a training, which ends when this process does, in a session of its own: Ctrl-C reaches the sweep only.
-
-    Args:
-        program: `train_wmt.py`.
-        options: Its options.
-        log: File to which its output is appended.
-        variables: Added to the environment.
-    """
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+def _start(job: Job, command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen:
+    """Start a training, which ends when this process does, in a session of its own: Ctrl-C reaches the sweep only."""
+    job.directory.mkdir(parents=True, exist_ok=True)
+    with job.log.open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, str(program), *words],
+            [sys.executable, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -125,16 +117,14 @@ def start(program: Path, options: Mapping[str, object], log: Path, variables: Ma
 
 
 def train_all(
-    jobs: Sequence[Job],
-    environments: Iterable[dict[str, str]],
-    start_job: Callable[[Job, dict[str, str]], subprocess.Popen],
+    jobs: Sequence[Job], environments: Iterable[dict[str, str]], command: Callable[[Job], Sequence[str]]
 ) -> list[Job]:
     """Train the jobs that are not finished; return the jobs that failed. An error or a signal ends all trainings.
 
     Args:
         jobs: Jobs, in the order of training.
         environments: Environment variables of each concurrent training.
-        start_job: Starts the training of a job in an environment.
+        command: The program that trains a job, and its options.
     """
     waiting, failed = [job for job in jobs if job.results is None], []
     free, running = list(environments), dict[subprocess.Popen, tuple[Job, dict[str, str]]]()
@@ -142,7 +132,7 @@ def train_all(
         while waiting or running:
             while waiting and free:
                 job, variables = waiting.pop(0), free.pop(0)
-                running[start_job(job, variables)] = job, variables
+                running[_start(job, command(job), variables)] = job, variables
                 print(f"{job.name}: training, see {job.log}", flush=True)
             time.sleep(_INTERVAL)
             for process in [each for each in running if each.poll() is not None]:
@@ -153,7 +143,7 @@ def train_all(
                 left = f"{len(running) + len(waiting)} of {len(jobs)} trainings left"
                 print(f"{_outcome(job, results, process.returncode)}; {left}", flush=True)
     finally:
-        stop(list(running))
+        _stop(list(running))
     return failed
 
 
@@ -168,7 +158,7 @@ def _outcome(job: Job, results: RunRecord | None, status: int) -> str:
     return f"{job.name}: sacreBLEU {bleu:.2f}, perplexity {perplexity:.2f}, {minutes:.1f} minutes"
 
 
-def stop(processes: Sequence[subprocess.Popen]) -> None:
+def _stop(processes: Sequence[subprocess.Popen]) -> None:
     """End trainings: by SIGTERM, and by SIGKILL after 20 seconds."""
     for process in processes:
         process.terminate()
