@@ -1,15 +1,11 @@
 """`recipes/benchmarks/scaling.py`: its formulas against counting, and its report against its numbers."""
 
-import sys
-
 import numpy as np
 import pytest
-from helpers import REPOSITORY, recipe_module
+import torch
+from helpers import REPOSITORY, call_recipe, recipe_module
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-
-
-FOLDER = REPOSITORY / "recipes" / "benchmarks"
 
 
 @pytest.fixture(scope="module")
@@ -17,37 +13,21 @@ def scaling():
     return recipe_module("benchmarks/scaling.py")
 
 
-def test_the_report_is_made_of_the_numbers_beside_it(scaling):
-    record = scaling.ScalingRecord.load(FOLDER / "scaling.json")
-    assert scaling.as_markdown(record) == (FOLDER / "scaling.md").read_text(encoding="utf-8")
+def test_excess_is_at_most_three_percent_where_a_rank_has_enough_pairs(scaling):
+    record = scaling.ScalingRecord.load(REPOSITORY / "recipes" / "benchmarks" / "scaling.json")
     assert all(row.excess <= 0.03 for row in record.balances if row.ranks == 8 or row.tokens >= 100_000)
 
 
-@pytest.mark.parametrize("gpus", [2, 8, 64])
-def test_an_all_reduce_takes_as_long_as_its_messages(scaling, gpus):
-    """Messages of a ring, one by one: sums of one chunk a rank go round, and then the sums of all."""
-    size = 1024 * gpus
-    held = [[{rank} for _ in range(gpus)] for rank in range(gpus)]  # whose gradients each rank's chunks contain
-    sent = 0
-    for step in range(2 * (gpus - 1)):
-        messages = [(rank, (rank - step) % gpus, set(held[rank][(rank - step) % gpus])) for rank in range(gpus)]
-        for rank, chunk, content in messages:
-            held[(rank + 1) % gpus][chunk] |= content
-        sent += size // gpus  # by each rank at a time
-    assert all(chunk == set(range(gpus)) for rank in held for chunk in rank)
-    assert scaling.all_reduce_seconds(gpus, 100, size) == pytest.approx(sent / (0.8 * 100))
-
-
-@pytest.mark.parametrize(("variant", "millions"), [("base", 65), ("big", 213)])
-def test_operations_and_parameters_are_of_the_papers_models(scaling, variant, millions):
-    assert scaling.count_parameters(variant) / 1e6 == pytest.approx(millions, rel=0.04)  # Table 3
-    with scaling.torch.device("meta"):
-        model = VaswaniForConditionalGeneration(VaswaniConfig.from_variant(variant, vocab_size=37_000))
-    products = sum(
-        module.weight.numel() for module in model.modules() if isinstance(module, scaling.torch.nn.Linear)
-    )  # each token of a side meets the weights of its side; here both sides have as many
-    seconds = 6 * products * 25_000 / 8 / (0.35 * 1e12)
-    assert scaling.compute_seconds(8, 1e12, variant, 25_000) == pytest.approx(seconds, rel=0.03)  # without scores
+def test_a_step_of_the_paper_takes_what_its_products_and_messages_take(scaling):
+    """By counting: each token of a side meets the weights of its side, and here both sides have as many."""
+    with torch.device("meta"):
+        model = VaswaniForConditionalGeneration(VaswaniConfig.from_variant("base", vocab_size=37_000))
+    assert model.num_parameters() / 1e6 == pytest.approx(65, rel=0.04)  # Table 3
+    products = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
+    compute = 6 * products * 25_000 / 8 / (0.35 * 10.6e12)  # without scores
+    sent = sum(4 * model.num_parameters() / 8 for _ in range(2 * (8 - 1)))  # a chunk in each round of a ring
+    row = next(row for row in scaling.step_table() if row[1] == "8 P100, fp32")
+    assert [float(cell) / 1000 for cell in row[-3:-1]] == pytest.approx([compute, sent / (0.8 * 80e9)], rel=0.03)
 
 
 def test_a_balance_is_that_of_the_loop_over_ranks(scaling):
@@ -69,15 +49,12 @@ def test_a_balance_is_that_of_the_loop_over_ranks(scaling):
     assert found.excess < found.excess_of_equal_counts
 
 
-def test_measures_a_corpus_and_writes_a_report(scaling, tmp_path, monkeypatch):
+def test_measures_a_corpus_and_writes_a_report(scaling, tmp_path):
     for name in ("a.en", "a.de"):
         (tmp_path / name).write_text("".join(f"word number {number} here\n" for number in range(600)), encoding="utf-8")
-    files = ["--source", str(tmp_path / "a.en"), "--target", str(tmp_path / "a.de")]
-    output = tmp_path / "out"
-    monkeypatch.setattr(sys, "argv", ["scaling.py", *files, "--vocab_size", "300", "--output", str(output)])
-    monkeypatch.setattr(scaling, "BUDGETS_AND_RANKS", [(1000, 8)])
-    scaling.main()
-    (row,) = scaling.ScalingRecord.load(output / "scaling.json").balances
-    assert (row.pairs, row.ranks) == (600, 8)
-    shown = " ".join((output / "scaling.md").read_text(encoding="utf-8").split())
-    assert f"| {tmp_path.name} | 1,000 | 8 |" in shown
+    files = ("--source", tmp_path / "a.en", "--target", tmp_path / "a.de")
+    call_recipe("benchmarks/scaling.py", *files, "--vocab_size", 300, "--output", tmp_path / "out")
+    rows = scaling.ScalingRecord.load(tmp_path / "out" / "scaling.json").balances
+    assert [(row.pairs, row.tokens, row.ranks) for row in rows[:2]] == [(600, 25_000, 8), (600, 25_000, 64)]
+    shown = " ".join((tmp_path / "out" / "scaling.md").read_text(encoding="utf-8").split())
+    assert f"| {tmp_path.name} | 25,000 | 8 |" in shown

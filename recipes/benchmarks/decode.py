@@ -17,16 +17,18 @@ Writes `decode.md` and `decode.json` beside this script, or into `--output`; spe
 
 import copy
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 from frame import (
     OVER_SOURCE,
+    BenchmarkArguments,
     Search,
+    engine_search,
     headline,
     in_batches,
     measure_in_turn,
@@ -34,20 +36,17 @@ from frame import (
     padded,
     read_sample,
     require_cuda,
+    run_benchmark,
     until_end,
-    write_result,
 )
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
 from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.io.console import exit_on_error
-from vaswani_transformer.io.files import make_directory
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.memory import keep_freed_memory
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 
@@ -56,11 +55,12 @@ BEAMS, ALPHA = 4, 0.6
 
 
 @dataclass
-class Arguments:
+class Arguments(BenchmarkArguments):
+    """Options of the benchmark."""
+
     text: str = option(MISSING, "Source sentences, one a line.")
     references: str | None = option(None, "Their translations, for BLEU.")
     model: list[str] = option([], "Directories of trained models, a table each.")
-    output: str = option(str(Path(__file__).parent), "Where decode.md and decode.json go.")
     device: Literal["cpu", "cuda"] = option("cpu", "Where to translate.")
     sentences: int = option(500, "Sentences to translate, from all over the text.", COUNT)
     batch_sizes: list[int] = option(
@@ -71,8 +71,6 @@ class Arguments:
     def __post_init__(self) -> None:
         if not self.model:
             raise ValueError("model: name the directory of a trained model")
-        if find_spec("ctranslate2") is None:
-            raise ValueError("ctranslate2 is not installed; run `pip install ctranslate2`")
         require_cuda(self.device)
 
 
@@ -105,35 +103,28 @@ class DecodeRecord(Record):
     results: list[SpeedTable]
 
 
-@dataclass(frozen=True)
-class System:
-    """A search that takes one batch, and whether its batches have sentences of similar length."""
-
-    name: str
-    search: Search
-    is_sorted: bool = True
-
-
 def systems(
     model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, device: str, folder: Path
-) -> Iterator[System]:
-    """Systems to compare, all with the weights of `model`."""
-    precision = torch.float32 if device == "cpu" else torch.bfloat16
+) -> Iterator[tuple[str, Callable[[int], Search]]]:
+    """Names of the systems to compare, all with the weights of `model`, and their searches by the size of a batch."""
+    from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
+
+    is_cpu = device == "cpu"
+    precision = torch.float32 if is_cpu else torch.bfloat16
     marian = marian_search(model, device, precision)
-    yield System("MarianMTModel.generate, input order", marian, is_sorted=False)
-    yield System("MarianMTModel.generate, sorted", marian)
-    if device == "cpu":
-        yield System("CTranslate2 float32, sorted", engine_search(model, tokenizer, device, folder, "float32", None))
-        yield System("CTranslate2 int8, sorted", engine_search(model, tokenizer, device, folder, "int8", "int8"))
-    else:
-        engine = engine_search(model, tokenizer, device, folder, "float16", "float16")
-        yield System("CTranslate2 float16, sorted", engine)
-    for dtype in (torch.float32 if device == "cpu" else torch.float16, torch.bfloat16):
-        ours = copy.deepcopy(model).to(device, dtype)
-        yield System(f"ours, {str(dtype)[6:]}, sorted", our_search(ours))
+    yield "MarianMTModel.generate, input order", partial(in_batches, marian, is_sorted=False)
+    yield "MarianMTModel.generate, sorted", partial(in_batches, marian)
+    threads = {"intra_threads": torch.get_num_threads(), "inter_threads": 1} if is_cpu else {}
+    for kind in ("float32", "int8") if is_cpu else ("float16",):
+        directory = export_ctranslate2(model, tokenizer, folder / kind, None if kind == "float32" else kind)
+        translator = CTranslate2Translator(directory, device=device, compute_type=kind, **threads)
+        search = engine_search(translator.engine, tokenizer, beam_size=BEAMS, length_penalty=ALPHA)
+        yield f"CTranslate2 {kind}, sorted", partial(in_batches, search)
+    for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
+        ours, name = copy.deepcopy(model).to(device, dtype), f"ours, {str(dtype)[6:]}, sorted"
+        yield name, partial(in_batches, our_search(ours))
         if dtype == precision:
-            name = f"ours, {str(dtype)[6:]}, sorted, stopping as CTranslate2"
-            yield System(name, our_search(ours, early_stopping=True))
+            yield f"{name}, stopping as CTranslate2", partial(in_batches, our_search(ours, early_stopping=True))
 
 
 def marian_search(model: VaswaniForConditionalGeneration, device: str, precision: torch.dtype) -> Search:
@@ -150,61 +141,33 @@ def marian_search(model: VaswaniForConditionalGeneration, device: str, precision
     return search
 
 
-def engine_search(
-    model: VaswaniForConditionalGeneration,
-    tokenizer: VaswaniTokenizer,
-    device: str,
-    folder: Path,
-    compute_type: str,
-    quantization: str | None,
-) -> Search:
-    """`translate_batch` of CTranslate2 on an export of the weights."""
-    import ctranslate2
-
-    directory = export_ctranslate2(model, tokenizer, folder / compute_type, quantization)
-    threads = {"intra_threads": torch.get_num_threads(), "inter_threads": 1} if device == "cpu" else {}
-    translator = ctranslate2.Translator(str(directory), device=device, compute_type=compute_type, **threads)
-
-    def search(sources: list[list[int]]) -> list[list[int]]:
-        results = translator.translate_batch(
-            [tokenizer.convert_ids_to_tokens(source) for source in sources],
-            beam_size=BEAMS,
-            length_penalty=ALPHA,
-            max_decoding_length=max(map(len, sources)) + OVER_SOURCE,
-        )
-        return [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
-
-    return search
-
-
 def compare(
     title: str,
     model: VaswaniForConditionalGeneration,
     tokenizer: VaswaniTokenizer,
     sources: list[list[int]],
     args: Arguments,
-    references: list[str] | None = None,
+    references: list[str] | None,
 ) -> SpeedTable:
     """One table: every system on the same sentences, in batches of every size."""
     with tempfile.TemporaryDirectory() as folder:
-        of_sizes = [
-            (system, size)
-            for system in systems(model, tokenizer, args.device, Path(folder))
+        compared = [
+            (name, size, of_size(size))
+            for name, of_size in systems(model, tokenizer, args.device, Path(folder))
             for size in args.batch_sizes
         ]
-        searches = [in_batches(system.search, size, system.is_sorted) for system, size in of_sizes]
-        found = measure_in_turn(searches, sources, args.rounds, title)
-    ours = next(each for (system, _), each in zip(of_sizes, found, strict=True) if system.name.startswith("ours"))
+        found = measure_in_turn([search for _, _, search in compared], sources, args.rounds, title)
+    ours = next(each for (name, _, _), each in zip(compared, found, strict=True) if name.startswith("ours"))
     rows = [
         Speed(
-            system=system.name,
+            system=name,
             batch=size,
             sentences_per_second=len(sources) / each.seconds,
             ratio_to_first=found[0].seconds / each.seconds,
             same_as_ours=each.same_as(ours),
             bleu=each.bleu(tokenizer, references),
         )
-        for (system, size), each in zip(of_sizes, found, strict=True)
+        for (name, size, _), each in zip(compared, found, strict=True)
     ]
     return SpeedTable(title, len(sources), rows)
 
@@ -235,21 +198,21 @@ def as_markdown(record: DecodeRecord) -> str:
     return "\n\n".join([f"{headline('Speed of beam search', record.run)}.", *map(table, record.results)]) + "\n"
 
 
-def main() -> None:
-    (args,) = RecipeParser([Arguments]).parse()
+def measure(args: Arguments) -> Iterator[DecodeRecord]:
+    """The tables so far, after each model."""
+    sentences, references = read_sample(args.text, args.references, args.sentences)
+    models = [open_model(name, model_type="vaswani") for name in args.model]
     if args.device == "cpu":
         keep_freed_memory()
-    torch.manual_seed(0)
-    with exit_on_error("decode.py"):
-        sentences, references = read_sample(args.text, args.references, args.sentences)
-        models = [open_model(name, model_type="vaswani") for name in args.model]
-        output = make_directory("output", args.output)
     results = []
     for name, saved in zip(args.model, models, strict=True):
         model, tokenizer = saved.load(), saved.tokenizer
         results.append(compare(name, model, tokenizer, tokenizer(sentences).input_ids, args, references))
-        record = DecodeRecord(describe_run(), results)
-        write_result(record, as_markdown(record), output, "decode")  # the tables so far
+        yield DecodeRecord(describe_run(), results)
+
+
+def main() -> None:
+    run_benchmark("decode", Arguments, measure, as_markdown)
 
 
 if __name__ == "__main__":

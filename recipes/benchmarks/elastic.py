@@ -10,12 +10,13 @@ the machine disturbs little, as the median over the rounds. Writes `elastic.md` 
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from datasets import Dataset
-from frame import headline, write_result
+from frame import BenchmarkArguments, headline, run_benchmark
 from transformers import TrainerCallback
 
 from vaswani_transformer import (
@@ -29,11 +30,9 @@ from vaswani_transformer import (
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.io.console import exit_on_error
-from vaswani_transformer.io.files import make_directory
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.memory import keep_freed_memory
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 
@@ -43,10 +42,9 @@ WARM_UP = 2  # steps that are not counted, because they allocate buffers
 
 
 @dataclass
-class Arguments:
+class Arguments(BenchmarkArguments):
     """Options of the benchmark."""
 
-    output: str = option("runs/elastic_cost", "Directory for elastic.md and elastic.json.")
     virtual_ranks: int = option(8, "Virtual ranks, and accumulation steps beside them.", COUNT)
     tokens: int = option(4000, "Source and target tokens of a global batch.", COUNT)
     steps: int = option(10, "Steps of a training that count.", COUNT)
@@ -110,8 +108,10 @@ def seconds_of_training(
     return sum(times.seconds[WARM_UP:])
 
 
-def measure(args: Arguments) -> dict[str, list[float]]:
-    """Processor seconds by kind of training, one entry per round."""
+def measure(args: Arguments) -> Iterator[ElasticRecord]:
+    """All kinds of training, in turn."""
+    keep_freed_memory()
+    torch.set_num_threads(1)
     corpus = load_parallel_corpus(["phrasebook"], "en", "de").select(range(PAIRS))
     tokenizer = VaswaniTokenizer.train(sentences(corpus, ["en", "de"]), vocab_size=600, show_progress=False)
     dataset = encode_corpus(corpus, tokenizer, "en", "de")
@@ -124,7 +124,7 @@ def measure(args: Arguments) -> dict[str, list[float]]:
     for _ in range(args.rounds):
         for kind, division in divisions.items():
             found[kind].append(seconds_of_training(args, dataset, tokenizer, division))
-    return found
+    yield ElasticRecord(describe_run(), args.virtual_ranks, args.tokens, args.steps, args.d_model, found)
 
 
 def as_markdown(record: ElasticRecord) -> str:
@@ -143,14 +143,7 @@ def as_markdown(record: ElasticRecord) -> str:
 
 
 def main() -> None:
-    (args,) = RecipeParser((Arguments,)).parse()
-    with exit_on_error("elastic.py"):
-        output = make_directory("output", args.output)
-    keep_freed_memory()
-    torch.set_num_threads(1)
-    sizes = (args.virtual_ranks, args.tokens, args.steps, args.d_model)
-    record = ElasticRecord(describe_run(), *sizes, measure(args))
-    write_result(record, as_markdown(record), output, "elastic")
+    run_benchmark("elastic", Arguments, measure, as_markdown)
 
 
 if __name__ == "__main__":

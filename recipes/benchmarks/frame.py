@@ -1,9 +1,10 @@
-"""What the benchmarks share: texts to translate, searches timed in turn, and the files of a result."""
+"""What the benchmarks share: the program, searches timed in turn, and the files of a result."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from rich.progress import track
@@ -13,11 +14,15 @@ from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import spread
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
-from vaswani_transformer.io.console import printable
-from vaswani_transformer.io.files import atomic_write
+from vaswani_transformer.io.console import exit_on_error, printable
+from vaswani_transformer.io.files import atomic_write, make_directory
 from vaswani_transformer.io.typed_json import Record
+from vaswani_transformer.options.arguments import RecipeParser, option
 from vaswani_transformer.runs.records import Provenance
 
+
+if TYPE_CHECKING:
+    import ctranslate2
 
 # Tokens that a translation may have more than its source (6.1).
 OVER_SOURCE = 50
@@ -25,17 +30,47 @@ OVER_SOURCE = 50
 # From token ids of sources to token ids of translations, without EOS.
 Search = Callable[[list[list[int]]], list[list[int]]]
 
+Result = TypeVar("Result", bound=Record)
+
+
+@dataclass
+class BenchmarkArguments:
+    """Options of the benchmark."""
+
+    output: str = option(str(Path(__file__).parent), "Where the table and the record go.")
+
+
+def run_benchmark(
+    name: str,
+    arguments: type[BenchmarkArguments],
+    measure: Callable[[Any], Iterator[Result]],
+    as_markdown: Callable[[Result], str],
+    plot: Callable[[Result, Path], None] | None = None,
+) -> None:
+    """Run a benchmark with the options of the command line, and write `name.json` and `name.md`.
+
+    Args:
+        name: Name of the program and of its files.
+        arguments: Its options.
+        measure: Yields the result, or results that replace each other, so that an interruption leaves the last.
+        as_markdown: The table of a result, which is also printed.
+        plot: Draws a result into a file, `name.png`.
+    """
+    (args,) = RecipeParser((arguments,)).parse()
+    with exit_on_error(f"{name}.py"):
+        output = make_directory("output", args.output)
+        for result in measure(args):
+            text = as_markdown(result)
+            result.save(output / f"{name}.json")
+            atomic_write(output / f"{name}.md", text)
+            if plot is not None:
+                plot(result, output / f"{name}.png")
+            print(printable(text))
+
 
 def headline(title: str, run: Provenance) -> str:
     """The title of a result, and the command, the commit and the machine."""
     return f"# {title}\n\n`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}"
-
-
-def write_result(record: Record, text: str, output: Path, name: str) -> None:
-    """Write a result as `name.json` and `name.md`, and print the latter."""
-    record.save(output / f"{name}.json")
-    atomic_write(output / f"{name}.md", text)
-    print(printable(text))
 
 
 def require_cuda(device: str) -> None:
@@ -70,6 +105,20 @@ def our_search(model: VaswaniForConditionalGeneration, **settings: object) -> Se
             until_end(row, config.eos_token_id)[: len(source) + OVER_SOURCE]
             for row, source in zip(rows, sources, strict=True)
         ]
+
+    return search
+
+
+def engine_search(translator: "ctranslate2.Translator", tokenizer: PreTrainedTokenizerBase, **options: Any) -> Search:
+    """The search of CTranslate2 in one call; `options` are for `translate_batch`."""
+
+    def search(sources: list[list[int]]) -> list[list[int]]:
+        results = translator.translate_batch(
+            [tokenizer.convert_ids_to_tokens(source) for source in sources],
+            max_decoding_length=max(map(len, sources)) + OVER_SOURCE,
+            **options,
+        )
+        return [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
 
     return search
 

@@ -9,14 +9,14 @@ estimate is arithmetic on data sheets; `scaling.md` states its formulas. Writes 
 this script, or into `--output`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from datasets import Dataset
-from frame import headline, write_result
+from frame import BenchmarkArguments, headline, run_benchmark
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.batching import TokenBudgetBatchSampler
@@ -24,10 +24,8 @@ from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.division import TARGET_COST
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.io.console import exit_on_error
-from vaswani_transformer.io.files import make_directory
 from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.training.flops import training_flops
@@ -52,13 +50,12 @@ MACHINES = [
 
 
 @dataclass
-class Arguments:
+class Arguments(BenchmarkArguments):
     """Options of the benchmark."""
 
     source: list[str] = option(MISSING, "Source side of each corpus.")
     target: list[str] = option(MISSING, "Target side of each corpus, in the same order.")
     vocab_size: int = option(8000, "Entries of each vocabulary.", COUNT)
-    output: str = option(str(Path(__file__).parent), "Where the results go.")
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
@@ -94,24 +91,6 @@ class ScalingRecord(Record):
 
     balances: list[Balance]
     run: Provenance | None = None
-
-
-def all_reduce_seconds(gpus: int, bandwidth: float, size: float) -> float:
-    """Time of a ring all-reduce: each of n ranks sends 1/n of all bytes 2 (n - 1) times."""
-    return 2 * (gpus - 1) / gpus * size / (LINK_SHARE * bandwidth)
-
-
-def compute_seconds(gpus: int, peak: float, variant: str, tokens: int) -> float:
-    """Time of forward and backward pass on a rank's share of a batch, with equal source and target tokens."""
-    config = VaswaniConfig.from_variant(variant, vocab_size=VOCABULARY)
-    flops = training_flops(config, tokens // SENTENCE, SENTENCE, SENTENCE)
-    return flops / gpus / (UTILISATION * peak)
-
-
-def count_parameters(variant: str) -> int:
-    config = VaswaniConfig.from_variant(variant, vocab_size=VOCABULARY)
-    with torch.device("meta"):
-        return VaswaniForConditionalGeneration(config).num_parameters()
 
 
 def corpus_lengths(corpus: Dataset, vocab_size: int) -> np.ndarray:
@@ -153,6 +132,17 @@ def _excess(costs: np.ndarray) -> float:
     return float(costs.max(1).sum() / costs.mean(1).sum() - 1)
 
 
+def measure(args: Arguments) -> Iterator[ScalingRecord]:
+    """All corpora, with each number of ranks."""
+    files = zip(args.source, args.target, strict=True)
+    corpora = [load_parallel_corpus(list(sides), "source", "target") for sides in files]
+    balances = []
+    for source, corpus in zip(args.source, corpora, strict=True):
+        lengths, name = corpus_lengths(corpus, args.vocab_size), Path(source).resolve().parent.name
+        balances += [balance(name, lengths, tokens, ranks) for tokens, ranks in BUDGETS_AND_RANKS]
+    yield ScalingRecord(balances, describe_run())
+
+
 def balance_table(balances: list[Balance]) -> list[list[str]]:
     lines = [["corpus", "tokens a batch", "ranks", "steps", "pairs a rank and step", "excess", "equal counts", "epoch"]]
     for row in balances:
@@ -163,13 +153,17 @@ def balance_table(balances: list[Balance]) -> list[list[str]]:
 
 
 def step_table() -> list[list[str]]:
+    """Times of a step by the formulas of `TEXT`."""
     lines = [["model", "GPUs", "peak, TFLOP/s", "link, GB/s", "tokens a batch", "compute", "all-reduce", "step"]]
     for variant in ("base", "big"):
-        parameters = count_parameters(variant)
+        config = VaswaniConfig.from_variant(variant, vocab_size=VOCABULARY)
+        with torch.device("meta"):
+            parameters = VaswaniForConditionalGeneration(config).num_parameters()
         for name, gpus, peak, bandwidth in MACHINES:
-            tokens = 25_000 if gpus == 8 else 200_000
-            compute = compute_seconds(gpus, peak, variant, tokens)
-            reduce = all_reduce_seconds(gpus, bandwidth, 4 * parameters)
+            tokens = 25_000 if gpus == 8 else 200_000  # of each side
+            flops = training_flops(config, tokens // SENTENCE, SENTENCE, SENTENCE)
+            compute = flops / gpus / (UTILISATION * peak)
+            reduce = 2 * (gpus - 1) / gpus * 4 * parameters / (LINK_SHARE * bandwidth)
             rates = [f"{peak / 1e12:,.1f}", f"{bandwidth / 1e9:.0f}", f"{tokens:,}"]
             times = (f"{1000 * seconds:,.1f}" for seconds in (compute, reduce, compute + reduce))
             lines.append([f"{variant}, {parameters / 1e6:.0f}M", f"{gpus} {name}", *rates, *times])
@@ -224,19 +218,7 @@ An estimate in milliseconds, from data sheets: nothing of it was run.
 
 
 def main() -> None:
-    (args,) = RecipeParser((Arguments,)).parse()
-    with exit_on_error("scaling.py"):
-        output = make_directory("output", args.output)
-        corpora = [
-            load_parallel_corpus(list(files), "source", "target")
-            for files in zip(args.source, args.target, strict=True)
-        ]
-        balances = []
-        for source, corpus in zip(args.source, corpora, strict=True):
-            lengths, name = corpus_lengths(corpus, args.vocab_size), Path(source).resolve().parent.name
-            balances += [balance(name, lengths, tokens, ranks) for tokens, ranks in BUDGETS_AND_RANKS]
-    record = ScalingRecord(balances, describe_run())
-    write_result(record, as_markdown(record), output, "scaling")
+    run_benchmark("scaling", Arguments, measure, as_markdown)
 
 
 if __name__ == "__main__":

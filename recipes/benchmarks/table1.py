@@ -15,7 +15,7 @@ memory. Writes `table1.md`, `table1.json` and `table1.png` beside this script, o
 import ctypes
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import linear_regression
@@ -23,23 +23,22 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
-from frame import headline, require_cuda, write_result
+from frame import BenchmarkArguments, headline, require_cuda, run_benchmark
 from matplotlib.figure import Figure
 from rich.progress import track
 from torch import nn
 from torch.nn import functional as F
 
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.io.console import exit_on_error
-from vaswani_transformer.io.files import make_directory
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward, restricted_attention_forward
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 
 
 HEADS, KERNEL = 8, 3
+MODULE: Any = SimpleNamespace(is_causal=False, training=False)  # what attention reads of its module
 
 # Exponents of n and of d (Table 1).
 PREDICTED = {
@@ -96,7 +95,7 @@ class Table1Record(Record):
 
 
 @dataclass
-class Arguments:
+class Arguments(BenchmarkArguments):
     """Options of the benchmark."""
 
     device: Literal["cpu", "cuda"] = option("cpu", "Where to compute.")
@@ -105,7 +104,6 @@ class Arguments:
     max_width: int = option(2048, "Largest d; the others are its halves, four sizes in all.", COUNT)
     neighborhood: int = option(128, "r of the restricted layer.", COUNT)
     repeats: int = option(5, "Each time is the best of so many.", COUNT)
-    output: str = option(str(Path(__file__).parent), "Where the results go.")
 
     def __post_init__(self) -> None:
         require_cuda(self.device)
@@ -118,41 +116,20 @@ def layers(args: Arguments, n: int, d: int) -> dict[str, Layer]:
     place, dtype = args.device, getattr(torch, args.dtype)
     states = torch.randn(1, n, d, device=place, dtype=dtype)  # [1, n, d]
     heads = states.unflatten(-1, (HEADS, d // HEADS)).transpose(1, 2).contiguous()  # [1, heads, n, d_k]
-    module: Any = SimpleNamespace(is_causal=False, training=False)
     scaling = (d // HEADS) ** -0.5
     lstm = nn.LSTM(d, d, batch_first=True, device=place, dtype=dtype)
     convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, device=place, dtype=dtype)
     channels = states.transpose(1, 2).contiguous()  # [1, d, n]
 
-    def full() -> torch.Tensor:
-        return eager_attention_forward(module, heads, heads, heads, None, scaling)[0]
-
-    def restricted() -> torch.Tensor:
-        return restricted_attention_forward(module, heads, heads, heads, None, args.neighborhood, scaling)[0]
-
     return {
-        "self-attention": full,
+        "self-attention": lambda: eager_attention_forward(MODULE, heads, heads, heads, None, scaling)[0],
         "self-attention, fused": lambda: F.scaled_dot_product_attention(heads, heads, heads),
         "recurrent": lambda: lstm(states)[0],
         "convolutional": lambda: convolution(channels),
-        "self-attention, restricted": restricted,
+        "self-attention, restricted": lambda: restricted_attention_forward(
+            MODULE, heads, heads, heads, None, args.neighborhood, scaling
+        )[0],
     }
-
-
-def masked(args: Arguments, n: int, d: int) -> tuple[Layer, Layer, Layer]:
-    """Calls of full attention under the neighbourhood's mask, plain and fused, and of the restricted layer."""
-    place, dtype = args.device, getattr(torch, args.dtype)
-    query, key, value = (torch.randn(1, HEADS, n, d // HEADS, device=place, dtype=dtype) for _ in range(3))
-    places = torch.arange(n, device=args.device)
-    far = (places[:, None] - places).abs() > args.neighborhood // 2  # [n, n]
-    mask = torch.zeros(n, n, device=place, dtype=dtype).masked_fill_(far, -math.inf)
-    module: Any = SimpleNamespace(is_causal=False, training=False)
-    scaling = (d // HEADS) ** -0.5
-    return (
-        lambda: eager_attention_forward(module, query, key, value, mask, scaling)[0],
-        lambda: F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2),
-        lambda: restricted_attention_forward(module, query, key, value, None, args.neighborhood, scaling)[0],
-    )
 
 
 def seconds(layer: Layer, args: Arguments) -> float:
@@ -198,7 +175,7 @@ def exponent(sizes: list[int], times: list[float]) -> float:
 
 
 @torch.no_grad()
-def measure(args: Arguments) -> Table1Record:
+def measure(args: Arguments) -> Iterator[Table1Record]:
     lengths = [args.max_length // 2**power for power in range(4, -1, -1)]
     widths = [args.max_width // 2**power for power in range(3, -1, -1)]
     n, d = lengths[2], widths[1]  # the fixed size while the other grows
@@ -207,7 +184,7 @@ def measure(args: Arguments) -> Table1Record:
         for size in track(sizes, description=f"growing {axis}"):
             for name, layer in layers(args, *size).items():
                 times[name][axis].append(seconds(layer, args))
-    return Table1Record(
+    yield Table1Record(
         run=describe_run(),
         settings={**vars(args), "heads": HEADS, "kernel": KERNEL},
         n=Axis(sizes=lengths, d=d),
@@ -225,11 +202,23 @@ def measure(args: Arguments) -> Table1Record:
 
 
 def compare(args: Arguments, n: int, d: int) -> Restricted:
-    """The restricted layer beside full attention under a mask."""
-    full, fused, restricted = masked(args, n, d)
-    spent = {"full": seconds(full, args), "fused": seconds(fused, args), "restricted": seconds(restricted, args)}
-    memory = {name: peak_memory(call, args.device) for name, call in zip(spent, (full, fused, restricted), strict=True)}
-    difference = float((full() - restricted()).abs().max())
+    """The restricted layer beside full attention under the neighbourhood's mask, plain and fused."""
+    place, dtype, scaling = args.device, getattr(torch, args.dtype), (d // HEADS) ** -0.5
+    query, key, value = (torch.randn(1, HEADS, n, d // HEADS, device=place, dtype=dtype) for _ in range(3))
+    positions = torch.arange(n, device=place)
+    is_far = (positions[:, None] - positions).abs() > args.neighborhood // 2  # [n, n]
+    mask = torch.zeros(n, n, device=place, dtype=dtype).masked_fill_(is_far, -math.inf)
+    calls: dict[str, Layer] = {
+        "full": lambda: eager_attention_forward(MODULE, query, key, value, mask, scaling)[0],
+        "fused": lambda: F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2),
+        "restricted": lambda: restricted_attention_forward(MODULE, query, key, value, None, args.neighborhood, scaling)[
+            0
+        ],
+    }
+    spent = {name: seconds(call, args) for name, call in calls.items()}
+    memory = {name: peak_memory(call, place) for name, call in calls.items()}
+    restricted = calls["restricted"]()  # [1, n, heads, d_k]
+    difference = max(float((calls[name]() - restricted).abs().max()) for name in ("full", "fused"))
     return Restricted(n, d, args.neighborhood, difference, seconds=spent, peak_bytes=memory)
 
 
@@ -280,12 +269,7 @@ def plot(results: Table1Record, path: Path) -> None:
 
 
 def main() -> None:
-    (args,) = RecipeParser((Arguments,)).parse()
-    with exit_on_error("table1.py"):
-        output = make_directory("output", args.output)
-    results = measure(args)
-    plot(results, output / "table1.png")
-    write_result(results, as_markdown(results), output, "table1")
+    run_benchmark("table1", Arguments, measure, as_markdown, plot)
 
 
 if __name__ == "__main__":

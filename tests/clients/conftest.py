@@ -28,6 +28,11 @@ MODEL = REPOSITORY / "runs" / "demo"  # of `make demo`
 Encode = Callable[..., dict[str, Any]]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker("system")  # clients train, and start programs
+
+
 class Row:
     """What a test says of a client in the table."""
 
