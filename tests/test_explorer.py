@@ -1,12 +1,10 @@
 """The page for one sentence: what it contains, and how it behaves in Chromium."""
 
 import base64
-import errno
 import hashlib
 import html
 import json
 import math
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import limit_of_files
 from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
@@ -129,19 +128,13 @@ def test_sentences_over_the_limit_are_refused(model, tokenizer, source, target, 
         explorer_page(model, tokenizer, source, target, max_tokens=9)
 
 
-def test_a_page_that_cannot_be_written_leaves_the_earlier_one(model, tokenizer, tmp_path, monkeypatch):
+def test_a_page_that_cannot_be_written_leaves_the_earlier_one(model, tokenizer, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("earlier", encoding="utf-8")
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full_disk)
-        with pytest.raises(OSError, match="No space"):
-            write_explorer(page, model, tokenizer, "The man", alternatives=0, **SEARCH)
+    with pytest.raises(OSError, match="File too large"), limit_of_files(100):
+        write_explorer(page, model, tokenizer, "The man", alternatives=0, **SEARCH)
     assert page.read_text(encoding="utf-8") == "earlier"
     assert list(tmp_path.iterdir()) == [page]
-
-
-def full_disk(descriptor: int) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(("source", "target"), [(" ", None), ("\ud800", None), ("The man", "")])

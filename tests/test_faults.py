@@ -8,13 +8,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from distributed_step import make_trainer
-from helpers import REPOSITORY, TINY_MODEL, start_python, start_ranks, write_pairs
+from helpers import REPOSITORY, TINY_MODEL, limit_of_files, start_python, start_ranks, write_pairs
 from transformers import TrainerState
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -262,17 +262,6 @@ def test_a_limit_of_the_size_of_files(training: Training) -> None:
     training.require_resumable()
 
 
-@contextmanager
-def limit_of_files(size: int) -> Iterator[None]:
-    """Let this process write no file larger than so many bytes."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 @pytest.mark.parametrize(("d_model", "entries"), [(128, 400), (8, 1700)])  # weights or tokenizer exceed the limit
 def test_a_final_model_that_cannot_be_written(
     tmp_path: Path, capfd: pytest.CaptureFixture, d_model: int, entries: int
@@ -296,20 +285,6 @@ def test_a_directory_that_cannot_be_written(training: Training, processes: int) 
     training.start(processes)
     message = training.message(*[1] * processes)
     assert message.startswith("output_dir: cannot write into /sys/run")
-
-
-def test_a_file_in_the_way_of_checkpoints(training: Training) -> None:
-    training.start()
-    training.wait_for_checkpoints()
-    obstacle = training.output_dir / "_incomplete"
-    while training.ranks[0].poll() is None and not obstacle.is_file():
-        with suppress(OSError):  # a checkpoint is being written
-            obstacle.touch(exist_ok=False)
-    message = training.message(1)
-    assert f"{obstacle}" in message
-    assert message.endswith("; older checkpoints are intact; continue with --resume")
-    obstacle.unlink()
-    training.require_resumable()
 
 
 def test_a_corpus_that_is_gone_is_needed_until_it_is_prepared(training: Training, tmp_path: Path) -> None:

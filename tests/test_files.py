@@ -5,14 +5,13 @@ import hashlib
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import start_python
+from helpers import limit_of_files, start_python
 from safetensors import SafetensorError
 
 from vaswani_transformer.io.files import (
@@ -45,16 +44,12 @@ def test_a_file_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
 
 
 def test_what_exceeds_a_limit_of_the_size_of_files_is_named(tmp_path):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
+    with limit_of_files(1000):
         with pytest.raises(OSError, match=r"File too large: '.*/out\.txt'$"):
             atomic_write(tmp_path / "out.txt", 2000 * "x")
         cannot = pytest.raises(OSError, match=r"^output: cannot write .*/out: .*File too large")
         with cannot, atomic_directory(tmp_path / "out") as directory:
             (directory / "file").write_bytes(bytes(2000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not names(tmp_path)
 
 

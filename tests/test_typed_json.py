@@ -80,17 +80,9 @@ def test_a_wrong_field_is_named_in_one_line(path, change, message):
     assert str(caught.value) == f"{path}: {message}"
 
 
-@pytest.mark.parametrize("name", ["count", "flag", "nullable", "inner", "several", "by_name"])
-def test_a_missing_field_is_named(path, name):
-    path.write_text(json.dumps({key: value for key, value in CONTENT.items() if key != name}), encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"outer\.json: {name} is missing$"):
-        Outer.load(path)
-
-
-@pytest.mark.parametrize(("text", "message"), [('{"count": ', "line 1 is not JSON"), ("[]", "must be an object")])
-def test_a_file_of_something_else_is_refused(path, text, message):
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"outer\.json is damaged: .*{message}"):
+def test_a_missing_field_is_named(path):
+    path.write_text(json.dumps({key: value for key, value in CONTENT.items() if key != "nullable"}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"outer\.json: nullable is missing$"):
         Outer.load(path)
     with pytest.raises(FileNotFoundError):
         Outer.load(path.with_name("none.json"))
