@@ -18,10 +18,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.typed_json import from_json
 from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.model.configuration_vaswani import PARSE
 from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
@@ -30,19 +28,9 @@ from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.parsing.treebank import TreebankOptions, default_directory, prepare_treebank
 from vaswani_transformer.runs.model_card import write_parsing_card
 from vaswani_transformer.runs.parser_scores import GoldTrees, f1_by_step, score_split
-from vaswani_transformer.runs.plots import plot_learning_curve
-from vaswani_transformer.runs.provenance import describe_run, published
-from vaswani_transformer.runs.push import push_run, repository_of_training
-from vaswani_transformer.runs.records import ParsingRecord, ParsingSplit, RunData, RunSettings
+from vaswani_transformer.runs.records import ParsingRecord, ParsingSplit
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import (
-    TrainingRun,
-    configure_model,
-    describe_model,
-    show_model,
-    show_plan,
-    training_run,
-)
+from vaswani_transformer.runs.training_run import TrainingRun, configure_model, show_model, training_run
 from vaswani_transformer.training.checkpoints import list_checkpoints
 
 
@@ -115,7 +103,7 @@ class ParsingArguments(DataArguments):
 
 def main() -> None:
     data_args, model_args, args = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments)).parse()
-    with training_run("train_parsing.py", args, ParsingRecord, push_run) as run:
+    with training_run("train_parsing.py", args, ParsingRecord) as run:
         train_and_score(data_args, model_args, args, run)
 
 
@@ -128,10 +116,7 @@ def train_and_score(
         config = configure_model(model_args, *data_args.languages)
         with main_process_first():
             corpora = parallel_corpora(data_args)
-        inputs = run.open(corpora, config)
-        args.hub_model_id = repository_of_training(args)
-        with main_process_first():
-            data = load_corpora(corpora, corpora.prepared, inputs)
+        data = run.load(corpora, config)
         if not data_args.shared_vocabulary:
             config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
         trainer = run.make_trainer(config, data)
@@ -143,10 +128,7 @@ def train_and_score(
         if search.num_beams == 1:  # transformers saves no options of beams then
             search.length_penalty = search.early_stopping = None
 
-    provenance = describe_run(args.hub_model_id)
-    show_plan(trainer, data)
-    training = run.train(trainer)
-
+    results = run.train(trainer, data_args, data)
     scores: dict[str, ParsingSplit] = {}
     parses: dict[str, list[Parse]] = {}
     for name, (split, directory) in run.models_to_score(data.text).items():
@@ -156,26 +138,12 @@ def train_and_score(
         sample = gold["validation"].sample(data_args.curve_sentences)
         curve = f1_by_step(list_checkpoints(args.output_dir), data.tokenizer, sample)
     if trainer.is_world_process_zero():
-        record = ParsingRecord(
-            run=provenance,
-            data=from_json(RunData, {**published_options(data_args), "cleaning": data.cleaning}),
-            model=describe_model(trainer.model),
-            settings=RunSettings.of(args),
-            training=training,
-            curve=curve,
-            others=None,
-            **scores,
-        )
-        write_results(Path(args.output_dir), record, parses, trainer.state.log_history)
-        trainer.log(record.metrics)
+        record = ParsingRecord(**{**vars(results), "curve": curve, **scores})
+        texts = {f"parses.{name}.txt": [parse.tree for parse in each] for name, each in parses.items()}
+        run.write_results(trainer, record, texts, write_parsing_card)
         with suppress(OSError):  # standard output may be full or closed; all results are in files
             show_results(record)
             show_model(args.output_dir, trainer.state.log_history, next_commands(args.output_dir))
-
-
-def published_options(data_args: ParsingArguments) -> dict[str, object]:
-    """Options on data, without paths outside the working directory."""
-    return {name: published(value) for name, value in vars(data_args).items()}
 
 
 def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
@@ -192,17 +160,6 @@ def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
         tokenizer=str(directory / "tokenizer"),
         prepared=encoded,
     )
-
-
-def write_results(
-    directory: Path, record: ParsingRecord, parses: dict[str, list[Parse]], log_history: list[dict[str, float]]
-) -> None:
-    for split, trees in parses.items():
-        text = "".join(parse.tree + "\n" for parse in trees)
-        (directory / f"parses.{split}.txt").write_text(text, encoding="utf-8")
-    picture = plot_learning_curve(log_history, directory / "learning_curve.png")
-    write_parsing_card(directory / "README.md", record, picture)
-    record.save(directory / "all_results.json")  # last, since it marks the run as finished
 
 
 def show_results(record: ParsingRecord) -> None:

@@ -26,42 +26,30 @@ from dataclasses import replace
 from pathlib import Path
 
 from accelerate import PartialState
-from datasets import Dataset
 from rich.table import Table
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.bpe_dropout import require_byte_pairs
 from vaswani_transformer.data.corpora import is_of_hub, sentences
-from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.data.tables import kind_of_suffix
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import bleu_by_source_length, chrf_score, sacrebleu_score
 from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.typed_json import from_json
-from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.options.arguments import RecipeParser
 from vaswani_transformer.runs.fine_tuning import describe_parent, open_parent
 from vaswani_transformer.runs.model_card import write_model_card
-from vaswani_transformer.runs.plots import plot_bleu_by_source_length, plot_learning_curve
-from vaswani_transformer.runs.provenance import describe_run, published
-from vaswani_transformer.runs.push import push_run, repository_of_training
-from vaswani_transformer.runs.records import Example, RunData, RunRecord, RunSettings, SplitScores
+from vaswani_transformer.runs.plots import plot_bleu_by_source_length
+from vaswani_transformer.runs.provenance import published
+from vaswani_transformer.runs.records import Example, RunRecord, SplitScores
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import (
-    TrainingRun,
-    configure_model,
-    describe_model,
-    show_model,
-    show_plan,
-    training_run,
-)
+from vaswani_transformer.runs.training_run import TrainingRun, configure_model, show_model, training_run
 
 
 def main() -> None:
     data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
-    with training_run("train_wmt.py", args, RunRecord, push_run) as run:
+    with training_run("train_wmt.py", args, RunRecord) as run:
         train_and_score(data_args, model_args, args, run)
 
 
@@ -76,40 +64,33 @@ def train_and_score(
         model = parent.load("float32") if parent else None  # also refuses weights that are not finite
         config = model.config if model else configure_model(model_args, *data_args.languages)
         origin = describe_parent(model_args.model, parent) if parent else None
-        inputs = run.open(data_args, config, origin)
-        args.hub_model_id = repository_of_training(args)
-        with main_process_first():
-            data = load_corpora(data_args, data_args.prepared, inputs)
+        data = run.load(data_args, config, origin)
         trainer = run.make_trainer(config, data, model)
 
-    provenance = describe_run(args.hub_model_id)
-    show_plan(trainer, data)
-    training = run.train(trainer)
-
+    results = run.train(trainer, replace(data_args, datasets=hub_datasets(data_args)), data)
     scores: dict[str, SplitScores] = {}
     translations: dict[str, list[str]] = {}
     for name, (split, directory) in run.models_to_score(data.text, parent).items():
         languages = data_args.languages[::-1] if split.endswith("_reverse") else data_args.languages
         scores[name], translations[name] = score(directory, data, split, languages)
-    if trainer.is_world_process_zero():
-        if "test" in scores:
-            sources, references = (list(sentences(data.text["test"], [language])) for language in data_args.languages)
-            scores["test_copy"] = score_texts(sources, sources, references)
-        record = RunRecord(
-            run=provenance,
-            data=describe_data(data_args, data),
-            model=describe_model(trainer.model),
-            settings=RunSettings.of(args),
-            training=training,
-            parent=origin and replace(origin, name=str(published(origin.name))),
-            examples=choose_examples(data.text["test"], translations["test"], data_args) if "test" in scores else None,
-            **scores,
-        )
-        write_results(Path(args.output_dir), record, translations, trainer.state.log_history)
-        trainer.log(record.metrics)
-        with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
-            show_results(record)
-            show_model(args.output_dir, trainer.state.log_history, next_commands(data_args, args.output_dir, record))
+    if not trainer.is_world_process_zero():
+        return
+    examples = None
+    if "test" in scores:
+        sources, references = (list(sentences(data.text["test"], [language])) for language in data_args.languages)
+        scores["test_copy"] = score_texts(sources, sources, references)
+        examples = choose_examples(sources, translations["test"], references)
+    named = origin and replace(origin, name=str(published(origin.name)))
+    record = RunRecord(**{**vars(results), "parent": named, "examples": examples, **scores})
+    tested = {"averaged": record.test, "last checkpoint": record.test_last_checkpoint}
+    groups = {name: each.by_source_length for name, each in tested.items() if each is not None}
+    if groups:
+        plot_bleu_by_source_length(groups, Path(args.output_dir, "bleu_by_source_length.png"))
+    texts = {f"translations.{name}.txt": lines for name, lines in translations.items()}
+    run.write_results(trainer, record, texts, write_model_card)
+    with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
+        show_results(record)
+        show_model(args.output_dir, trainer.state.log_history, next_commands(data_args, args.output_dir, record))
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
@@ -117,16 +98,6 @@ def hub_datasets(data_args: DataArguments) -> list[str]:
     return data_args.datasets or list(
         dict.fromkeys(source[0] for source in data_args.sources.values() if is_of_hub(source))
     )
-
-
-def describe_data(data_args: DataArguments, data: TrainingData) -> RunData:
-    options = {name: published(value) for name, value in vars(data_args).items()}
-    mixed = {
-        name: {"corpus": options[name], "ratio": ratio, "cleaning": data.mixed[name].cleaning}
-        for name, ratio in data_args.ratios.items()
-    }
-    more = {"datasets": hub_datasets(data_args), "cleaning": data.cleaning, "mixed": mixed or None}
-    return from_json(RunData, {**options, **more})
 
 
 def score(
@@ -157,32 +128,14 @@ def score_texts(source: list[str], translations: list[str], references: list[str
     )
 
 
-def choose_examples(corpus: Dataset, translations: list[str], data_args: DataArguments) -> list[Example]:
+def choose_examples(sources: list[str], translations: list[str], references: list[str]) -> list[Example]:
     """The worst and the best translation of the test set by chrF, and the quartiles between them."""
-    source, references = (list(sentences(corpus, [language])) for language in data_args.languages)
     examples = [
         Example(*texts, chrf=chrf_score([texts[1]], [[texts[2]]]).score)
-        for texts in zip(source, translations, references, strict=True)
+        for texts in zip(sources, translations, references, strict=True)
     ]
     examples.sort(key=lambda example: example.chrf)  # stable: equal ones stay in the order of the test set
     return [examples[place] for place in dict.fromkeys(quarter * (len(examples) - 1) // 4 for quarter in range(5))]
-
-
-def write_results(
-    directory: Path, record: RunRecord, translations: dict[str, list[str]], log_history: list[dict[str, float]]
-) -> None:
-    for split, lines in translations.items():
-        text = "".join(
-            line.replace("\n", " ") + "\n" for line in lines
-        )  # one line a sentence, also if it has line breaks
-        (directory / f"translations.{split}.txt").write_text(text, encoding="utf-8")
-    picture = plot_learning_curve(log_history, directory / "learning_curve.png")
-    tested = {"averaged": record.test, "last checkpoint": record.test_last_checkpoint}
-    groups = {name: scores.by_source_length for name, scores in tested.items() if scores is not None}
-    if groups:
-        plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
-    write_model_card(directory / "README.md", record, picture)
-    record.save(directory / "all_results.json")  # last, since it marks the run as finished
 
 
 def show_results(record: RunRecord) -> None:

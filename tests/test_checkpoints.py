@@ -228,20 +228,6 @@ def test_the_checkpoint_before_the_first_step_leaves_no_trace(copied, train, tmp
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_older_checkpoints_stay_until_the_newer_one_is_in_its_place(tmp_path, train, monkeypatch):
-    publish = checkpoints.publish
-
-    def publish_or_fail(staged: Path, directory: Path, *others: Any) -> None:
-        if directory.name == f"checkpoint-{LAST}":
-            raise OSError(errno.EIO, "Input/output error")
-        publish(staged, directory, *others)
-
-    monkeypatch.setattr(checkpoints, "publish", publish_or_fail)
-    with pytest.raises(OSError, match="checkpoint-6: could not be written"):
-        train(tmp_path, save_total_limit=2)
-    assert names(tmp_path) == ["checkpoint-2", "checkpoint-4"]
-
-
 def test_an_interrupted_save_is_named_and_removed(copied, train, finished, warnings):
     staged = copied / "_incomplete" / "checkpoint-6"
     staged.parent.mkdir()

@@ -1,6 +1,7 @@
 """Training ends at the first number that is not finite, and nothing of it is saved."""
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging
-from vaswani_transformer.training.divergence import DivergenceError, DivergenceGuard, all_finite, spread_non_finite
+from vaswani_transformer.training.divergence import DivergenceError, DivergenceGuard, spread_non_finite
 
 
 pytestmark = pytest.mark.system
@@ -101,22 +102,6 @@ def test_weights_are_checked_before_they_are_saved(model, tokenizer, tmp_path, s
     assert not (tmp_path / "final").exists()
 
 
-class SpoilWeightsBeforeSaving(TrainerCallback):
-    """Makes one weight NaN after all that guards a step."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if control.should_save and state.global_step == 6:
-            next(kwargs["model"].parameters()).data[0, 0] = math.nan
-
-
-def test_weights_that_are_spoiled_just_before_they_are_saved(model, tokenizer, tmp_path):
-    trainer = make_trainer(model, tokenizer, tmp_path, save_strategy="steps", save_steps=3)
-    trainer.add_callback(SpoilWeightsBeforeSaving())
-    error = diverge(trainer)
-    assert (error.step, error.quantity, error.checkpoint) == (6, "weights", str(tmp_path / "checkpoint-3"))
-    assert checkpoints(tmp_path) == ["checkpoint-3"]
-
-
 @pytest.mark.parametrize("name", ["manifest.json", "trainer_state.json"])
 def test_a_damaged_checkpoint_is_not_named_as_the_last_good_one(model, tokenizer, tmp_path, name):
     class Damage(TrainerCallback):
@@ -142,14 +127,6 @@ def test_loss_is_unchanged_where_it_is_finite():
     assert torch.autograd.grad(spread_non_finite(loss), weight)[0].isnan().all()
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_one_value_among_many_is_found(value):
-    tensors = [torch.ones(300, 70), torch.ones(2**17), torch.full((4,), 3e38), torch.ones(3, dtype=torch.long)]
-    assert all_finite(tensors)
-    tensors[1][70_001] = value
-    assert not all_finite(tensors)
-
-
 class Scaler:
     """As `torch.amp.GradScaler`, at a given scale."""
 
@@ -167,8 +144,5 @@ def test_overflow_that_the_gradient_scaler_skips(model, tokenizer, tmp_path, sca
     optimizer.scaler = Scaler(scale)
     model.lm_head.weight.grad = torch.full_like(model.lm_head.weight, math.inf)
     guard, state = DivergenceGuard(), trainer.state
-    if ends:
-        with pytest.raises(DivergenceError):
-            guard.on_pre_optimizer_step(trainer.args, state, trainer.control, model=model, optimizer=optimizer)
-    else:
+    with pytest.raises(DivergenceError) if ends else nullcontext():
         guard.on_pre_optimizer_step(trainer.args, state, trainer.control, model=model, optimizer=optimizer)

@@ -1,6 +1,5 @@
 """The learning rate (5.3) that the optimizer is really given, in the Trainer of transformers."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,6 @@ def stock_trainer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     schedule: NoamSchedule,
-    optimizers: tuple = (None, None),
     **overrides: Any,
 ) -> tuple[Seq2SeqTrainer, Recorder]:
     settings = {
@@ -79,7 +77,6 @@ def stock_trainer(
         eval_dataset=ROWS[:1],
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         callbacks=[schedule, recorder],
-        optimizers=optimizers,
     )
     return trainer, recorder
 
@@ -129,64 +126,6 @@ def test_a_training_that_ends_before_the_highest_rate_is_warned_of(tmp_path, tin
         trainer.train()
     (warning,) = [record.getMessage() for record in caplog.records if "schedule" in record.name]
     assert warning.startswith("warmup_steps: training ends at step 2, before the learning rate is highest, at step 3;")
-
-
-def test_applied_to_all_groups_of_a_given_optimizer_and_scheduler(tmp_path, tiny, tokenizer):
-    parameters = list(tiny.parameters())
-    optimizer = torch.optim.SGD(
-        [
-            {"params": parameters[:1], "lr": 1.0},
-            {"params": parameters[1:2], "lr": 2.0},
-            {"params": parameters[2:], "lr": 3.0},
-        ]
-    )
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    trainer, recorder = stock_trainer(
-        tmp_path, tiny, tokenizer, NoamSchedule(WARMUP), optimizers=(optimizer, scheduler), max_steps=5
-    )
-    trainer.train()
-    expected = {step: rate_of_equation_3(step, 24, WARMUP) for step in range(1, 6)}
-    assert recorder.rates == [[exactly(rate)] * 3 for rate in expected.values()]
-    assert logged_rates(trainer) == {step: exactly(rate) for step, rate in expected.items()}
-
-
-class RateBetweenSteps(TrainerCallback):
-    def __init__(self) -> None:
-        self.rates: list[float] = []
-
-    def on_step_end(self, *args: Any, optimizer: Any, lr_scheduler: Any, **kwargs: Any) -> None:
-        self.rates.append(optimizer.param_groups[0]["lr"])
-        assert lr_scheduler.get_last_lr() == [self.rates[-1]] * 2
-
-
-def test_between_steps_the_next_rate_is_set(tmp_path, tiny, tokenizer):
-    trainer, _ = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(WARMUP), max_steps=4)
-    between = RateBetweenSteps()
-    trainer.add_callback(between)
-    trainer.train()
-    assert between.rates == [exactly(rate_of_equation_3(step + 1, 24, WARMUP)) for step in range(1, 5)]
-
-
-def advance(checkpoint: Path, step: int) -> None:
-    """Make a checkpoint look as if it had been written after so many steps."""
-    state = json.loads((checkpoint / "trainer_state.json").read_text())
-    (checkpoint / "trainer_state.json").write_text(json.dumps({**state, "global_step": step, "epoch": step / 2}))
-    scheduler = torch.load(checkpoint / "scheduler.pt")
-    torch.save({**scheduler, "last_epoch": step, "_step_count": step + 1}, checkpoint / "scheduler.pt")
-
-
-@pytest.mark.parametrize("last_step", [4000, 100_000])
-def test_step_reached_by_resuming(tmp_path, tiny, tokenizer, last_step):
-    first, recorder = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(), max_steps=1, save_strategy="steps")
-    first.train()
-    assert recorder.rates[0] == [exactly(rate_of_equation_3(1, 24, 4000))] * 2
-    advance(tmp_path / "checkpoint-1", last_step - 2)
-    resumed, recorder = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(), max_steps=last_step)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-    assert resumed.state.global_step == last_step
-    expected = [rate_of_equation_3(step, 24, 4000) for step in (last_step - 1, last_step)]
-    assert recorder.rates == [[exactly(rate)] * 2 for rate in expected]
-    assert logged_rates(resumed)[last_step] == exactly(expected[-1])
 
 
 def test_rates_and_weights_go_on_exactly_after_an_interruption(tmp_path, tiny, tokenizer):

@@ -8,21 +8,13 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data.preparation import load_corpora
-from vaswani_transformer.data.prepared_directory import PreparedDirectory
+from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.launch.ending import Ending
 from vaswani_transformer.launch.interruption import Interruption
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import (
-    TrainingRun,
-    complete_config,
-    configure_model,
-    describe_model,
-    require_positions,
-)
+from vaswani_transformer.runs.training_run import TrainingRun, configure_model, require_positions
 
 
 @pytest.fixture
@@ -43,9 +35,8 @@ def test_each_input_is_read_for_its_digest_once_and_not_when_it_is_known(run, tm
     names = [str(tmp_path / name) for name in ("a.en", "a.de", "b.en", "b.de")]
     for name in names:
         Path(name).write_text("one two three\n" * 9, encoding="utf-8")
-    data = DataArguments(
-        train=names[:2], test=names[2:], vocab_size=259, num_proc=1, prepared=str(tmp_path / "prepared")
-    )
+    prepared = str(tmp_path / "prepared")
+    data = DataArguments(train=names[:2], test=names[2:], vocab_size=259, num_proc=1, prepared=prepared)
     read, digest = Counter[str](), hashlib.file_digest
 
     def counted(file, algorithm):
@@ -54,14 +45,12 @@ def test_each_input_is_read_for_its_digest_once_and_not_when_it_is_known(run, tm
 
     monkeypatch.setattr(hashlib, "file_digest", counted)
     run.args.output_dir, run.args.eval_strategy = str(tmp_path / "run"), "no"
-    inputs = run.open(data, VaswaniConfig())
-    load_corpora(data, data.prepared, inputs)
+    run.load(data, VaswaniConfig())
     assert [read[name] for name in names] == [1, 1, 1, 1]
-    assert PreparedDirectory.open(data.prepared).inputs == inputs
 
     read.clear()
     run.args.output_dir = str(tmp_path / "another")
-    load_corpora(data, data.prepared, run.open(data, VaswaniConfig()))
+    run.load(data, VaswaniConfig())
     assert not read.keys() & {*names}
 
 
@@ -77,20 +66,6 @@ def test_long_training_sentence_beyond_a_learned_table(tokenizer):
         require_positions(config, data)
     config.max_position_embeddings = 9
     require_positions(config, data)
-
-
-def test_the_vocabulary_of_a_new_model_is_the_tokenizers(tokenizer):
-    config = VaswaniConfig()
-    complete_config(config, tokenizer)
-    assert (config.vocab_size, config.eos_token_id) == (len(tokenizer), tokenizer.eos_token_id)
-
-
-def test_the_description_of_a_model_names_no_remote_code(config):
-    model = VaswaniForConditionalGeneration(config)
-    found = describe_model(model)
-    assert found.parameters == sum(weight.numel() for weight in model.parameters())
-    assert (found.d_model, found.vocab_size) == (config.d_model, config.vocab_size)
-    assert not {"auto_map", "custom_pipelines"} & found.others.keys()
 
 
 def test_an_error_is_one_line_that_names_the_recipe(run):

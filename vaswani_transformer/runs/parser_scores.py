@@ -16,15 +16,8 @@ from ..evaluation.perplexity import perplexity
 from ..model.configuration_vaswani import PARSE
 from ..model.parse_sequence_vaswani import Parse, ParseLabels, parse_of_sequence
 from ..model.parsing_vaswani import VaswaniForConstituencyParsing
-from ..parsing.scoring import (
-    parse_corpus,
-    right_branching,
-    score_parser,
-)
-from .records import (
-    CheckpointF1,
-    ParsingSplit,
-)
+from ..parsing.scoring import parse_corpus, right_branching, score_parser
+from .records import CheckpointF1, ParsingSplit
 
 
 @dataclass(frozen=True)

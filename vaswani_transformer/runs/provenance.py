@@ -23,7 +23,7 @@ def describe_run(repository: str | None = None) -> Provenance:
     """
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     return Provenance(
-        command=shlex.join(_with_short_paths(_without_secrets(_command()))),
+        command=shlex.join(_published_command(_command())),
         commit=_commit(),
         date=date.today().isoformat(),
         hardware=_hardware(),
@@ -50,12 +50,17 @@ def _published_path(name: str) -> str:
     return str(full.relative_to(here)) if full.is_relative_to(here) else full.name
 
 
-def _with_short_paths(command: list[str]) -> list[str]:
-    shown = []
+def _published_command(command: list[str]) -> list[str]:
+    """The command with shortened paths, and "..." for the values of options such as `--hub_token`."""
+    shown, secret = [], False
     for word in command:
         option, equals, value = word.partition("=")
-        is_assignment = bool(equals) and option.startswith("--")
-        shown.append(f"{option}={_published_path(value)}" if is_assignment else _published_path(word))
+        is_token = option.startswith("--") and option.endswith("token")
+        if option.startswith("--") and equals:
+            shown.append(f"{option}={'...' if is_token else _published_path(value)}")
+        else:
+            shown.append("..." if secret else _published_path(word))
+        secret = is_token and not equals
     return shown
 
 
@@ -72,17 +77,6 @@ def _command() -> list[str]:
     if words[1].startswith("-"):
         return ["python", *words[1:]]
     return [Path(words[1]).name, *words[2:]]
-
-
-def _without_secrets(command: list[str]) -> list[str]:
-    """The command with "..." for the values of options such as `--hub_token`."""
-    shown, secret = [], False
-    for word in command:
-        option, equals, _ = word.partition("=")
-        is_token = option.startswith("--") and option.endswith("token")
-        shown.append("..." if secret else f"{option}=..." if is_token and equals else word)
-        secret = is_token and not equals
-    return shown
 
 
 def _commit() -> str:

@@ -25,6 +25,7 @@ from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_options, decisive_values
 from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
 from ..training.trainer import VaswaniTrainingArguments
+from .push import PUSHED
 from .records import ParentModel
 from .run_arguments import DECISIVE_OF_TRANSFORMERS, DEFAULTS, ModelArguments, RecipeTrainingArguments
 
@@ -34,24 +35,7 @@ logger = logging.get_logger(__name__)
 RECORD_NAME = "_run.json"  # names that begin with an underscore are not pushed to the Hub
 
 # Files and directories that a training writes at the top of its directory, except logs.
-_OUTPUTS = (
-    "README.md",
-    "all_results.json",
-    "bleu_by_source_length.png",
-    "checkpoint-*",
-    "config.json",
-    "generation_config.json",
-    "learning_curve.png",
-    "manifest.json",
-    "model*.safetensors*",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "training_args.bin",
-    "translations.*.txt",
-    "*_vaswani.py",
-    STAGING_NAME,
-)
+_OUTPUTS = (*PUSHED, "checkpoint-*", "training_args.bin", STAGING_NAME)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The steps that training recipes share: checks, trainer, training, choice of the models to score."""
+"""The steps that training recipes share: checks, corpora, trainer, training, models to score, results."""
 
 import math
 import shlex
@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -20,12 +20,14 @@ from transformers import (
     PreTrainedTokenizerBase,
     ProgressCallback,
     TrainerCallback,
+    TrainerState,
     set_seed,
 )
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
+from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.corpora import sentences, spread
-from ..data.preparation import identify_inputs
+from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
 from ..io.console import fault_in_one_line, one_line
@@ -35,7 +37,7 @@ from ..launch.ending import Ending
 from ..launch.faults import StepTimeout, faults_in_one_line
 from ..launch.interruption import Interruption
 from ..launch.memory import keep_freed_memory
-from ..launch.processes import leave_process_group, on_main_process
+from ..launch.processes import leave_process_group, main_process_first, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
 from ..paper.costs import TrainingCost, sustained_rate, training_cost
@@ -44,7 +46,10 @@ from ..training.callbacks import EarlyStopping, OpenTracker, TimeLimit, Training
 from ..training.schedule import NoamSchedule
 from ..training.trainer import VaswaniTrainer
 from .fine_tuning import fit_batches
-from .records import ParentModel, RunModel, RunTraining, TrainingResults
+from .plots import plot_learning_curve
+from .provenance import describe_run, published
+from .push import push_run, repository_of_training
+from .records import ParentModel, RunData, RunModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from .run_directory import TrainingSettings, check_data, open_run, require_usable
 from .validation_bleu import ValidationBleu
@@ -53,12 +58,10 @@ from .validation_bleu import ValidationBleu
 # Trackers that transformers does not list as available even if they are installed.
 _UNLISTED_TRACKERS = ("azure_ml", "flyte")
 
-Push: TypeAlias = Callable[[str, str, str | None], None]
-
 
 @contextmanager
 def training_run(
-    program: str, args: RecipeTrainingArguments, results: type[TrainingResults], push: Push
+    program: str, args: RecipeTrainingArguments, results: type[TrainingResults]
 ) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with a message of one line.
 
@@ -70,7 +73,6 @@ def training_run(
         program: Name of the recipe, the start of the line.
         args: Options of the training.
         results: As in `TrainingRun`.
-        push: Uploads to a repository an output directory, on a branch or None.
     """
     ending = Ending(program)
     with faults_in_one_line(ending), Interruption(ending) as interruption, ExitStack() as until_the_end:
@@ -83,7 +85,7 @@ def training_run(
         leave_process_group()  # an upload may last longer than others would wait
         if args.push_to_hub and PartialState().is_main_process:
             with run.errors_in_one_line():
-                push(args.hub_model_id, args.output_dir, args.hub_revision)
+                push_run(args.hub_model_id, args.output_dir, args.hub_revision)
 
 
 class AlreadyTrainedError(RuntimeError):
@@ -92,7 +94,7 @@ class AlreadyTrainedError(RuntimeError):
 
 @dataclass
 class TrainingRun:
-    """A training in an output directory: `open`, `make_trainer`, `train` and `models_to_score`, in this order.
+    """A training in an output directory: the methods in their order, from `load` to `write_results`.
 
     Attributes:
         args: Options of the training.
@@ -126,20 +128,17 @@ class TrainingRun:
                 raise
             self.ending.exit(message)
 
-    def open(self, data: DataArguments, config: VaswaniConfig, parent: ParentModel | None = None) -> dict[str, Json]:
-        """Check the options, lock the output directory, and find the checkpoint to resume from. Collective.
+    def load(self, data: DataArguments, config: VaswaniConfig, parent: ParentModel | None = None) -> TrainingData:
+        """Check the options, lock the output directory, find the checkpoint to resume from, load the data. Collective.
 
         Args:
             data: Corpora, cleaning and vocabulary.
             config: Of the model.
             parent: The saved model to start from, instead of random weights.
 
-        Returns:
-            Corpora and tokenizer, identified by their content, for `load_corpora`.
-
         Raises:
             ValueError: A tracker is not installed, checkpoints cannot be averaged, nothing can be evaluated, or the
-                directory cannot be used.
+                directory cannot be used; also as from `repository_of_training` and `load_corpora`.
         """
         if self.args.eval_strategy != "no" and not data.validation:
             raise ValueError("eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no")
@@ -150,7 +149,9 @@ class TrainingRun:
         inputs = on_main_process(lambda: self._identify_inputs(data))
         settings = TrainingSettings.of(data, config, self.args, inputs, parent)
         self.checkpoint = self.until_the_end.enter_context(open_run(directory, settings, self.args.resume))
-        return inputs
+        self.args.hub_model_id = repository_of_training(self.args)
+        with main_process_first():
+            return load_corpora(data, data.prepared, inputs)
 
     def _identify_inputs(self, data: DataArguments) -> dict[str, Json]:
         """Identify corpora and tokenizer. Unchanged files of an earlier record are not read."""
@@ -210,8 +211,10 @@ class TrainingRun:
         _require_end_of_warmup(trainer)
         return trainer
 
-    def train(self, trainer: VaswaniTrainer) -> RunTraining:
-        """Train, and save the model with the averaged weights. Collective."""
+    def train(self, trainer: VaswaniTrainer, arguments: DataArguments, data: TrainingData) -> TrainingResults:
+        """Train, and save the model with the averaged weights; returns the results without scores. Collective."""
+        provenance = describe_run(self.args.hub_model_id)
+        _show_plan(trainer, data)
         with self.errors_in_one_line():
             trainer.model.generation_config.validate(strict=True)  # as saving does
         if self.args.use_cpu:
@@ -234,7 +237,13 @@ class TrainingRun:
         trainer.model.config.use_cache = True  # the trainer has disabled it, but the saved model needs it
         trainer.save_model(_internal_call=True)  # a public call would push it before it is scored
         PartialState().wait_for_everyone()
-        return training
+        return TrainingResults(
+            run=provenance,
+            data=_describe_data(arguments, data),
+            model=_describe_model(trainer.model),
+            settings=RunSettings.of(self.args),
+            training=training,
+        )
 
     def models_to_score(self, splits: Container[str], parent: SavedModel | None = None) -> dict[str, tuple[str, Path]]:
         """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
@@ -246,6 +255,23 @@ class TrainingRun:
         if parent is not None:
             models |= {f"{split}_parent": (split, parent.directory) for split in ("test", "replay_test")}
         return {name: model for name, model in models.items() if model[0] in splits}
+
+    def write_results(
+        self,
+        trainer: VaswaniTrainer,
+        record: TrainingResults,
+        texts: Mapping[str, Sequence[str]],
+        write_card: Callable[[Path, Any, str | None], None],
+    ) -> None:
+        """Write files of lines, by name, the learning curve, the model card and the record, and log the scores."""
+        directory = Path(self.args.output_dir)
+        for name, lines in texts.items():
+            one_each = (line.replace("\n", " ") + "\n" for line in lines)
+            (directory / name).write_text("".join(one_each), encoding="utf-8")
+        picture = plot_learning_curve(trainer.state.log_history, directory / "learning_curve.png")
+        write_card(directory / "README.md", record, picture)
+        record.save(directory / "all_results.json")  # last, since it marks the run as finished
+        trainer.log(record.metrics)
 
     def _keep_trackers_open(self, trainer: VaswaniTrainer) -> None:
         """Let trackers end with the run instead of the training, so that they take the scores."""
@@ -264,10 +290,12 @@ class TrainingRun:
         """
         if self.checkpoint is None:
             return
-        steps, directory = int(self.checkpoint.name.rpartition("-")[2]), self.args.output_dir
+        state, directory = TrainerState.load_from_json(str(self.checkpoint / TRAINER_STATE_NAME)), self.args.output_dir
+        steps = state.global_step
         if 0 < self.args.max_steps < steps:
             raise ValueError(f"max_steps: {directory} has {steps} steps already; give at least as many")
-        if not trainer.has_ended(self.checkpoint) and steps < _total_steps(trainer):
+        is_over = self.args.max_minutes is not None and TimeLimit(self.args.max_minutes).is_over(state)
+        if steps < _total_steps(trainer) and not is_over:
             return
         scored = self.results.of_training(Path(directory))
         if scored is not None and scored.training.steps >= steps:
@@ -323,8 +351,8 @@ def _cost(trainer: VaswaniTrainer) -> TrainingCost:
     dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
     rate = sustained_rate(trainer.args.device, dtype)
     # Device-seconds on one device, because the number of devices may change when a training resumes.
-    counted = trainer.state.total_flos - trainer.totals.operations_before
-    return training_cost(trainer.totals.device_seconds, 1, rate, counted, str(dtype).removeprefix("torch."))
+    dtype_name = str(dtype).removeprefix("torch.")
+    return training_cost(trainer.totals.device_seconds, 1, rate, trainer.state.total_flos, dtype_name)
 
 
 def configure_model(args: ModelArguments, source_language: str, target_language: str) -> VaswaniConfig:
@@ -334,7 +362,17 @@ def configure_model(args: ModelArguments, source_language: str, target_language:
     return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
 
 
-def describe_model(model: PreTrainedModel) -> RunModel:
+def _describe_data(arguments: DataArguments, data: TrainingData) -> RunData:
+    """The corpora and their options, without paths outside the working directory."""
+    options = {name: published(value) for name, value in vars(arguments).items()}
+    mixed = {
+        name: {"corpus": options[name], "ratio": ratio, "cleaning": data.mixed[name].cleaning}
+        for name, ratio in arguments.ratios.items()
+    }
+    return from_json(RunData, {**options, "cleaning": data.cleaning, "mixed": mixed or None})
+
+
+def _describe_model(model: PreTrainedModel) -> RunModel:
     """The size and the configuration of a model, without references to remote code."""
     config = model.config.to_dict()
     for name in ("auto_map", "custom_pipelines"):
@@ -371,7 +409,7 @@ def require_positions(config: VaswaniConfig, data: TrainingData) -> None:
             )
 
 
-def show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
+def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     """Print the sizes of corpora, model and epoch."""
     if not trainer.is_world_process_zero():
         return

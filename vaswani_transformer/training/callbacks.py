@@ -104,7 +104,7 @@ class TrainingProgress(ProgressCallback):
 
 
 class TrainingTotals(TrainerCallback, ExportableState):
-    """Time, tokens and operations that a training has spent.
+    """Time and tokens that a training has spent.
 
     Checkpoints hold them, so that a resumed training continues to count.
 
@@ -113,23 +113,19 @@ class TrainingTotals(TrainerCallback, ExportableState):
         device_seconds: The same, summed over the processes that took part.
         target_tokens: Number of target tokens, over all processes; a tensor during training, so that counting need not
             wait for the device.
-        operations_before: The part of `state.total_flos` whose time is unknown: training was resumed from a checkpoint
-            without totals.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.device_seconds = 0.0
         self.target_tokens: torch.Tensor | int = 0
-        self.operations_before = 0.0
         self._processes = 0
         self._since = 0.0
 
     def state(self) -> dict[str, Any]:
         self._pass_time()
-        names = ("seconds", "device_seconds", "operations_before")
-        attributes = {name: getattr(self, name) for name in names} | {"target_tokens": int(self.target_tokens)}
-        return {"args": {}, "attributes": attributes}
+        totals = {"seconds": self.seconds, "device_seconds": self.device_seconds}
+        return {"args": {}, "attributes": {**totals, "target_tokens": int(self.target_tokens)}}
 
     @classmethod
     def of_checkpoint(cls, state: TrainerState) -> dict[str, Any]:
@@ -139,9 +135,9 @@ class TrainingTotals(TrainerCallback, ExportableState):
         return state.stateful_callbacks.get(cls.__name__, {}).get("attributes", {})
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        nothing = {"seconds": 0.0, "device_seconds": 0.0, "target_tokens": 0, "operations_before": state.total_flos}
-        for name, value in {**nothing, **self.of_checkpoint(state)}.items():
-            setattr(self, name, value)
+        before = self.of_checkpoint(state)
+        self.seconds, self.device_seconds = before.get("seconds", 0.0), before.get("device_seconds", 0.0)
+        self.target_tokens = before.get("target_tokens", 0)
         self._processes, self._since = args.world_size, time.monotonic()
         state.stateful_callbacks[type(self).__name__] = self.state()  # the checkpoint may lack it; saving needs the key
 
@@ -186,6 +182,7 @@ class TimeLimit(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._began = time.monotonic() - TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
+        control.should_training_stop |= self.is_over(state)
 
     def is_over(self, state: TrainerState) -> bool:
         """Whether the training in a checkpoint has reached the limit."""

@@ -35,7 +35,6 @@ from ..io.files import (
     publish,
 )
 from ..launch.processes import all_ranks_or_none, first_of_any_rank, on_main_process
-from .callbacks import TimeLimit
 
 
 logger = logging.get_logger(__name__)
@@ -146,8 +145,6 @@ class CheckpointingTrainer(Seq2SeqTrainer):
     """
 
     _staging: Path | None = None  # the staging directory while a checkpoint is being written
-    _has_ended_already = False  # whether training has ended with the checkpoint to resume from
-    _has_rehearsed = False  # whether a checkpoint was written before the first step
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `Seq2SeqTrainer.train` does; if the checkpoint is of the last step, train no further.
@@ -159,22 +156,9 @@ class CheckpointingTrainer(Seq2SeqTrainer):
             ValueError: The checkpoint is incomplete or damaged, or there is none.
         """
         checkpoint = self._verified(resume_from_checkpoint) if resume_from_checkpoint else None
-        self._has_ended_already = checkpoint is not None and self.has_ended(checkpoint)
-        self._has_rehearsed = False
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
-
-    def has_ended(self, checkpoint: Path) -> bool:
-        """Whether a checkpoint is of the last step, or at the limit of time."""
-        state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-        limits = (callback for callback in self.callback_handler.callbacks if isinstance(callback, TimeLimit))
-        return 0 < self.args.max_steps <= state.global_step or any(limit.is_over(state) for limit in limits)
-
-    def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple:
-        """As in the base class, but no epochs if training has ended: the loop would check only after a step."""
-        epochs, *others = super().set_initial_training_values(*args, **kwargs)
-        return (0 if self._has_ended_already else epochs, *others)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         missing = load_result.missing_keys
@@ -213,11 +197,14 @@ class CheckpointingTrainer(Seq2SeqTrainer):
     def _get_output_dir(self, trial: Any) -> str:
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
 
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        if not self._has_rehearsed and self.args.save_strategy != SaveStrategy.NO:
+    def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
+        # A training that is resumed at its end; the base class would see that only after one more step.
+        self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
+        if self.control.should_training_stop:
+            return
+        if epoch == epochs_trained and self.args.save_strategy != SaveStrategy.NO:
             self._rehearse()
-        self._has_rehearsed = True
-        super()._run_epoch(*args, **kwargs)
+        super()._run_epoch(epoch=epoch, epochs_trained=epochs_trained, **kwargs)
 
     def _rehearse(self) -> None:
         """Write a whole checkpoint and delete it, so that a save that fails does so before the first step."""

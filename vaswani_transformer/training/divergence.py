@@ -46,10 +46,10 @@ def spread_non_finite(loss: torch.Tensor) -> torch.Tensor:
     return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)
 
 
-def all_finite(tensors: Iterable[torch.Tensor], norm_type: float = math.inf) -> torch.Tensor:
-    """Whether the norm of some tensors is finite, a scalar on their device; only floating-point tensors count."""
+def total_norm(tensors: Iterable[torch.Tensor], norm_type: float) -> torch.Tensor:
+    """The norm of some tensors together, a scalar on their device; only floating-point tensors count."""
     norm = get_total_norm([tensor.detach() for tensor in tensors if tensor.is_floating_point()], norm_type)
-    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).isfinite()
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
 @dataclass
@@ -74,9 +74,14 @@ class DivergenceGuard(TrainerCallback):
     Args:
         examples: Maps a step, counted from 1, to the indices of its examples in the training set.
 
+    Attributes:
+        norm: 2-norm of the gradients of the latest step, a scalar on their device.
+
     Raises:
         DivergenceError: From `train()`.
     """
+
+    norm: torch.Tensor
 
     def __init__(self, examples: Callable[[int], Sequence[int]] | None = None) -> None:
         self._examples = examples
@@ -90,8 +95,8 @@ class DivergenceGuard(TrainerCallback):
     ) -> None:
         self._judge(args, kwargs["optimizer"])
         gradients = [weight.grad for weight in kwargs["model"].parameters() if weight.grad is not None]
-        finite = all_finite(gradients, norm_type=2.0)
-        copied = None
+        self.norm = total_norm(gradients, 2.0)
+        finite, copied = self.norm.isfinite(), None
         if finite.device.type != "cpu":
             finite = finite.to("cpu", non_blocking=True)
             copied = torch.Event(device=args.device)
@@ -107,7 +112,7 @@ class DivergenceGuard(TrainerCallback):
 
     def check_weights(self, model: torch.nn.Module, args: TrainingArguments, state: TrainerState) -> None:
         """Raise DivergenceError unless all weights are finite; a weight decay of NaN spoils them with a finite loss."""
-        if not all_finite(model.parameters()):
+        if not total_norm(model.parameters(), math.inf).isfinite():
             raise self._error(state.global_step, "weights", args)
 
     def _judge(self, args: TrainingArguments, optimizer: Any) -> None:

@@ -68,6 +68,3 @@ class NoamSchedule(TrainerCallback):
         for group in groups:
             group["lr"] = rate
         kwargs["lr_scheduler"]._last_lr = [rate] * len(groups)  # what the trainer logs
-
-    # After `on_step_begin`, the trainer's own scheduler has overwritten the rate. Set again, it is the next step's.
-    on_step_end = on_step_begin

@@ -25,10 +25,6 @@ from transformers import (
     DataCollatorForSeq2Seq,
     PreTrainedModel,
     Seq2SeqTrainingArguments,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
 )
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -192,13 +188,12 @@ class VaswaniTrainer(CheckpointingTrainer):
         self.add_callback(SeedByRank())
         self.add_callback(TrainingTotals())
         self._start_interval()
-        self.add_callback(_EpochOfSampler(self))
         self._divergence = DivergenceGuard(self.examples_of_step)
         self.add_callback(self._divergence)
 
     @property
     def totals(self) -> TrainingTotals:
-        """Time, tokens and operations spent on the training, also before it was resumed."""
+        """Time and tokens spent on the training, also before it was resumed."""
         # Looked up each time, since `restore_callback_states_from_checkpoint` replaces the callbacks.
         return next(callback for callback in self.callback_handler.callbacks if isinstance(callback, TrainingTotals))
 
@@ -317,9 +312,18 @@ class VaswaniTrainer(CheckpointingTrainer):
             self.callback_handler.on_save(self.args, self.state, self.control)
             raise
 
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        if not self.control.should_training_stop:  # as it may when training resumes: see `EarlyStopping`
-            super()._run_epoch(*args, **kwargs)
+    def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
+        if epoch == epochs_trained:
+            self._start_interval()
+        if self.batch_sampler is not None:  # accelerate's loaders set it late, or, on several processes, never
+            self.batch_sampler.set_epoch(epoch)
+        super()._run_epoch(epoch=epoch, epochs_trained=epochs_trained, **kwargs)
+
+    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: torch.Tensor | None = None) -> torch.Tensor | None:
+        """None, unless clipping has computed it: `DivergenceGuard` computes it, and `log` takes it from there."""
+        if grad_norm is None:
+            self.accelerator.unscale_gradients()
+        return grad_norm
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         with cpu_threads(None if self.virtual_ranks is None else self.args.virtual_rank_threads):
@@ -382,6 +386,7 @@ class VaswaniTrainer(CheckpointingTrainer):
             seconds = max(time.monotonic() - self._interval_began, 1e-9)  # two readings of a coarse clock may be equal
             logs["target_tokens_per_second"] = (self.total_target_tokens - self._tokens_before) / seconds
             logs["padding_share"] = self.padding_share
+            logs.setdefault("grad_norm", self._divergence.norm.item())
             if self._losses:  # the trainer's mean over processes would round differently for each number of processes
                 logs["loss"] = torch.stack(self._losses).double().mean().item()
             if self._smoothed is not None:
@@ -398,20 +403,3 @@ class VaswaniTrainer(CheckpointingTrainer):
         self._tokens_before = self.total_target_tokens
         self._steps_before = self.state.global_step
         self._interval_began = time.monotonic()
-
-
-class _EpochOfSampler(TrainerCallback):
-    """Sets the epoch of the batch sampler when an epoch begins.
-
-    accelerate's loaders set it late, or, after resuming in the middle of an epoch on several processes, never.
-    """
-
-    def __init__(self, trainer: VaswaniTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.trainer._start_interval()
-
-    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if self.trainer.batch_sampler is not None:
-            self.trainer.batch_sampler.set_epoch(int((state.epoch or 0.0) + 1e-6))
