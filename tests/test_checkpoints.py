@@ -250,14 +250,15 @@ def test_nothing_complete_to_resume_from(copied, train):
 # Averaging.
 
 
-def test_the_average_does_without_damaged_weights(copied, train, warnings):
-    flip_a_byte(copied / "checkpoint-2" / "model.safetensors")
+@pytest.mark.parametrize(("damaged", "averaged"), [(2, (4, 6, 8)), (4, (2, 6, 8))])
+def test_the_average_does_without_damaged_weights(copied, train, warnings, damaged, averaged):
+    flip_a_byte(copied / f"checkpoint-{damaged}" / "model.safetensors")
     averaging = CheckpointAveraging(3)
     train(copied, True, callbacks=[averaging], max_steps=8, save_total_limit=3)
-    assert [directory.name for directory in averaging.averaged] == ["checkpoint-4", "checkpoint-6", "checkpoint-8"]
-    assert names(copied) == ["checkpoint-4", "checkpoint-6", "checkpoint-8"]
+    assert [directory.name for directory in averaging.averaged] == [f"checkpoint-{step}" for step in averaged]
+    assert names(copied) == [f"checkpoint-{step}" for step in averaged]
     assert warnings() == [
-        f"{copied}/checkpoint-2: left out of the average, model.safetensors has changed since it was written"
+        f"{copied}/checkpoint-{damaged}: left out of the average, model.safetensors has changed since it was written"
     ]
 
 
@@ -266,14 +267,6 @@ def test_the_average_needs_only_the_weights(copied, train):
     averaging = CheckpointAveraging(4)
     train(copied, True, callbacks=[averaging], max_steps=8)
     assert [directory.name for directory in averaging.averaged] == [f"checkpoint-{step}" for step in (2, 4, 6, 8)]
-
-
-def test_a_damaged_checkpoint_is_deleted_rather_than_one_to_average(copied, train):
-    flip_a_byte(copied / "checkpoint-4" / "model.safetensors")
-    averaging = CheckpointAveraging(3)
-    train(copied, True, callbacks=[averaging], max_steps=8, save_total_limit=3)
-    assert [directory.name for directory in averaging.averaged] == ["checkpoint-2", "checkpoint-6", "checkpoint-8"]
-    assert names(copied) == ["checkpoint-2", "checkpoint-6", "checkpoint-8"]
 
 
 @pytest.mark.parametrize("variable", [None, "ACCELERATE_USE_FSDP"])

@@ -113,28 +113,6 @@ def test_the_time_left_ends_with_the_limit(args, monkeypatch):
     assert ProgressBar(total=10, limit=None).line(0) == "0/10  0%  00:00<?  0.00/s"
 
 
-def test_a_second_training_shows_nothing_of_the_first(args):
-    progress, state, control = TrainingProgress(), TrainerState(max_steps=3), TrainerControl()
-    progress.on_train_begin(args, state, control)
-    progress.on_log(args, state, control, logs={"loss": 1.0, "eval_loss": 2.0})
-    progress.on_train_end(args, state, control)
-    progress.on_train_begin(args, state, control)
-    progress.on_log(args, state, control, logs={"loss": 3.0})
-    assert progress.training_bar.values == ["loss=3.000"]
-    progress.on_train_end(args, state, control)
-
-
-def test_other_processes_show_nothing(args, capfd):
-    progress = TrainingProgress()
-    state, control = TrainerState(max_steps=3, is_world_process_zero=False), TrainerControl()
-    progress.on_train_begin(args, state, control)
-    progress.on_step_end(args, state, control)
-    progress.on_log(args, state, control, logs={"loss": 1.0})
-    progress.on_train_end(args, state, control)
-    assert progress.training_bar is None
-    assert capfd.readouterr() == ("", "")
-
-
 def test_evaluation_without_training_shows_no_training_bar(args):
     progress = TrainingProgress()
     progress.on_log(args, TrainerState(), TrainerControl(), logs={"eval_loss": 1.0})

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 from helpers import REPOSITORY, run_python, write_pairs
 from hub_server import HubServer, Repository
-from huggingface_hub import ModelCard
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
@@ -103,20 +102,6 @@ def test_a_run_pushes_model_code_and_card_only(hub, pushed):
             assert str(path).encode() not in content, f"{name} contains {path}"
         if name != ".gitattributes":
             assert (pushed.out / name).read_bytes() == content
-
-
-def test_the_card_of_a_run_has_its_results(pushed):
-    results = json.loads((pushed.out / "all_results.json").read_text(encoding="utf-8"))
-    card = ModelCard.load(pushed.out / "README.md")
-    (metric,) = card.data.eval_results
-    assert metric.metric_value == round(results["test"]["bleu"]["score"], 2)
-    assert results["test"]["bleu"]["signature"] in card.content
-    assert (card.data.license, card.data.pipeline_tag) == ("cc-by-4.0", "translation")
-    assert 'model="user/en-de", trust_remote_code=True' in card.content
-    cost = results["training"]["cost"]
-    assert cost["counted"] > 0
-    for number in ("counted", "by_the_papers_accounting"):
-        assert f"{cost[number]:.2e}".partition("e")[0] in card.content
 
 
 def test_translates_in_a_process_without_the_package(hub, pushed):

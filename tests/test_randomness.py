@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from transformers import TrainerControl, TrainerState, set_seed
 
-from vaswani_transformer.training.randomness import SeedByRank, derived_seed
+from vaswani_transformer.training.randomness import SeedByRank
 
 
 def draws() -> tuple[float, float, float]:
@@ -38,10 +38,3 @@ def test_one_process_draws_what_it_always_drew() -> None:
 
 def test_ranks_are_alike_again_after_training() -> None:
     assert draws_after("on_train_end", 0, 2) == draws_after("on_train_end", 1, 2)
-
-
-def test_derived_seeds_differ_in_every_number() -> None:
-    numbers = [(seed, step, rank) for seed in range(8) for step in range(8) for rank in range(8)]
-    seeds = {derived_seed(*number) for number in numbers}
-    assert len(seeds) == len(numbers)
-    assert all(0 <= seed < 2**32 for seed in seeds)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from distributed_step import RecordingTrainer, make_trainer
 from sacrebleu.metrics.bleu import BLEU
-from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, TrainerCallback
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from vaswani_transformer import CheckpointAveraging, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.launch.interruption import Interrupted, Interruption
 from vaswani_transformer.runs.validation_bleu import ValidationBleu
-from vaswani_transformer.training.callbacks import EarlyStopping, OpenTracker
+from vaswani_transformer.training.callbacks import EarlyStopping
 from vaswani_transformer.training.schedule import NoamSchedule
 
 
@@ -133,22 +133,3 @@ def test_a_stopped_training_stays_stopped_until_there_is_more_patience(lively_mo
         assert trainer.state.global_step == step
     with pytest.raises(ValueError, match="patience: must be at least 1, is 0"):
         EarlyStopping(0)
-
-
-def test_a_tracker_ends_once_and_not_before_it_is_closed():
-    events = []
-
-    class Tracker(TrainerCallback):
-        def on_log(self, *args: Any, **kwargs: Any) -> None:
-            events.append("log")
-
-        def on_train_end(self, *args: Any, **kwargs: Any) -> None:
-            events.append(("end", args, kwargs))
-
-    tracker = OpenTracker(Tracker())
-    tracker.close()  # training has not ended
-    tracker.on_train_end("args", "state", "control", model="model")
-    tracker.on_log()
-    tracker.close()
-    tracker.close()
-    assert events == ["log", ("end", ("args", "state", "control"), {"model": "model"})]
