@@ -56,30 +56,15 @@ class TrialError(Exception):
     """A training that did not end as the undisturbed one."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What must not depend on interruptions.
-
-    Attributes:
-        average: SHA-256 of the final, averaged weights.
-        last: SHA-256 of the last checkpoint's weights.
-        logs: Of every logged line the step, loss, gradient norm and learning rate, in order.
-    """
-
-    average: str
-    last: str
-    logs: tuple[tuple[float, ...], ...]
-
-    @classmethod
-    def of(cls, output_dir: Path) -> "Outcome":
-        last = output_dir / f"checkpoint-{STEPS}"
-        history = json.loads((last / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-        names = ("step", "loss", "grad_norm", "learning_rate")
-        return cls(
-            sha256((output_dir / "model.safetensors").read_bytes()).hexdigest(),
-            sha256((last / "model.safetensors").read_bytes()).hexdigest(),
-            tuple(tuple(line[name] for name in names) for line in history),
-        )
+def outcome(output_dir: Path) -> dict[str, object]:
+    """What must not depend on interruptions: the weights, averaged and last, and what was logged of each step."""
+    last = output_dir / f"checkpoint-{STEPS}"
+    history = json.loads((last / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    return {
+        "average": sha256((output_dir / "model.safetensors").read_bytes()).hexdigest(),
+        "last": sha256((last / "model.safetensors").read_bytes()).hexdigest(),
+        "logs": [[line[name] for name in ("step", "loss", "grad_norm", "learning_rate")] for line in history],
+    }
 
 
 @dataclass
@@ -139,11 +124,11 @@ class Training:
             time.sleep(0.001)
         return False
 
-    def finish(self) -> Outcome:
+    def finish(self) -> dict[str, object]:
         if self.wait(lambda: False):
             self.kill()
             raise TrialError(f"{self.name}: has not ended after {PATIENCE:.0f} s")
-        return Outcome.of(self.output_dir)
+        return outcome(self.output_dir)
 
     def kill(self) -> None:
         for rank in self.ranks:
@@ -155,28 +140,16 @@ class Training:
         """Names of the checkpoints that are being written."""
         return {path.name for path in (self.output_dir / "_incomplete").glob("checkpoint-*")}
 
-    def resumable(self) -> bool:
-        """Whether there is anything to resume: a run that was killed before its first checkpoint is begun anew."""
-        return any(self.output_dir.glob("checkpoint-*"))
-
 
 @dataclass
 class Tally:
-    """Kills that are still to come, and what happened so far.
-
-    Attributes:
-        in_saves: Kills to come while a checkpoint is written.
-        anywhere: Kills to come at random moments.
-        trainings: Trainings that ended as the undisturbed one.
-        begun_anew: Kills before the first checkpoint, after which there was nothing to resume.
-        beside_saves: Kills meant for a save that was quicker.
-    """
+    """Kills that are still to come, while a checkpoint is written and at random moments, and what happened so far."""
 
     in_saves: int
     anywhere: int
     trainings: int = 0
-    begun_anew: int = 0
-    beside_saves: int = 0
+    begun_anew: int = 0  # after kills before the first checkpoint
+    beside_saves: int = 0  # kills meant for a save that was quicker
 
     @property
     def left(self) -> int:
@@ -184,14 +157,7 @@ class Tally:
 
 
 def kill_once(training: Training, tally: Tally, seconds: float, chance: random.Random) -> bool:
-    """Kill the training during a save or at a random moment; returns False if it has ended before.
-
-    Args:
-        training: Has just been started.
-        tally: Is updated.
-        seconds: Duration of an undisturbed training.
-        chance: Draws the kind of kill and its moment.
-    """
+    """Kill a training that has just begun and would take so many seconds; returns False if it has ended before."""
     if chance.randrange(tally.left) >= tally.in_saves:
         if not training.wait(lambda: False, chance.uniform(0, seconds)):
             return False
@@ -211,7 +177,7 @@ def kill_once(training: Training, tally: Tally, seconds: float, chance: random.R
     training.kill()
     if training.unfinished():
         tally.in_saves -= 1
-    else:  # the save was quicker
+    else:
         tally.beside_saves += 1
     return True
 
@@ -227,8 +193,8 @@ def trials(folder: Path, processes: Callable[[], int], tally: Tally, virtual_ran
     began = time.monotonic()  # the libraries have been imported
     expected = reference.finish()
     seconds = time.monotonic() - began
-    if [line[0] for line in expected.logs] != list(range(1, STEPS + 1)):
-        raise TrialError(f"undisturbed: logged steps {[line[0] for line in expected.logs]}")
+    if [line[0] for line in expected["logs"]] != list(range(1, STEPS + 1)):
+        raise TrialError(f"undisturbed: not every step was logged: {expected['logs']}")
     while tally.left:
         training = Training(folder, f"training-{tally.trainings}", virtual_ranks)
         try:
@@ -244,21 +210,16 @@ def trials(folder: Path, processes: Callable[[], int], tally: Tally, virtual_ran
 
 def killed_and_resumed(
     training: Training, processes: Callable[[], int], tally: Tally, seconds: float, chance: random.Random
-) -> Outcome:
+) -> dict[str, object]:
     """The outcome of a training that is killed until it once ends before it is."""
     training.start(processes(), resume=False)
     while tally.left and kill_once(training, tally, seconds, chance):
         if (training.output_dir / "all_results.json").exists():  # killed when all was done
-            return Outcome.of(training.output_dir)
-        resume = training.resumable()
+            return outcome(training.output_dir)
+        resume = any(training.output_dir.glob("checkpoint-*"))
         tally.begun_anew += not resume
         training.start(processes(), resume)
     return training.finish()
-
-
-def write_corpus(folder: Path) -> None:
-    for split, size in (("train", 300), ("test", 4)):
-        write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
 
 
 def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder: Path) -> Iterator[str]:
@@ -268,7 +229,8 @@ def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder:
         TrialError: A training did not end as the undisturbed one.
     """
     chance = random.Random(seed)
-    write_corpus(folder)
+    for split, size in (("train", 300), ("test", 4)):
+        write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
     groups = [processes] if virtual_ranks else [[count] for count in processes]
     for number, group in enumerate(groups):
         share = kills * (number + 1) // len(groups) - kills * number // len(groups)
