@@ -14,7 +14,8 @@ text. A dataset on the Hub is downloaded into the cache of datasets or, with `--
 import time
 from dataclasses import replace
 
-from vaswani_transformer.data.preparation import load_prepared, prepare_corpus
+from vaswani_transformer.data.preparation import prepare_corpus
+from vaswani_transformer.data.prepared_directory import load_prepared
 from vaswani_transformer.io.console import exit_on_error, printable
 from vaswani_transformer.options.arguments import RecipeParser
 from vaswani_transformer.runs.fine_tuning import open_parent

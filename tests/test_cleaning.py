@@ -54,13 +54,6 @@ def test_pairs_are_dropped_and_counted_by_the_first_reason(lengths, max_length, 
     ]
 
 
-def test_limits_belong_to_what_is_kept():
-    limits = [(256, 256), (256, 257), (257, 256), (10, 50), (50, 10), (10, 51), (51, 10), (2, 1), (1, 2)]
-    cleaned, totals = clean_corpus(encoded_of(limits))
-    assert cleaned["row"][:] == [0, 3, 4]
-    assert totals == {"empty": 2, "too_long": 2, "ratio": 2, "kept": 3}
-
-
 def test_what_is_kept_can_be_cleaned_again():
     lengths = [(3, 4), (1, 9), (9, 3), (5, 5), (2, 9)]
     once, _ = clean_corpus(encoded_of(lengths), CleaningRules(max_length=9, max_ratio=3.0))
@@ -69,13 +62,10 @@ def test_what_is_kept_can_be_cleaned_again():
     assert totals == {"empty": 0, "too_long": 1, "ratio": 0, "kept": 2}
 
 
-@pytest.mark.parametrize("lengths", [[(1, 1)], [(300, 300), (1, 5), (2, 200), (2, 90)]])
-def test_nothing_left_is_refused_with_the_reasons(lengths):
-    with pytest.raises(ValueError, match="no sentence pair") as error:
-        clean_corpus(encoded_of(lengths))
-    for reason in ("empty", "too_long", "ratio"):
-        count = [fate(source, target, 256, 5.0) for source, target in lengths].count(reason)
-        assert f"'{reason}': {count}" in str(error.value)
+def test_nothing_left_is_refused_with_the_reasons():
+    counts = {"empty": 1, "too_long": 1, "ratio": 2, "kept": 0}
+    with pytest.raises(ValueError, match=f"^cleaning left no sentence pair: {counts}"):
+        clean_corpus(encoded_of([(300, 300), (1, 5), (2, 200), (2, 90)]))
 
 
 @pytest.mark.parametrize(("source", "target"), [("en", "de"), ("de", "en")])
@@ -103,12 +93,6 @@ def test_a_sentence_that_is_missing_is_empty(tokenizer):
     encoded = encode_corpus(corpus_of(pairs), tokenizer, "en", "de")
     assert [length == 1 for length in encoded["source_length"]] == [english is None for english, _ in pairs]
     assert [length == 1 for length in encoded["target_length"]] == [german is None for _, german in pairs]
-
-
-def test_several_processes_encode_alike(tokenizer):
-    corpus = corpus_of(phrasebook("test")[:25])
-    alone, together = (encode_corpus(corpus, tokenizer, "en", "de", num_proc=number) for number in (None, 2))
-    assert alone.to_list() == together.to_list()
 
 
 def test_another_tokenizer_is_not_served_the_cache_of_the_first(tokenizer):

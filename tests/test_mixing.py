@@ -110,7 +110,5 @@ def test_the_share_of_padding_is_that_of_the_pairs_drawn():
 
 
 def test_a_drawn_pair_too_long_for_the_budget_is_refused():
-    with pytest.raises(
-        ValueError, match="target_tokens: a budget of 60 tokens cannot hold the longest sentence, of 61"
-    ):
+    with pytest.raises(ValueError, match="target_tokens: a budget of 60 tokens cannot hold the longest sentence"):
         sampler([(1, 1), (2, 2), (1, 61), (2, 3)], [MixedCorpus(1, 3, 1)])

@@ -13,7 +13,7 @@ __all__, __getattr__ = lazy_names(
         "encode_corpus": "cleaning",
         "load_corpora": "preparation",
         "load_parallel_corpus": "corpora",
-        "load_prepared": "preparation",
+        "load_prepared": "prepared_directory",
         "prepare_corpus": "preparation",
         "sentences": "corpora",
     },

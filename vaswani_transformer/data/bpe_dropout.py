@@ -6,6 +6,7 @@ The dropout of the `tokenizers` library cannot be seeded.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from random import Random
 from typing import TypeAlias
@@ -85,8 +86,6 @@ class BpeDropout:
         self._letters = {entry: vocabulary[entry] for entry in byte_of}
         learned = {*self._letters.values(), *(merged for _, merged in self._merges.values())}
         self._special = {entry: (number,) for entry, number in vocabulary.items() if number not in learned}
-        self._words: dict[bytes, list[_Path]] = {}
-        self._possible: dict[_Pieces, list[tuple[int, int]]] = {}
 
     def sample(self, ids: Sequence[int], generator: Random, probability: float | None = None) -> list[int]:
         """Sample another encoding of the same text.
@@ -116,14 +115,9 @@ class BpeDropout:
             ) from None
         return sampled + end
 
+    @lru_cache(_CACHED)  # noqa: B019 - keeps the object alive; a training has one
     def _words_of(self, text: bytes) -> list[_Path]:
-        words = self._words.get(text)
-        if words is None:
-            if len(self._words) >= _CACHED:
-                self._words.clear()
-            split = self._pre_tokenizer.pre_tokenize_str(text.decode())
-            words = self._words[text] = [self._path(word) for word, _ in split]
-        return words
+        return [self._path(word) for word, _ in self._pre_tokenizer.pre_tokenize_str(text.decode())]
 
     def _path(self, word: str) -> _Path:
         """The pieces of a word before its first merge, and after each one if none is dropped."""
@@ -149,19 +143,15 @@ class BpeDropout:
             else:
                 return pieces
 
+    @lru_cache(_CACHED)  # noqa: B019
     def _possible_merges(self, pieces: _Pieces) -> list[tuple[int, int]]:
         """Place and result of each merge of two neighbours, in the order of the merge table, then of places."""
-        possible = self._possible.get(pieces)
-        if possible is None:
-            if len(self._possible) >= _CACHED:
-                self._possible.clear()
-            ranked = []
-            for place, pair in enumerate(pairwise(pieces)):
-                if (merge := self._merges.get(pair)) is not None:
-                    rank, merged = merge
-                    ranked.append((rank, place, merged))
-            possible = self._possible[pieces] = [(place, merged) for _, place, merged in sorted(ranked)]
-        return possible
+        ranked = []
+        for place, pair in enumerate(pairwise(pieces)):
+            if (merge := self._merges.get(pair)) is not None:
+                rank, merged = merge
+                ranked.append((rank, place, merged))
+        return [(place, merged) for _, place, merged in sorted(ranked)]
 
 
 def _merge(pieces: _Pieces, place: int, merged: int) -> _Pieces:

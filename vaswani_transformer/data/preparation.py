@@ -6,7 +6,7 @@ names no directory, it is one in the cache of `datasets`, named by a digest of i
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from .prepared_directory import (
     RECORD_NAME,
     PreparedDirectory,
     PreparedSplit,
+    load_prepared,
     package_versions,
 )
 from .shards import ShardFormat, sum_counts, write_shards
@@ -78,45 +79,26 @@ def load_corpora(
         inputs = inputs or identify_inputs(args, {})
         digest = manifest_digest({**_settings(args), **inputs, "format": FORMAT, **package_versions()})
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
-    return _prepared(Path(directory), args, inputs).load(args.sources, args.ratios)
+    prepare_corpus(directory, args, inputs)
+    return load_prepared(directory, args.sources, args.ratios)
 
 
-def prepare_corpus(directory: str | Path, args: PreparationArguments) -> dict[str, PreparedSplit]:
+def prepare_corpus(
+    directory: str | Path, args: PreparationArguments, inputs: Mapping[str, Json] | None = None
+) -> dict[str, PreparedSplit]:
     """Prepare what is not prepared yet; another process that does so is waited for.
+
+    Args:
+        directory: Where to prepare the corpora.
+        args: What to prepare, and how.
+        inputs: The result of `identify_inputs`, if there is one.
 
     Raises:
         ValueError: The directory was prepared from other corpora or with other settings, and is left as it is; or as
             from `load_parallel_corpus`, `VaswaniTokenizer.train` and `clean_corpus`.
         OSError: A file is missing, or the directory has other files in it.
     """
-    splits = _prepared(Path(directory), args).record.splits
-    return {split: splits[split] for split in args.sources}
-
-
-def load_prepared(
-    directory: str | Path, splits: Iterable[str] = (), ratios: Mapping[str, float] | None = None
-) -> TrainingData:
-    """Map what `prepare_corpus` made of the training corpus, and of other splits, into memory.
-
-    Args:
-        directory: Where they were prepared.
-        splits: Which ones, beside "train".
-        ratios: Pairs in an epoch for each pair of "train", of each split that is mixed in; by default 1.
-
-    Raises:
-        ValueError: A split is missing or incomplete, or a file has changed since it was written, which the first
-            process of each machine checks.
-    """
-    return PreparedDirectory.open(directory).load(splits, ratios)
-
-
-def _settings(args: PreparationArguments) -> dict[str, Json]:
-    """What, beside the inputs, a directory depends on: the encoded pairs, and their division into shards."""
-    return {**decisive_values(args, "data"), "pairs_per_shard": args.pairs_per_shard}
-
-
-def _prepared(path: Path, args: PreparationArguments, inputs: Mapping[str, Json] | None = None) -> PreparedDirectory:
-    """The directory with all splits, after preparing those that are missing."""
+    path = Path(directory)
     prepared = PreparedDirectory.open(path)
     if inputs is None:
         inputs = identify_inputs(args, prepared.inputs)
@@ -124,15 +106,20 @@ def _prepared(path: Path, args: PreparationArguments, inputs: Mapping[str, Json]
     if not all(map(prepared.has, args.sources)):
         make_directory("prepared", path)
         with locked(path / RECORD_NAME, "prepared", wait=True):  # inside: what is above may not be writable
-            prepared = PreparedDirectory.open(path)  # another process may have prepared it
-            prepared.require_same(_settings(args), inputs)
-            prepared = _prepare(prepared, args, inputs)
-    return prepared
+            prepared = _prepare_missing(path, args, inputs)
+    return {split: prepared.record.splits[split] for split in args.sources}
 
 
-def _prepare(prepared: PreparedDirectory, args: PreparationArguments, inputs: Mapping[str, Json]) -> PreparedDirectory:
+def _settings(args: PreparationArguments) -> dict[str, Json]:
+    """What, beside the inputs, a directory depends on: the encoded pairs, and their division into shards."""
+    return {**decisive_values(args, "data"), "pairs_per_shard": args.pairs_per_shard}
+
+
+def _prepare_missing(path: Path, args: PreparationArguments, inputs: Mapping[str, Json]) -> PreparedDirectory:
     """Prepare what is missing, under the lock of the directory."""
-    cache = prepared.path / "cache"
+    prepared = PreparedDirectory.open(path)  # another process may have prepared it
+    prepared.require_same(_settings(args), inputs)
+    cache = path / "cache"
     sources = {split: source for split, source in args.sources.items() if not prepared.has(split)}
     given, is_new = None, not prepared.tokenizer.exists()
     if is_new:

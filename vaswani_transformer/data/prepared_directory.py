@@ -154,41 +154,55 @@ class PreparedDirectory:
             if (damage := find_damage(folder)) is not None:
                 raise ValueError(f"prepared: {folder}/{damage}; delete {deleted} to prepare it anew")
 
-    def load(self, splits: Iterable[str] = (), ratios: Mapping[str, float] | None = None) -> TrainingData:
-        """Map the training corpus, and other splits, into memory; see `load_prepared`."""
-        names = list(dict.fromkeys(("train", *splits)))
-        for split in names:
-            if not self.has(split):
-                raise ValueError(f"prepared: {self.path} has no finished {split}; prepare it first")
-        if PartialState().is_local_main_process:
-            self.require_undamaged(names)
-        corpora = {split: read_shards(self.shards(split)) for split in names}
-        train, mixed = [corpora["train"]], dict[str, MixedCorpus]()
-        for name in (split for split in MIXED if split in corpora):
-            drawn = max(1, round((ratios or {}).get(name, 1.0) * len(train[0])))
-            cleaning, first = self.record.splits[name].cleaning, sum(map(len, train))
-            mixed[name] = MixedCorpus(first, len(corpora[name]), drawn, cleaning)
-            train.append(corpora[name])
-        held_out = {split: corpus for split, corpus in corpora.items() if split not in TRAINED_ON}
-        tokenizer, tags = load_tokenizer(self.tokenizer, option="prepared"), None
-        settings = self.record.settings
-        if settings["both_directions"]:  # pairs and their reverses alternate
-            held_out = {
-                split + suffix: rows.select(range(first, len(rows), 2))
-                for split, rows in held_out.items()
-                for first, suffix in enumerate(("", "_reverse"))
-            }
-            languages = str(settings["source_language"]), str(settings["target_language"])
-            tags = {code: tokenizer.convert_tokens_to_ids(language_tag(code)) for code in languages}
-        return TrainingData(
-            tokenizer=tokenizer,
-            train=concatenate_datasets(train),
-            cleaning=self.record.splits["train"].cleaning,
-            text={split: rows.select_columns("translation") for split, rows in held_out.items()},
-            encoded={split: rows.remove_columns("translation") for split, rows in held_out.items()},
-            language_tags=tags,
-            mixed=mixed,
-        )
+
+def load_prepared(
+    directory: str | Path, splits: Iterable[str] = (), ratios: Mapping[str, float] | None = None
+) -> TrainingData:
+    """Map what `prepare_corpus` made of the training corpus, and of other splits, into memory.
+
+    Args:
+        directory: Where they were prepared.
+        splits: Which ones, beside "train".
+        ratios: Pairs in an epoch for each pair of "train", of each split that is mixed in; by default 1.
+
+    Raises:
+        ValueError: A split is missing or incomplete, or a file has changed since it was written, which the first
+            process of each machine checks.
+    """
+    prepared = PreparedDirectory.open(directory)
+    names = list(dict.fromkeys(("train", *splits)))
+    for split in names:
+        if not prepared.has(split):
+            raise ValueError(f"prepared: {prepared.path} has no finished {split}; prepare it first")
+    if PartialState().is_local_main_process:
+        prepared.require_undamaged(names)
+    corpora = {split: read_shards(prepared.shards(split)) for split in names}
+    train, mixed = [corpora["train"]], dict[str, MixedCorpus]()
+    for name in (split for split in MIXED if split in corpora):
+        drawn = max(1, round((ratios or {}).get(name, 1.0) * len(train[0])))
+        cleaning, first = prepared.record.splits[name].cleaning, sum(map(len, train))
+        mixed[name] = MixedCorpus(first, len(corpora[name]), drawn, cleaning)
+        train.append(corpora[name])
+    held_out = {split: corpus for split, corpus in corpora.items() if split not in TRAINED_ON}
+    tokenizer, tags = load_tokenizer(prepared.tokenizer, option="prepared"), None
+    settings = prepared.record.settings
+    if settings["both_directions"]:  # pairs and their reverses alternate
+        held_out = {
+            split + suffix: rows.select(range(first, len(rows), 2))
+            for split, rows in held_out.items()
+            for first, suffix in enumerate(("", "_reverse"))
+        }
+        languages = str(settings["source_language"]), str(settings["target_language"])
+        tags = {code: tokenizer.convert_tokens_to_ids(language_tag(code)) for code in languages}
+    return TrainingData(
+        tokenizer=tokenizer,
+        train=concatenate_datasets(train),
+        cleaning=prepared.record.splits["train"].cleaning,
+        text={split: rows.select_columns("translation") for split, rows in held_out.items()},
+        encoded={split: rows.remove_columns("translation") for split, rows in held_out.items()},
+        language_tags=tags,
+        mixed=mixed,
+    )
 
 
 def package_versions() -> dict[str, Json]:

@@ -116,7 +116,12 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str, languages
         return _delimited_pairs(path, _csv_records(path, keys), keys, languages)
     if kind == "tsv":
         return _delimited_pairs(path, _tsv_records(path), keys, languages)
-    return _parquet_pairs(path, keys) if kind == "parquet" else _saved_pairs(path, keys, split)
+    if kind == "parquet":
+        allowance = Allowance(path, path.stat().st_size)
+        return pairs_of_batches(_parquet_batches(path, allowance), str(path), keys, allowance)
+    saved = _load_saved(path, split)
+    allowance = Allowance(path, sum(Path(file["filename"]).stat().st_size for file in saved.cache_files))
+    return pairs_of_batches(_saved_batches(path, saved), str(path), keys, allowance)
 
 
 def _places(names: Sequence[str], keys: Sequence[str]) -> list[int]:
@@ -272,11 +277,6 @@ def pairs_of_batches(
         yield from pairs
 
 
-def _parquet_pairs(path: Path, keys: Sequence[str]) -> Iterator[Pair]:
-    allowance = Allowance(path, path.stat().st_size)
-    return pairs_of_batches(_parquet_batches(path, allowance), str(path), keys, allowance)
-
-
 def _parquet_batches(path: Path, allowance: Allowance) -> Iterator[pa.RecordBatch]:
     with _damage(path, "Parquet file"), parquet.ParquetFile(path, page_checksum_verification=True) as file:
         for number in range(file.num_row_groups):
@@ -287,12 +287,6 @@ def _parquet_batches(path: Path, allowance: Allowance) -> Iterator[pa.RecordBatc
             for batch in file.iter_batches(rows, [number]):
                 batch.validate(full=True)
                 yield batch
-
-
-def _saved_pairs(path: Path, keys: Sequence[str], split: str) -> Iterator[Pair]:
-    saved = _load_saved(path, split)
-    allowance = Allowance(path, sum(Path(file["filename"]).stat().st_size for file in saved.cache_files))
-    yield from pairs_of_batches(_saved_batches(path, saved), str(path), keys, allowance)
 
 
 def _saved_batches(path: Path, saved: Dataset) -> Iterator[pa.Table]:
