@@ -38,7 +38,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vaswani_transformer.data.text_files import decode_lines
 from vaswani_transformer.decoding.decoding_arguments import GenerationArguments
 from vaswani_transformer.decoding.sharded_translation import (
-    LongLines,
     SourceText,
     TranslatedShards,
     model_digest,
@@ -47,6 +46,7 @@ from vaswani_transformer.decoding.sharded_translation import (
     require_output,
     split_lines,
     translate_lines,
+    warn_of_long_lines,
 )
 from vaswani_transformer.io.files import Json
 from vaswani_transformer.launch.faults import joined_processes
@@ -98,12 +98,12 @@ def translate_to_standard_output(args: TranslationArguments) -> None:
         shards = split_lines(decode_lines(sys.stdin.buffer, Path("standard input")), args.lines_per_shard)
     else:
         shards = source.shards()
-    total = source and source.lines
-    long = LongLines(model.config, args.split_sentences)
-    with long, tqdm(total=total, desc="Translating", unit="lines") as bar:
+    long: list[int] = []
+    with tqdm(total=source and source.lines, desc="Translating", unit="lines") as bar:
         for number, lines in enumerate(shards):
             sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar, long))
             sys.stdout.buffer.flush()
+    warn_of_long_lines(len(long), model.config, args.split_sentences)
 
 
 def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> None:
@@ -116,9 +116,9 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
     if missing:
         numbers = set(missing)
         tokenizer, model = load(args)
-        long = LongLines(model.config, args.split_sentences)
+        long: list[int] = []
         total, hidden = sum(map(source.size, missing)), not state.is_main_process
-        with long, tqdm(total=total, desc="Translating", unit="lines", disable=hidden) as bar:
+        with tqdm(total=total, desc="Translating", unit="lines", disable=hidden) as bar:
             for number, lines in enumerate(source.shards()):
                 if number not in numbers:
                     continue
@@ -126,6 +126,7 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
                     shards.save(number, translate_shard(args, model, tokenizer, number, lines, bar, long, columns))
                 else:
                     bar.update(len(lines))
+        warn_of_long_lines(len(long), model.config, args.split_sentences)
     state.wait_for_everyone()
     if state.is_main_process:
         shards.finish(len(source.digests))
@@ -138,14 +139,17 @@ def translate_shard(
     number: int,
     lines: list[str],
     bar: tqdm,
-    long: LongLines,
+    long: list[int],
     columns: tuple[str, str] | None = None,
 ) -> list[bytes]:
-    """Translate a shard; what is sampled depends on its number, not on the process or on other shards."""
+    """Translate a shard; what is sampled depends on its number, not on the process or on other shards.
+
+    `long` receives the indices of lines that are longer than any source trained on.
+    """
     torch.manual_seed(derived_seed(args.seed, number))
     options = {"target_language": args.target_language, "split_sentences": args.split_sentences, **args.generate_kwargs}
     return translate_lines(
-        model, tokenizer, lines, args.tokens_per_batch, bar, columns, observe_long=long.count, **options
+        model, tokenizer, lines, args.tokens_per_batch, bar, columns, observe_long=long.extend, **options
     )
 
 

@@ -67,7 +67,7 @@ module = evaluate.load("./bleu")
 kinds = infer_gradio_input_types(module.features[0].values())
 table = DataFrame({"predictions": ['"Ein Hund bellt laut."', ""], "references": ['"Ein Hund bellt sehr laut."', ""]})
 print(module.compute(**parse_gradio_data(table, kinds)))
-print(module.name, all([module.description, module.citation, module.inputs_description, module.info.reference_urls]))
+print(module.name, all([module.description, module.citation, module.inputs_description]))
 """
 
 

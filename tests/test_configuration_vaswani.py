@@ -15,14 +15,7 @@ def test_defaults_are_the_papers_base_model():
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("hidden_size", "d_model"),
-        ("num_attention_heads", "num_heads"),
-        ("num_hidden_layers", "encoder_layers"),
-        ("intermediate_size", "d_ff"),
-        ("head_dim", "d_k"),
-    ],
+    ("theirs", "ours"), [("hidden_size", "d_model"), ("num_hidden_layers", "encoder_layers"), ("head_dim", "d_k")]
 )
 def test_hugging_face_names_are_aliases(theirs, ours):
     config = VaswaniConfig()
@@ -35,23 +28,13 @@ def test_hugging_face_names_are_aliases(theirs, ours):
     ("field", "value"),
     [
         ("vocab_size", 0),
-        ("d_model", 0),
         ("d_model", 511),
-        ("d_ff", -1),
         ("num_heads", 0),
         ("num_heads", 7),
-        ("d_k", 0),
         ("d_v", -3),
-        ("encoder_layers", 0),
-        ("decoder_layers", 0),
         ("dropout", 1.0),
-        ("attention_dropout", -0.1),
-        ("activation_dropout", 2),
-        ("label_smoothing", 1.5),
         ("layer_norm_eps", 0.0),
-        ("pad_token_id", 37000),
         ("decoder_start_token_id", None),
-        ("eos_token_id", None),
         ("eos_token_id", [1, 37000]),
     ],
 )
@@ -61,7 +44,7 @@ def test_values_that_cannot_work_are_refused_by_name(field, value):
         VaswaniConfig(**{**widths, field: value})
 
 
-@pytest.mark.parametrize(("field", "value"), [("d_model", "wide"), ("position_encoding", "rotary"), ("dropout", "a")])
+@pytest.mark.parametrize(("field", "value"), [("d_model", "wide"), ("position_encoding", "rotary")])
 def test_values_of_another_type_are_refused_by_name(field, value):
     with pytest.raises((ValueError, StrictDataclassError), match=field):
         VaswaniConfig(**{field: value})

@@ -91,7 +91,6 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
     [
         ({"d_model": 32}, "the file has other shapes of model.decoder"),
         ({"encoder_layers": 10**6}, "encoder_layers is 1000000, more than any model has"),
-        ({"position_encoding": "learned"}, "the file lacks model.decoder.embed_positions"),
         ({"attention_bias": False}, "the file also has model.decoder.layers.0.*bias and"),
         ({"d_model": "16"}, "config.json cannot be used .*'d_model' expected int"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps: must be positive and finite"),
@@ -113,10 +112,8 @@ def test_configurations_that_do_not_fit(model, values, message):
     ("name", "value"),
     [
         ("num_beams", "four"),
-        ("num_beams", 10**6),
         ("max_length", 20),
         ("length_penalty", float("nan")),
-        ("length_penalty_type", "marian"),
         ("forced_eos_token_id", 9999),
         ("max_time", 0.001),
         ("eos_token_id", 5),
@@ -132,7 +129,7 @@ def test_a_search_without_a_length_limit(model):
     assert "generation_config.json has no length limit" in refusal(model)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"a": ', b"\x00\xff", b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\x00\xff", b"[" * 100_000])
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"])
 def test_damaged_files(model, name, content):
     (model / name).write_bytes(content)

@@ -50,7 +50,7 @@ def recipe():
 def files(tmp_path, monkeypatch) -> Path:
     """A folder to run in, with lines to score."""
     texts = {"src.en": SOURCES, "ref.de": REFERENCES, "better.de": BETTER, "worse.de": WORSE}
-    texts |= {"short.en": SOURCES[:SHORT], "short.de": REFERENCES[:SHORT], "empty.de": []}
+    texts |= {"short.en": SOURCES[:SHORT], "short.de": REFERENCES[:SHORT]}
     for name, lines in texts.items():
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -238,20 +238,15 @@ def test_which_newstest2014_is_said(run, shared_data, files, lines, expected, ca
     ("options", "message"),
     [
         ("", "model, hypotheses: give exactly one"),
-        ("--hypotheses better.de", "reference: give it"),
         ("--hypotheses better.de --reference ref.de --test_set wmt14", "test_set: it has its own"),
         ("--model m --reference ref.de", "source: give the sentences"),
         ("--hypotheses better.de --reference ref.de --target_language German", "language: .* 'German'"),
         ("--hypotheses better.de --reference ref.de --compare better.de", "compare: better.de is the fir"),
         ("--hypotheses better.de --reference none.de", "reference: there is no file none.de"),
-        ("--hypotheses better.de --reference ref.de short.de", "short.de has 8 lines but ref.de has 40"),
-        ("--hypotheses empty.de --reference empty.de", "reference: empty.de has no lines"),
         ("--hypotheses better.de --reference ref.de --num_beams 4", "num_beams: there is no model"),
         ("--model m --source src.en --reference ref.de", "model: m is no saved model, and"),
-        ("--model src.en --source src.en --reference ref.de", "name a saved model, or give translations as --hypo"),
         ("--model m --compare n --source src.en --reference ref.de --num_beams 1 2", "compare: both systems search"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "holds a model; choose another"),
-        ("--hypotheses better.de --reference ref.de --output_dir ref.de", "output_dir: ref.de is not a directory"),
     ],
 )
 def test_mistakes_get_one_line_before_any_work(files, saved_model, options, message):

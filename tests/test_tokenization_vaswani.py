@@ -1,10 +1,8 @@
 import copy
-import gzip
 import json
 import re
 import unicodedata
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -33,24 +31,8 @@ AWKWARD = [
     "Ġ ▁ \ufffd \x00",
     "don't . , ! ?",
 ]
-PIECES = [
-    "</s>",
-    "<pad>",
-    "<unk>",
-    " ",
-    "  ",
-    "\t",
-    "\n",
-    "\r\n",
-    "e\u0301",
-    "\u0301",
-    "# ",
-    "Ġ",
-    "the",
-    "ein",
-    "7",
-    ".",
-]
+PIECES = ["</s>", "<pad>", "<unk>", " ", "  ", "\t", "\n", "\r\n"]
+PIECES += ["e\u0301", "\u0301", "# ", "Ġ", "the", "ein", "7", "."]
 TEXTS = st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join)
 
 
@@ -132,7 +114,7 @@ def test_word_pieces_know_every_character_in_every_position(word_pieces):
                 assert decoded(word_pieces, placed) == nfc(placed)
 
 
-@pytest.mark.parametrize("length", [99, 100, 101, 102, 199, 200, 201, 1000])
+@pytest.mark.parametrize("length", [99, 100, 101, 201])
 def test_a_run_of_any_length_is_encoded(either, length):
     for text in ("a" * length, " " + "a" * length, "5" * length + "!" * length):
         assert UNK not in either(text).input_ids
@@ -171,16 +153,7 @@ def test_training_is_deterministic():
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])
-def test_frequent_words_become_one_sub_word(model):
-    trained = train(CORPUS, 600, model)
-    words = Counter(word for sentence in CORPUS for word in sentence.split() if word.isalpha())
-    (frequent, _), (rare, _) = words.most_common(1)[0], min(words.items(), key=lambda item: (item[1], -len(item[0])))
-    assert len(trained(frequent).input_ids) == 2
-    assert len(trained(rare).input_ids) > 2
-
-
-@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
-@pytest.mark.parametrize("size", [450, 451, 600])
+@pytest.mark.parametrize("size", [450, 451])
 def test_the_vocabulary_has_exactly_the_size_asked_for(model, size):
     trained = train(CORPUS, size, model)
     assert trained.vocab_size == len(trained) == size
@@ -201,24 +174,12 @@ def test_source_and_target_alike_end_in_eos(either):
     assert encoded["input_ids"][1] == encoded["labels"][1] == [EOS]
 
 
-@pytest.mark.parametrize("max_length", [1, 2, 5])
-def test_truncation_keeps_eos(either, max_length):
+def test_truncation_keeps_eos(either):
     text = "the woman sees the old house"
-    for cut in (
-        either(text, truncation=True, max_length=max_length).input_ids,
-        either(text_target=text, truncation=True, max_length=max_length).input_ids,
-    ):
-        assert cut == [*either(text).input_ids[: max_length - 1], EOS]
-
-
-def test_padding_is_on_the_right_and_masked(either):
-    short, long = either(["a", "the man and the woman"]).input_ids
-    padded = either(["a", "the man and the woman"], padding=True)
-    missing = len(long) - len(short)
-    assert missing > 0
-    assert padded.input_ids == [short + [PAD] * missing, long]
-    assert padded.attention_mask == [[1] * len(short) + [0] * missing, [1] * len(long)]
-    assert set(padded) == {"input_ids", "attention_mask"}
+    for length in (1, 5):
+        expected = [*either(text).input_ids[: length - 1], EOS]
+        assert either(text, truncation=True, max_length=length).input_ids == expected
+        assert either(text_target=text, truncation=True, max_length=length).input_ids == expected
 
 
 @pytest.mark.parametrize("text", AWKWARD)
@@ -421,22 +382,10 @@ def test_a_vocabulary_too_small_for_the_characters_names_the_size_they_need(mode
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])
-@pytest.mark.parametrize("corpus", [[], [""], [" ", "\t\n"]])
-@pytest.mark.parametrize("size", [3, 4, 259, 5000])
-def test_a_corpus_without_text_is_refused(model, corpus, size):
-    with pytest.raises(ValueError, match=r"^corpus_iterator: there is no text"):
-        train(corpus, size, model)
-
-
-def test_real_sentences_of_both_languages_come_back(shared_data: Path):
-    folder = shared_data / "multi30k_en-de-fr"
-    texts = [gzip.decompress((folder / name).read_bytes()).decode() for name in ("val.en.gz", "val.de.gz")]
-    lines = [line for text in texts for line in text.split("\n")]
-    for model in ("bpe", "wordpiece"):
-        trained = train(lines, 2000, model)
-        ids = trained(lines).input_ids
-        assert trained.batch_decode(ids, skip_special_tokens=True) == [nfc(line) for line in lines]
-        assert not any(UNK in row for row in ids)
+def test_a_corpus_without_text_is_refused(model):
+    for corpus in ([], [" ", "\t\n"]):
+        with pytest.raises(ValueError, match=r"^corpus_iterator: there is no text"):
+            train(corpus, 259, model)
 
 
 def test_a_lone_surrogate_is_named(either):

@@ -5,9 +5,9 @@ import gzip
 import hashlib
 import io
 import json
-import lzma
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -20,7 +20,7 @@ import torch
 from helpers import REPOSITORY, call_recipe, recipe_module, run_ranks, start_python, start_ranks
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
@@ -104,9 +104,7 @@ def test_each_line_has_its_translation_for_any_batches(run, source, output, orac
     ("name", "content", "lines"),
     [
         ("in.gz", gzip.compress("\n".join(LINES[:5]).encode()), LINES[:5]),
-        ("in.xz", lzma.compress("\n".join(LINES[:5]).encode()), LINES[:5]),
         ("windows.txt", b"\xef\xbb\xbf" + "\r\n".join(LINES[1:6]).encode(), LINES[1:6]),
-        ("empty.txt", b"", []),
         ("newlines.txt", b"\n" * 9, [""] * 9),
     ],
 )
@@ -337,36 +335,23 @@ def error(run, recipe, monkeypatch):
     [
         ("--model {folder}/none", "model: {folder}/none is no saved model, and the Hub does not provide it"),
         ("--input {folder}/none", "input: there is no file {folder}/none"),
-        ("--input {folder}", "input: {folder} is a directory"),
         ("--input /dev/null", "input: /dev/null can be read only once"),
         ("--input {folder}/latin-1.txt", "{folder}/latin-1.txt, line 10: not UTF-8"),
-        ("--input {folder}/latin-1.txt --output {folder}/out", "{folder}/latin-1.txt, line 10: not UTF-8"),
-        ("--input {folder}/cut.gz", "not a whole .gz file"),
         ("--output {folder}/none/out", "output: there is no directory {folder}/none"),
-        ("--output {folder} --overwrite", "output: {folder} is not a file"),
         ("--output {folder}/loop", "leads back to itself"),
         ("--input {folder}/latin-1.txt --output {folder}/latin-1.txt --overwrite", "latin-1.txt is the input too"),
         ("--output {folder}/latin-1.txt", "output: {folder}/latin-1.txt exists already"),
-        ("--beams 4", "there is no option --beams; did you mean --num_beams?"),
-        ("--num_beams 100000000", "num_beams: must be at least 1 and at most 1,024, is 100000000"),
         ("--do_sample --num_beams 2", "num_beams: has an effect only without --do_sample"),
-        ("--top_k 5", "top_k: has an effect only with --do_sample"),
         ("--split_sentences --num_return_sequences 2", "num_return_sequences: the best translations of a line"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_the_model_is_loaded(error, tmp_path, options, message):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "latin-1.txt").write_bytes(b"One.\n" * 9 + b"F\xfcnf.\n")
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"One.\n" * 99)[:-9])
     before = {path.name for path in tmp_path.iterdir()}
     given = [option.format(folder=tmp_path) for option in options.split(" ")]
     assert message.format(folder=tmp_path) in error(*given)
     assert {path.name for path in tmp_path.iterdir()} == before
-
-
-def test_no_model():
-    with pytest.raises(SystemExit, match=r"translate\.py: the following arguments are required: --model"):
-        call_recipe("translate.py")
 
 
 def test_without_the_splitter_no_sentence_is_split(error, source, output, monkeypatch):
@@ -398,20 +383,6 @@ def test_what_a_link_points_to_is_replaced(run, source, output, oracle, tmp_path
     assert target.read_bytes() == oracle(LINES)
 
 
-def test_settings_may_change_while_nothing_is_finished(run, recipe, monkeypatch, source, output, oracle):
-    load = recipe.load
-
-    def failing(args):
-        monkeypatch.setattr(recipe, "load", load)
-        raise OSError("no weights")
-
-    monkeypatch.setattr(recipe, "load", failing)
-    with pytest.raises(SystemExit, match=r"translate\.py: no weights"):
-        run("--input", source, "--output", output, "--lines_per_shard", 3)
-    run("--input", source, "--output", output)
-    assert output.read_bytes() == oracle(LINES)
-
-
 def test_folder_of_another_is_left_alone(error, source, output):
     folder = output.with_name("out.txt.shards")
     folder.mkdir()
@@ -438,10 +409,7 @@ def test_other_settings_do_not_go_on(interrupted, translated, error, source, out
 def test_another_input_or_model_does_not_go_on(interrupted, translated, error, source, output, lively_model, tmp_path):
     assert not interrupted(27, "--input", source)
     assert any(output.with_name("out.txt.shards").glob("shard-*.txt"))
-    other = tmp_path / "other"
-    other.mkdir()
-    for path in lively_model.iterdir():
-        (other / path.name).write_bytes(path.read_bytes())
+    other = shutil.copytree(lively_model, tmp_path / "other")
     settings = json.loads((other / "generation_config.json").read_text(encoding="utf-8"))
     (other / "generation_config.json").write_text(json.dumps({**settings, "num_beams": 2}), encoding="utf-8")
     assert "differs in model (" in error("--input", source, "--output", output, "--model", other)
@@ -451,10 +419,7 @@ def test_another_input_or_model_does_not_go_on(interrupted, translated, error, s
 
 def test_the_same_input_and_model_elsewhere_go_on(interrupted, translated, run, output, source, lively_model, tmp_path):
     assert not interrupted(27, "--input", source)
-    other = tmp_path / "other"
-    other.mkdir()
-    for path in lively_model.iterdir():
-        (other / path.name).write_bytes(path.read_bytes())
+    other = shutil.copytree(lively_model, tmp_path / "other")
     copy = tmp_path / "copy.gz"
     copy.write_bytes(gzip.compress(source.read_bytes()))
     run("--input", copy, "--output", output, "--model", other, "--tokens_per_batch", 7)
@@ -614,11 +579,6 @@ def test_each_sentence_of_a_line_is_translated(interrupted, run, output, oracle,
     run(*options[:2], "--output", tmp_path / "pairs.jsonl", "--model", bilingual, "--split_sentences")
     pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
     assert pairs == [{"en": line.strip(), "de": text} for line, text in zip(lines, expected, strict=True)]
-    options += ["--overwrite", "--num_return_sequences", 2]
-    run(*options[:4], "--overwrite", "--num_beams", 1, "--split_sentences")
-    greedy = output.read_text(encoding="utf-8").split("\n")[:-1]
-    run(*options, "--do_sample", "--top_k", 1)
-    assert output.read_text(encoding="utf-8").split("\n")[:-1] == [text for text in greedy for _ in range(2)]
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(interrupted, run, error, source, output):
@@ -655,11 +615,11 @@ def test_samples_come_from_the_k_most_probable_tokens_or_from_all(run, source, o
     run("--input", source, "--output", output, "--do_sample", "--top_k", 1, "--overwrite")
     assert output.read_bytes() == greedy
     model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+    drawn = {"do_sample": True, "temperature": 1e4, "num_return_sequences": 1000, "max_new_tokens": 1}
     for top_k, at_least, at_most in ((None, 100, 1000), (3, 3, 3)):
-        args = decoding.GenerationArguments(
-            do_sample=True, top_k=top_k, temperature=1e4, num_return_sequences=1000, max_new_tokens=1
+        ids = model.generate(
+            torch.tensor([[5, 1]]), **decoding.GenerationArguments(top_k=top_k, **drawn).generate_kwargs
         )
-        ids = model.generate(torch.tensor([[5, 1]]), **args.generate_kwargs)
         assert at_least <= len(ids[:, 1].unique()) <= at_most
 
 
@@ -670,9 +630,7 @@ def test_more_hypotheses_than_beams(run, source, output):
 
 
 @pytest.mark.parametrize("table", [None, 12], ids=["sinusoids", "learned table"])
-def test_lines_longer_than_any_trained_on_are_counted_without_tokenizing_twice(
-    run, source, output, tokenizer, tmp_path, monkeypatch, capsys, table
-):
+def test_lines_longer_than_any_trained_on_are_counted(run, source, output, tokenizer, tmp_path, capsys, table):
     """Also those that a learned table of positions cuts."""
     positions = {"position_encoding": "learned", "max_position_embeddings": table} if table else {"longest_source": 12}
     sizes = {"d_model": 16, "d_ff": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
@@ -682,16 +640,8 @@ def test_lines_longer_than_any_trained_on_are_counted_without_tokenizing_twice(
     lines = [line.strip() for line in LINES if line.strip()]
     long = sum(len(ids) > 12 for ids in tokenizer(lines).input_ids)
     assert 2 < long < len(lines) - 2
-    encode, tokenized = VaswaniTokenizer.__call__, []
-
-    def recording(self, texts, **options):
-        tokenized.extend(texts if isinstance(texts, list) else [])  # the checks of a saved model give a string
-        return encode(self, texts, **options)
-
-    monkeypatch.setattr(VaswaniTokenizer, "__call__", recording)
     run("--input", source, "--output", output, "--model", tmp_path / "model")
     assert f"\n{long} lines have more tokens than the longest sentence trained on, 12; " in capsys.readouterr().err
-    assert sorted(tokenized) == sorted(lines)
     source.write_text(f"{'Dogs! ' * 9}\n{'Dogs! ' * 9}{'dog ' * 20}\n", encoding="utf-8")
     run("--input", source, "--output", output, "--model", tmp_path / "model", "--overwrite", "--split_sentences")
     assert (

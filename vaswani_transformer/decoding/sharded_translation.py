@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..data.tables import kind_of_suffix
 from ..data.text_files import decode_lines, open_binary
 from ..io.files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
 from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
-from ..model.pipeline_vaswani import translate_in_batches
+from ..model.pipeline_vaswani import in_order, translate_in_batches
 
 
 _MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
@@ -52,44 +52,30 @@ def translate_lines(
     Returns:
         For each line in order, a line for each of its `num_return_sequences` translations, line feed included.
     """
-    translations: list[list[bytes]] = [[]] * len(lines)
     sentences = [line.strip() for line in lines]
     sources = sentences if columns is None else [split_tag(model.config, sentence)[1] for sentence in sentences]
-    for indices, hypotheses in translate_in_batches(model, tokenizer, sentences, tokens_per_batch, **generate_kwargs):
-        for index, texts in zip(indices, hypotheses, strict=True):
-            translations[index] = [_record(sources[index], text, columns) for text in texts]
-        bar.update(len(indices))
-    return list(chain.from_iterable(translations))
+
+    def counted() -> Iterator[tuple[list[int], list[list[str]]]]:
+        for batch in translate_in_batches(model, tokenizer, sentences, tokens_per_batch, **generate_kwargs):
+            yield batch
+            bar.update(len(batch[0]))
+
+    translations = zip(sources, in_order(counted()), strict=True)
+    return [_record(source, text, columns) for source, texts in translations for text in texts]
 
 
-class LongLines:
-    """Counts lines that are longer than any source trained on; as a context, reports them on standard error.
-
-    Args:
-        config: The model's configuration.
-        split_sentences: Whether lines are translated sentence by sentence.
-    """
-
-    def __init__(self, config: PreTrainedConfig, split_sentences: bool) -> None:
-        self.lines, self.longest, self.split_sentences = 0, longest_known(config), split_sentences
-
-    def count(self, long: Mapping[int, int]) -> None:
-        """Count lines that are, or have a sentence, too long."""
-        self.lines += len(long)
-
-    def __enter__(self) -> "LongLines":
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *details: object) -> None:
-        if self.lines and error is None:
-            what, advice = "have", "--split_sentences translates sentence by sentence"
-            if self.split_sentences:
-                what, advice = "have sentences with", "divide these sentences"
-            print(
-                f"{self.lines} lines {what} more tokens than the longest sentence trained on, {self.longest}; parts of "
-                f"them may be untranslated; {advice}",
-                file=sys.stderr,
-            )
+def warn_of_long_lines(count: int, config: PreTrainedConfig, split_sentences: bool) -> None:
+    """Say on standard error how many lines are, or with `split_sentences` have a sentence, longer than any source
+    trained on."""
+    what, advice = "have", "--split_sentences translates sentence by sentence"
+    if split_sentences:
+        what, advice = "have sentences with", "divide these sentences"
+    if count:
+        print(
+            f"{count} lines {what} more tokens than the longest sentence trained on, {longest_known(config)}; parts of "
+            f"them may be untranslated; {advice}",
+            file=sys.stderr,
+        )
 
 
 def _record(source: str, target: str, columns: tuple[str, str] | None) -> bytes:
@@ -257,10 +243,15 @@ class TranslatedShards:
 
         Raises:
             ValueError: Another command holds the lock.
+            FileExistsError: The folder has files of another program.
         """
         self.folder.mkdir(exist_ok=True)
         with locked(self.folder, "output"):
+            if not self._manifest.exists() and any(path.suffix != ".tmp" for path in self.folder.iterdir()):
+                raise FileExistsError(f"output: {self.folder}, needed for unfinished shards, has other files in it")
             try:
+                if not self._manifest.exists():
+                    atomic_write(self._manifest, "{}")
                 yield
             except BaseException:
                 if not self.begun:
@@ -269,7 +260,6 @@ class TranslatedShards:
 
     def copy_input(self, chunks: Iterable[bytes]) -> Path:
         """Copy standard input into the folder, since it can be read only once."""
-        self._claim()
         atomic_write(self.folder / "input", chunks)
         return self.folder / "input"
 
@@ -278,9 +268,7 @@ class TranslatedShards:
 
         Raises:
             ValueError: The shards belong to another translation.
-            FileExistsError: The folder has files of another program.
         """
-        self._claim()
         if self.begun:
             require_same_manifest(
                 self._recorded,
@@ -290,13 +278,6 @@ class TranslatedShards:
             )
         else:
             atomic_write(self._manifest, json.dumps(manifest, indent=2))
-
-    def _claim(self) -> None:
-        if self._manifest.exists():
-            return
-        if any(path.suffix != ".tmp" for path in self.folder.iterdir()):
-            raise FileExistsError(f"output: {self.folder}, needed for unfinished shards, has other files in it")
-        atomic_write(self._manifest, "{}")
 
     def path(self, number: int) -> Path:
         return self.folder / f"shard-{number:06d}.txt"

@@ -4,30 +4,12 @@ Use it as `Bleu()`, or through `evaluate.load` with this file's path. The file i
 so that it can be a Hub Space named `bleu` by itself.
 """
 
-from collections.abc import Sequence
-
 import datasets
 import evaluate
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
 
-_CITATION = """\
-@inproceedings{post2018,
-    title = "A Call for Clarity in Reporting {BLEU} Scores",
-    author = "Post, Matt",
-    booktitle = "Proceedings of the Third Conference on Machine Translation: Research Papers",
-    year = "2018",
-    pages = "186--191",
-    doi = "10.18653/v1/W18-6319",
-}
-@inproceedings{papineni2002,
-    title = "{BLEU}: a Method for Automatic Evaluation of Machine Translation",
-    author = "Papineni, Kishore and Roukos, Salim and Ward, Todd and Zhu, Wei-Jing",
-    booktitle = "Proceedings of the 40th Annual Meeting of the Association for Computational Linguistics",
-    year = "2002",
-    pages = "311--318",
-    doi = "10.3115/1073083.1073135",
-}"""
+_CITATION = "Matt Post (2018): A Call for Clarity in Reporting BLEU Scores. https://aclanthology.org/W18-6319"
 
 _DESCRIPTION = """\
 Corpus BLEU as sacreBLEU computes it: the geometric mean of the precisions of 1-grams to 4-grams, times a brevity
@@ -47,23 +29,15 @@ Returns:
     tokens, and "signature", which says how it was computed."""
 
 
-def metric_info(
-    description: str, citation: str, inputs: str, code: Sequence[str], papers: Sequence[str]
-) -> evaluate.MetricInfo:
+def metric_info(description: str, citation: str, inputs: str) -> evaluate.MetricInfo:
     """Description of a corpus BLEU for `evaluate`; each prediction has one reference or several."""
     text = datasets.Value("string")
+    features = [
+        datasets.Features({"predictions": text, "references": text}),
+        datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),
+    ]
     return evaluate.MetricInfo(
-        description=description,
-        citation=citation,
-        inputs_description=inputs + _RETURNS,
-        features=[
-            datasets.Features({"predictions": text, "references": text}),
-            datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),
-        ],
-        homepage=code[0],
-        license="Apache-2.0",
-        codebase_urls=list(code),
-        reference_urls=list(papers),
+        description=description, citation=citation, inputs_description=inputs + _RETURNS, features=features
     )
 
 
@@ -83,8 +57,7 @@ class Bleu(evaluate.Metric):
     """Corpus BLEU as sacreBLEU computes it, with its signature."""
 
     def _info(self) -> evaluate.MetricInfo:
-        papers = ["https://aclanthology.org/W18-6319", "https://aclanthology.org/P02-1040"]
-        return metric_info(_DESCRIPTION, _CITATION, _INPUTS, ["https://github.com/mjpost/sacrebleu"], papers)
+        return metric_info(_DESCRIPTION, _CITATION, _INPUTS)
 
     def _compute(self, predictions, references, tokenize="13a", lowercase=False):
         if isinstance(references[0], str):

@@ -36,37 +36,9 @@ _KNOWN_INPUTS = {
     "decoder_input_ids",
 }
 
-# The defaults of transformers 5.15 to 5.23, which have no public name there.
-_DEFAULTS: dict[str, Any] = {
-    "max_length": 20,
-    "min_length": 0,
-    "do_sample": False,
-    "use_cache": True,
-    "early_stopping": False,
-    "num_beams": 1,
-    "temperature": 1.0,
-    "top_k": 50,
-    "top_p": 1.0,
-    "typical_p": 1.0,
-    "repetition_penalty": 1.0,
-    "length_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "encoder_no_repeat_ngram_size": 0,
-    "num_return_sequences": 1,
-    "output_scores": False,
-    "return_dict_in_generate": False,
-    "remove_invalid_values": False,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "encoder_repetition_penalty": 1.0,
-    "num_assistant_tokens": 20,
-    "num_assistant_tokens_schedule": "constant",
-    "assistant_confidence_threshold": 0.4,
-    "assistant_lookbehind": 10,
-    "target_lookbehind": 10,
-    "num_beam_groups": 1,
-    "diversity_penalty": 0.0,
-}
+# What transformers fills into a generation_config. The function is private there, and may go.
+_fillers = getattr(GenerationConfig, "_get_default_generation_params", dict)
+_DEFAULTS: dict[str, Any] = {name: value for name, value in _fillers().items() if value is not None}
 
 # Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
 _NOT_OF_SEARCH = {
@@ -363,19 +335,7 @@ def _attentions_and_states(outputs: list[Seq2SeqLMOutput], encoded: Mapping[str,
 
 def is_filled(config: GenerationConfig) -> bool:
     """Whether a library has filled in every default; a user sets a few fields, never all."""
-    return all(getattr(config, name, default) is not None for name, default in _DEFAULTS.items())
-
-
-def empty_defaults(config: GenerationConfig, own: GenerationConfig | None) -> None:
-    """Reset fields that a library has filled in to None.
-
-    Args:
-        config: A filled configuration; changed in place.
-        own: The configuration before it was filled; its fields are kept. None if unknown.
-    """
-    for name, default in _DEFAULTS.items():
-        if getattr(config, name, None) == default and getattr(own, name, None) is None:
-            setattr(config, name, None)
+    return bool(_DEFAULTS) and all(getattr(config, name, value) is not None for name, value in _DEFAULTS.items())
 
 
 class OwnGenerationConfig:
@@ -402,10 +362,13 @@ class OwnGenerationConfig:
     def restore_generation_config(self) -> None:
         """Remove filled-in defaults from `generation_config`; keep the user's fields."""
         config = self.generation_config
-        if is_filled(config):
-            empty_defaults(config, self._seen[1] if self._seen is not None and self._seen[0] is config else None)
-        else:
+        if not is_filled(config):
             self._seen = (config, copy.copy(config))
+            return
+        own = self._seen[1] if self._seen is not None and self._seen[0] is config else None
+        for name, default in _DEFAULTS.items():
+            if getattr(config, name, None) == default and getattr(own, name, None) is None:
+                setattr(config, name, None)
 
     def generate(
         self, inputs: Any = None, generation_config: GenerationConfig | None = None, *args: Any, **kwargs: Any

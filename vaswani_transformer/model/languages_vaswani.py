@@ -231,14 +231,12 @@ class Paragraphs:
     Attributes:
         sentences: The sentences of all texts, in their order.
         texts: For each sentence, the index of its text.
-        are_split: Whether texts are divided.
 
     Raises:
         ImportError: The sentence splitter is not installed.
     """
 
-    def __init__(self, config: PreTrainedConfig, texts: Sequence[str], split_sentences: bool = True) -> None:
-        self.are_split = split_sentences
+    def __init__(self, config: PreTrainedConfig, texts: Sequence[str], split_sentences: bool) -> None:
         if split_sentences:
             require_splitter()
             self._paragraphs = [Paragraph.of(config, text) for text in texts]
@@ -246,9 +244,6 @@ class Paragraphs:
             self._paragraphs = [Paragraph(["", ""], [text], None) for text in texts]
         self.sentences = [sentence for paragraph in self._paragraphs for sentence in paragraph.sentences]
         self.texts = [index for index, paragraph in enumerate(self._paragraphs) for _ in paragraph.sentences]
-
-    def __len__(self) -> int:
-        return len(self._paragraphs)
 
     def join(
         self, batches: Iterable[tuple[Sequence[int], Sequence[Sequence[str]]]]

@@ -11,7 +11,7 @@ from transformers import pipelines as _pipelines
 
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .parse_sequence_vaswani import MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
-from .pipeline_vaswani import GeneratingPipeline, generate_in_batches, max_generated, register_task
+from .pipeline_vaswani import GeneratingPipeline, generate_in_batches, in_order, max_generated, register_task
 
 
 try:
@@ -188,12 +188,8 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         self, model_inputs: dict[str, list[list[str]]], batch_size: int | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         sentences = model_inputs["sentences"]
-        found: list[list[Parse]] = [[] for _ in sentences]
         batches = parse_in_batches(self.model, self.tokenizer, sentences, batch_size=batch_size, **kwargs)
-        for indices, parses in batches:
-            for index, hypotheses in zip(indices, parses, strict=True):
-                found[index] = hypotheses
-        return {"sentences": sentences, "parses": found}
+        return {"sentences": sentences, "parses": in_order(batches)}
 
     def postprocess(self, model_outputs: dict[str, Any], return_nltk: bool = False) -> list[list[ParseRecord]]:
         results: list[list[ParseRecord]] = [

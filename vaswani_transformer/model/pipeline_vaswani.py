@@ -5,8 +5,9 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from types import GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import Encoding
@@ -29,8 +30,7 @@ from .languages_vaswani import (
 
 logger = logging.get_logger(__name__)
 
-# A record with "translation_text", "translation_token_ids" or both.
-Translation = dict[str, str | torch.Tensor]
+Result = TypeVar("Result")
 
 _LANGUAGE_PAIR = re.compile(r"translation_(\w+)_to_(\w+)")
 
@@ -110,14 +110,11 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
                 directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
             split_sentences: Translate texts sentence by sentence. White space between sentences stays as it is; a line
                 break ends a sentence. Needs sentencex: `pip install sentencex`.
-            clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
-            return_tensors: Return "translation_token_ids", without trailing padding, instead of the text.
-            return_text: Return "translation_text" as well.
 
         Raises:
             TypeError: An input is not text.
-            ValueError: The model translates another pair of languages, or does not know into which; a text has a lone
-                surrogate; or neither text nor tensors are to be returned, or tensors of split text.
+            ValueError: The model translates another pair of languages, or does not know into which; or a text has a
+                lone surrogate.
             ImportError: The sentence splitter is not installed.
         """
         self._items, self._has_warned = 0, False
@@ -128,32 +125,16 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         truncation: bool | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
-        clean_up_tokenization_spaces: bool | None = None,
-        return_tensors: bool | None = None,
-        return_text: bool | None = None,
         split_sentences: bool | None = None,
         **generate: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        given = {"truncation": truncation, "split_sentences": split_sentences}
-        encode: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if split_sentences:
             require_splitter()
         tag = self._tag_of(src_lang, tgt_lang)
-        if src_lang or tgt_lang or not hasattr(self, "_preprocess_params"):
-            encode["tag"] = tag
-        decode = {
-            "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
-            "return_tensors": return_tensors,
-            "return_text": return_text,
-        }
-        decode = {name: value for name, value in decode.items() if value is not None}
-        earlier = {**getattr(self, "_preprocess_params", {}), **getattr(self, "_postprocess_params", {})}
-        merged = {**earlier, **encode, **decode}
-        if merged.get("return_text") is False and not merged.get("return_tensors"):
-            raise ValueError("return_text: false leaves nothing to return; leave it out, or set return_tensors")
-        if merged.get("return_tensors") and merged.get("split_sentences"):
-            raise ValueError("return_tensors: the tokens of several sentences are no text; leave out split_sentences")
-        return encode, generate, decode
+        is_first = not hasattr(self, "_preprocess_params")
+        given = {"truncation": truncation, "split_sentences": split_sentences}
+        forward = {name: value for name, value in given.items() if value is not None}
+        return {"tag": tag} if src_lang or tgt_lang or is_first else {}, {**forward, **generate}, {}
 
     def _tag_of(self, source: str | None, target: str | None) -> str | None:
         """The tag for languages, given or in the task's name; raises a ValueError if they are not the model's."""
@@ -173,12 +154,12 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         tag, text = split_tag(self.model.config, require_text(item, name), tag)
         return with_tag(text, tag)
 
-    def _warn_of_length(self, paragraphs: Paragraphs, long: dict[int, int]) -> None:
-        """Warn, once a call, of a sentence longer than any trained on; `long` has its tokens, by its index."""
+    def _warn_of_length(self, split_sentences: bool, long: dict[int, int]) -> None:
+        """Warn, once a call, of a text or sentence longer than any trained on; `long` has its tokens, by its index."""
         for index, tokens in islice(long.items(), 0 if self._has_warned else 1):
             self._has_warned = True
-            what, advice = f"text {self._items + paragraphs.texts[index]}", "translate it with split_sentences=True"
-            if paragraphs.are_split:
+            what, advice = f"text {self._items + index}", "translate it with split_sentences=True"
+            if split_sentences:
                 what, advice = f"a sentence of {what}", "divide that sentence"
             logger.warning(f"{long_sentence(self.model.config, what, tokens)}; {advice}")
 
@@ -190,63 +171,39 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             return generate_kwargs
         return {**generate_kwargs, "generation_config": self.generation_config}
 
-    def preprocess(
-        self, items: list[Any], truncation: bool = False, tag: str | None = None, split_sentences: bool = False
-    ) -> dict[str, Any]:
-        texts = [self._text_of(item, tag, f"text {self._items + index}") for index, item in enumerate(items)]
-        return {"paragraphs": Paragraphs(self.model.config, texts, split_sentences), "truncation": truncation}
+    def preprocess(self, items: list[Any], tag: str | None = None) -> dict[str, list[str]]:
+        return {"texts": [self._text_of(item, tag, f"text {self._items + index}") for index, item in enumerate(items)]}
 
     def _forward(
-        self, model_inputs: dict[str, Any], batch_size: int | None = None, **generate_kwargs: Any
-    ) -> dict[str, Any]:
-        paragraphs, generate_kwargs = model_inputs["paragraphs"], self._with_defaults(generate_kwargs)
-        blank = torch.tensor(self.tokenizer("").input_ids)  # [1], its end
-        returned = count(self.model, generate_kwargs, "num_return_sequences")
-        found = [blank.expand(returned, -1)] * len(paragraphs.sentences)  # [returned, target] of each
-        batches = generate_in_batches(
+        self,
+        model_inputs: dict[str, list[str]],
+        batch_size: int | None = None,
+        truncation: bool = False,
+        split_sentences: bool = False,
+        **generate_kwargs: Any,
+    ) -> dict[str, list[list[str]]]:
+        batches = translate_in_batches(
             self.model,
             self.tokenizer,
-            paragraphs.sentences,
+            model_inputs["texts"],
             batch_size=batch_size,
-            truncation=model_inputs["truncation"],
-            observe_long=partial(self._warn_of_length, paragraphs),
-            **generate_kwargs,
+            truncation=truncation,
+            split_sentences=split_sentences,
+            observe_long=partial(self._warn_of_length, split_sentences),
+            **self._with_defaults(generate_kwargs),
         )
-        for indices, output_ids in batches:
-            for index, hypotheses in zip(indices, output_ids.cpu(), strict=True):
-                found[index] = hypotheses
-        return {"paragraphs": paragraphs, "hypotheses": found}
+        return {"translations": in_order(batches)}
 
-    def postprocess(self, model_outputs: dict[str, Any], **decode_kwargs: Any) -> list[list[Translation]]:
-        paragraphs = model_outputs["paragraphs"]
-        self._items += len(paragraphs)
-        records = [self._translations(hypotheses, **decode_kwargs) for hypotheses in model_outputs["hypotheses"]]
-        if not paragraphs.are_split:
-            return records
-        ranked = [[str(record["translation_text"]) for record in each] for each in records]
-        ((_, joined),) = paragraphs.join([(range(len(ranked)), ranked)])
-        return [[{"translation_text": text} for text in translations] for translations in joined]
+    def postprocess(self, model_outputs: dict[str, list[list[str]]]) -> list[list[dict[str, str]]]:
+        translations = model_outputs["translations"]
+        self._items += len(translations)
+        return [[{"translation_text": text} for text in texts] for texts in translations]
 
-    def _translations(
-        self,
-        hypotheses: torch.Tensor,
-        clean_up_tokenization_spaces: bool | None = None,
-        return_tensors: bool = False,
-        return_text: bool | None = None,
-    ) -> list[Translation]:
-        """Records of a sentence's `hypotheses` `[returned, target]`."""
-        translations: list[Translation] = [{} for _ in hypotheses]
-        if return_tensors:
-            for translation, ids in zip(translations, hypotheses, strict=True):
-                places = ids.ne(self.tokenizer.pad_token_id).nonzero()  # the start token may be the padding
-                translation["translation_token_ids"] = ids[: int(places.max()) + 1]
-        if return_text or not return_tensors:
-            texts = self.tokenizer.batch_decode(
-                hypotheses, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up_tokenization_spaces
-            )
-            for translation, text in zip(translations, texts, strict=True):
-                translation["translation_text"] = text
-        return translations
+
+def in_order(batches: Iterable[tuple[list[int], list[Result]]]) -> list[Result]:
+    """The results of all batches; each batch has indices, and the result of each."""
+    found = {index: result for indices, results in batches for index, result in zip(indices, results, strict=True)}
+    return [result for _, result in sorted(found.items(), key=itemgetter(0))]
 
 
 def register_task(task: str, pipeline_class: type[GeneratingPipeline]) -> None:
@@ -357,8 +314,6 @@ def generate_in_batches(
 
     `processors` makes the logits processors of a batch, from the indices of its sentences and their numbers of tokens.
     """
-    for index, sentence in enumerate(sentences):
-        require_text(sentence, f"text {index}")
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
     texts = [sentences[index] for index in filled]
     encoded = encode(model, tokenizer, texts, truncation) if filled else BatchEncoding()
