@@ -72,9 +72,7 @@ def test_memory_of_graphs_does_not_grow_with_each_batch(talkative_model, cuda):
 
 
 @pytest.mark.parametrize("prefix", [1, 5])
-@pytest.mark.parametrize(
-    ("tokens", "captures"), [(3, 0), (30, 1), (33, 1), (34, 1), (36, 1), (37, 2), (65, 2), (66, 2), (98, 3), (140, 5)]
-)
+@pytest.mark.parametrize(("tokens", "captures"), [(3, 0), (33, 1), (36, 1), (37, 2), (140, 5)])
 def test_no_graph_is_captured_for_a_few_steps(model, cuda, tokens, captures, prefix):
     """The first of so many tokens comes from the prefix, and a block has 32 steps."""
     sentence = {"decoder_input_ids": torch.arange(3, 3 + prefix).unsqueeze(0).index_fill(1, torch.tensor(0), 0)}

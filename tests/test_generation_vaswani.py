@@ -165,16 +165,6 @@ class Doubled(nn.Linear):
         return 2 * super().forward(x)
 
 
-def test_layers_that_are_more_than_their_weights_are_called(talkative_model, monkeypatch):
-    plain = scores_of(talkative_model)
-    layer = talkative_model.model.decoder.layers[1]
-    for linear in (layer.self_attn.q_proj, layer.encoder_attn.out_proj, layer.feed_forward.fc1):
-        linear.__class__ = Doubled
-    check_search_against_forward(talkative_model, plain)
-    monkeypatch.setattr(ForwardDecoder, "prefill", None)  # adapters do not make the search slow
-    talkative_model.generate(as_batch(SOURCES))
-
-
 class Wrapped(nn.Module):
     """Stands for adapters around a layer that pass on none of its attributes, as PEFT's trainable tokens."""
 
@@ -186,9 +176,11 @@ class Wrapped(nn.Module):
         return 2 * self.layer(x)
 
 
-def test_wrapped_layers_are_called(talkative_model, monkeypatch):
+def test_layers_that_are_more_than_their_weights_are_called(talkative_model, monkeypatch):
     plain = scores_of(talkative_model)
-    layer = talkative_model.model.decoder.layers[0]
+    layer, other = talkative_model.model.decoder.layers
+    for linear in (other.self_attn.q_proj, other.encoder_attn.out_proj, other.feed_forward.fc1):
+        linear.__class__ = Doubled
     layer.self_attn.v_proj = Wrapped(layer.self_attn.v_proj)
     layer.feed_forward.fc2 = Wrapped(layer.feed_forward.fc2)
     talkative_model.lm_head = Wrapped(talkative_model.lm_head)

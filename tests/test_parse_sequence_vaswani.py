@@ -9,7 +9,6 @@ import pytest
 import torch
 from nltk import Tree
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.model.parse_sequence_vaswani import MARK, LegalParse, ParseLabels, parse_of_sequence
 
 
@@ -126,28 +125,3 @@ def test_legal_labels_are_those_that_a_search_finds():
                 if "</s>" not in row:
                     assert names == legal_labels(row, count, limit), row
                 row.append(chance.choice(sorted(names)))
-
-
-@pytest.mark.parametrize("num_beams", [1, 4])
-def test_constrained_decoding_needs_no_repair(num_beams):
-    """A model of random weights, whose sequences would be noise; sentences end at different steps."""
-    torch.manual_seed(0)
-    sizes = {"d_model": 16, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    config = VaswaniConfig(vocab_size=40, target_vocab_size=len(VOCABULARY), **sizes)
-    model = VaswaniForConditionalGeneration(config).eval()
-    words = torch.tensor([1, 7, 3, 5])
-    limits = torch.tensor([4, 30, 9, 6])
-    input_ids = torch.randint(3, 40, (4, 8))
-    repairs = []
-    for processors in ([], [LegalParse(VOCABULARY, len(VOCABULARY), EOS, words, limits)]):
-        sequences = model.generate(
-            input_ids, logits_processor=processors, num_beams=num_beams, max_new_tokens=30, do_sample=num_beams == 1
-        )
-        total = 0
-        for ids, count in zip(sequences.tolist(), words.tolist(), strict=True):
-            names = [NAMES[number] for number in ids if number > EOS]
-            sentence = [f"w{i}" for i in range(count)]
-            total += parse_of_sequence(names, sentence, LABELS).repairs
-        repairs.append(total)
-    assert repairs[0] > 0
-    assert repairs[1] == 0

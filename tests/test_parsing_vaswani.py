@@ -14,7 +14,7 @@ from vaswani_transformer import (
     VaswaniForConstituencyParsing,
     VaswaniTokenizer,
 )
-from vaswani_transformer.model.parsing_vaswani import split_words
+from vaswani_transformer.model.parsing_vaswani import parse_in_batches, split_words
 from vaswani_transformer.model.saved_model import open_model
 
 
@@ -28,9 +28,10 @@ def parser(directory):
     return pipeline("constituency-parsing", model=str(directory))
 
 
+@pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("constrained", [False, True])
-def test_a_tree_over_the_words_of_each_sentence(parser, constrained):
-    records = parser(PARSED, constrained=constrained)
+def test_a_tree_over_the_words_of_each_sentence(parser, constrained, num_beams):
+    records = parser(PARSED, constrained=constrained, num_beams=num_beams)
     for record, sentence in zip(records, PARSED, strict=True):
         assert record["words"] == sentence.split()
         leaves = [{"-LRB-": "(", "-RRB-": ")"}.get(leaf, leaf) for leaf in Tree.fromstring(record["tree"]).leaves()]
@@ -44,14 +45,6 @@ def test_a_sentence_does_not_depend_on_its_batch(parser):
     one_by_one = [parser(sentence, constrained=True)[0] for sentence in PARSED]
     assert parser(PARSED, constrained=True) == one_by_one
     assert parser(PARSED, constrained=True, batch_size=2) == one_by_one
-
-
-def test_words_are_taken_as_they_are(parser):
-    one = parser(["The", "can't", "cat."], is_split_into_words=True)
-    assert parser({"text": ["The", "can't", "cat."]}, is_split_into_words=True) == one
-    several = parser([["The", "can't", "cat."], ["Cats"]], is_split_into_words=True)
-    assert one == several[:1]
-    assert [record["words"] for record in several] == [["The", "can't", "cat."], ["Cats"]]
 
 
 def test_several_parses_are_returned_on_request(parser):
@@ -70,15 +63,8 @@ def test_nltk_trees_are_returned_on_request(parser):
     assert record["nltk_tree"] == Tree.fromstring(record["tree"])
 
 
-def test_a_sentence_of_200_words(parser):
-    sentence = " ".join(["cat"] * 200)
-    (record,) = parser(sentence, constrained=True)
-    assert len(record["words"]) == 200
-    assert record["repairs"] == 0
-
-
 def test_an_empty_list_has_no_parses(parser):
-    assert parser([]) == parser([], is_split_into_words=True) == []
+    assert parser([]) == []
 
 
 def test_processors_of_the_caller_are_applied(parser):
@@ -94,13 +80,11 @@ def test_what_no_parser_can_take_is_refused(parser, tmp_path):
     with pytest.raises(ValueError, match="sentence 1: has no words"):
         parser(["The cat .", "  "])
     with pytest.raises(ValueError, match="sentence 0: 'a b' is not a word"):
-        parser([["a b"]], is_split_into_words=True)
+        list(parse_in_batches(parser.model, parser.tokenizer, [["a b"]]))
     with pytest.raises(TypeError, match="takes strings, not int"):
         parser([3])
     with pytest.raises(TypeError, match="takes strings, not NoneType"):
         parser(None)
-    with pytest.raises(TypeError, match="takes lists of words, not str"):
-        parser("The cat", is_split_into_words=True)
     learned = make_parser(tmp_path / "learned", position_encoding="learned", max_position_embeddings=12)
     short = pipeline("constituency-parsing", model=str(learned))
     assert short("Cats .", constrained=True)[0]["repairs"] == 0

@@ -287,6 +287,33 @@ def test_a_model_that_knows_no_languages_takes_any_pair(saved_model):
     assert pipeline("translation_en_to_fr", model=str(saved_model))("Dogs!", src_lang="xx", **SHORT)
 
 
+def test_token_ids_are_returned_on_request(lively_model):
+    translator = pipeline("translation", model=str(lively_model))
+    sentences = ["Dogs!", " ", "The child sleeps because it is tired."]
+    texts = [row["translation_text"] for row in translator(sentences, max_new_tokens=30)]
+    both = translator(sentences, return_tensors=True, return_text=True, max_new_tokens=30)
+    assert [row["translation_text"] for row in both] == texts
+    for sentence, row in zip(sentences, both, strict=True):
+        (alone,) = translator(sentence, return_tensors=True, max_new_tokens=30)
+        assert alone.keys() == {"translation_token_ids"}
+        assert alone["translation_token_ids"].tolist() == row["translation_token_ids"].tolist()
+    by_hand = translator.model.generate(**translator.tokenizer(sentences[0], return_tensors="pt"), max_new_tokens=30)
+    assert both[0]["translation_token_ids"].tolist() == by_hand[0].tolist()
+    always = pipeline("translation", model=str(lively_model), return_tensors=True)
+    assert always("Dogs!", return_tensors=False, max_new_tokens=30) == [{"translation_text": texts[0]}]
+    with pytest.raises(ValueError, match="nothing to return"):
+        translator("Dogs!", return_text=False)
+    with pytest.raises(ValueError, match=r"^return_tensors: "):
+        translator("Dogs! Cats!", split_sentences=True, return_tensors=True)
+
+
+def test_spaces_before_punctuation_are_cleaned_up_on_request(translator, monkeypatch):
+    seen = []
+    monkeypatch.setattr(translator.tokenizer, "batch_decode", lambda *ids, **options: seen.append(options) or ["x ."])
+    translator("Dogs!", clean_up_tokenization_spaces=True, **SHORT)
+    assert seen == [{"skip_special_tokens": True, "clean_up_tokenization_spaces": True}]
+
+
 @pytest.mark.parametrize(
     ("options", "limit"),
     [({}, 53), ({"num_beams": 8}, 53), ({"max_new_tokens": 500}, 500), ({"max_new_tokens_over_source": 9}, 12)],

@@ -273,9 +273,7 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
     "arguments",
     [
         ["translate.py", "--model", "{trap}", "--output", "{folder}/out.txt"],
-        ["score.py", "--model", "{trap}", "--source", "{text}", "--reference", "{text}", "--output_dir", "{new}"],
         ["score.py", "--hypotheses", "{text}", "--compare", "{trap}", "--source", "{text}", "--reference", "{text}"],
-        ["export.py", "--model", "{trap}", "--output", "{new}"],
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
         ["benchmarks/stock_trainer.py", "--like", "{like}", "--ours", "{trap}", "--output", "{new}"],
         ["train_wmt.py", "--train", "phrasebook", "--tokenizer", "{trap}", "--output_dir", "{new}"],
@@ -303,18 +301,8 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
     assert not (tmp_path / "trace").exists()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "translate.py --model {trap} --input {text}",
-        "translate.py --model {trap} --input {text} --output {folder}/out.txt",
-        "score.py --model {trap} --source {text} --reference {text} --output_dir {folder}/out",
-    ],
-)
-def test_recipes_run_the_code_of_a_model_that_their_option_trusts(options, trap, tmp_path):
+def test_a_recipe_runs_the_code_of_a_model_that_its_option_trusts(trap, tmp_path):
     (tmp_path / "text").write_text("y\n", encoding="utf-8")
-    places = {"trap": trap, "text": tmp_path / "text", "folder": tmp_path}
-    name, *words = [word.format(**places) for word in options.split()]
     with pytest.raises(SystemExit, match="Unrecognized configuration class"):  # it has no model class
-        call_recipe(name, *words, "--trust_remote_code")
+        call_recipe("translate.py", "--model", trap, "--input", tmp_path / "text", "--trust_remote_code")
     assert (tmp_path / "trace").exists()

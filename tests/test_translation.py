@@ -27,14 +27,6 @@ def corpus_and_translations(lively_model, tokenizer):
     return model, sentences, expected
 
 
-def test_translations_are_in_order_for_any_batches(corpus_and_translations, tokenizer):
-    model, sentences, expected = corpus_and_translations
-    for tokens in (1, 40, 5000):
-        assert translate_corpus(model, tokenizer, sentences, tokens, max_new_tokens=10) == expected
-    assert translate_corpus(model, tokenizer, ["", " "]) == ["", ""]
-    assert translate_corpus(model, tokenizer, []) == []
-
-
 def test_offloaded_weights_translate_the_same(corpus_and_translations, tokenizer):
     model, sentences, expected = corpus_and_translations
     cpu_offload(model, execution_device=torch.device("cpu"))

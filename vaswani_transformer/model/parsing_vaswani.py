@@ -11,7 +11,14 @@ from transformers import pipelines as _pipelines
 
 from .modeling_vaswani import VaswaniForConditionalGeneration
 from .parse_sequence_vaswani import MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
-from .pipeline_vaswani import GeneratingPipeline, generate_in_batches, in_order, max_generated, register_task
+from .pipeline_vaswani import (
+    GeneratingPipeline,
+    generate_in_batches,
+    in_order,
+    max_generated,
+    register_task,
+    require_text,
+)
 
 
 try:
@@ -140,7 +147,7 @@ def _labels_of(tokenizer: PreTrainedTokenizerBase, hypothesis: list[int]) -> lis
 
 
 class VaswaniParsingPipeline(GeneratingPipeline):
-    """Parses sentences, given as strings or as lists of words.
+    """Parses sentences.
 
     A sentence or a list gives a list of `{"tree": ..., "words": [...], "repairs": 0}`, one for each sentence (a list of
     lists with `num_return_sequences` above 1). A dataset or generator gives an iterator over such lists.
@@ -151,9 +158,7 @@ class VaswaniParsingPipeline(GeneratingPipeline):
 
         Args:
             inputs: A sentence, a list of sentences, a `torch.utils.data.Dataset` or a generator of them. A sentence is
-                a string, which `split_words` divides; or a dict with "text". With `is_split_into_words`, it is a list
-                of words.
-            is_split_into_words: Whether sentences are lists of words.
+                a string, which `split_words` divides, or a dict with "text"; `parse_in_batches` takes lists of words.
             constrained: Search only among well-formed parses.
             return_nltk: Give "nltk_tree", an `nltk.Tree`, too.
             batch_size: Sentences parsed at once.
@@ -165,24 +170,17 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         """
         return super().__call__(inputs, **kwargs)
 
-    def _is_one(self, inputs: Any, is_split_into_words: bool = False, **preprocess: Any) -> bool:
-        return super()._is_one(inputs) or (is_split_into_words and len(inputs) > 0 and isinstance(inputs[0], str))
-
     def _sanitize_parameters(
-        self,
-        is_split_into_words: bool | None = None,
-        constrained: bool | None = None,
-        return_nltk: bool | None = None,
-        **generate: Any,
+        self, constrained: bool | None = None, return_nltk: bool | None = None, **generate: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if return_nltk and Tree is None:
             raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`")
-        preprocess = {} if is_split_into_words is None else {"is_split_into_words": is_split_into_words}
         forward = generate if constrained is None else {**generate, "constrained": constrained}
-        return preprocess, forward, {} if return_nltk is None else {"return_nltk": return_nltk}
+        return {}, forward, {} if return_nltk is None else {"return_nltk": return_nltk}
 
-    def preprocess(self, items: list[Any], is_split_into_words: bool = False) -> dict[str, list[list[str]]]:
-        return {"sentences": [_words_of(item, is_split_into_words) for item in items]}
+    def preprocess(self, items: list[Any]) -> dict[str, list[list[str]]]:
+        texts = [item["text"] if isinstance(item, Mapping) and "text" in item else item for item in items]
+        return {"sentences": [split_words(require_text(text, f"sentence {i}")) for i, text in enumerate(texts)]}
 
     def _forward(
         self, model_inputs: dict[str, list[list[str]]], batch_size: int | None = None, **kwargs: Any
@@ -200,18 +198,6 @@ class VaswaniParsingPipeline(GeneratingPipeline):
             for record in chain.from_iterable(results):
                 record["nltk_tree"] = Tree.fromstring(record["tree"])
         return results
-
-
-def _words_of(sentence: Any, is_split_into_words: bool) -> list[str]:
-    """The words of an item of the pipeline: a string, a list of words, or a dict with one of them."""
-    if isinstance(sentence, Mapping) and "text" in sentence:
-        sentence = sentence["text"]
-    if is_split_into_words and isinstance(sentence, Sequence) and not isinstance(sentence, str):
-        return list(sentence)
-    if is_split_into_words or not isinstance(sentence, str):
-        expected = "lists of words" if is_split_into_words else "strings"
-        raise TypeError(f"the parsing pipeline takes {expected}, not {type(sentence).__name__}: {sentence!r}")
-    return split_words(sentence)
 
 
 def install_parsing_task() -> None:

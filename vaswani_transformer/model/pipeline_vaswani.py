@@ -30,6 +30,9 @@ from .languages_vaswani import (
 
 logger = logging.get_logger(__name__)
 
+# A record with "translation_text", "translation_token_ids" or both.
+Translation = dict[str, str | torch.Tensor]
+
 Result = TypeVar("Result")
 
 _LANGUAGE_PAIR = re.compile(r"translation_(\w+)_to_(\w+)")
@@ -66,17 +69,13 @@ class GeneratingPipeline(Pipeline):
 
         if isinstance(inputs, (GeneratorType, Dataset)):
             return _stream(run, inputs, size or 1)
-        if self._is_one(inputs, **preprocess):
+        is_sequence = isinstance(inputs, Iterable) or hasattr(inputs, "__getitem__")
+        if isinstance(inputs, (str, Mapping)) or not is_sequence:
             return run([inputs])[0]
         results = run(list(inputs))
         if all(len(records) == 1 for records in results):
             return [records[0] for records in results]
         return results
-
-    def _is_one(self, inputs: Any, **preprocess: Any) -> bool:
-        """Whether `inputs` are a single one."""
-        is_sequence = isinstance(inputs, Iterable) or hasattr(inputs, "__getitem__")
-        return isinstance(inputs, (str, Mapping)) or not is_sequence
 
 
 def _stream(run: Callable[[list[Any]], list[list[Any]]], inputs: Any, size: int) -> Iterator[list[Any]]:
@@ -110,11 +109,14 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
                 directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
             split_sentences: Translate texts sentence by sentence. White space between sentences stays as it is; a line
                 break ends a sentence. Needs sentencex: `pip install sentencex`.
+            clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
+            return_tensors: Return "translation_token_ids", without trailing padding, instead of the text.
+            return_text: Return "translation_text" as well.
 
         Raises:
             TypeError: An input is not text.
-            ValueError: The model translates another pair of languages, or does not know into which; or a text has a
-                lone surrogate.
+            ValueError: The model translates another pair of languages, or does not know into which; a text has a lone
+                surrogate; or neither text nor tensors are to be returned, or tensors of split text.
             ImportError: The sentence splitter is not installed.
         """
         self._items, self._has_warned = 0, False
@@ -125,6 +127,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         truncation: bool | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
+        clean_up_tokenization_spaces: bool | None = None,
+        return_tensors: bool | None = None,
+        return_text: bool | None = None,
         split_sentences: bool | None = None,
         **generate: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -132,8 +137,19 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             require_splitter()
         tag = self._tag_of(src_lang, tgt_lang)
         is_first = not hasattr(self, "_preprocess_params")
-        given = {"truncation": truncation, "split_sentences": split_sentences}
+        given = {
+            "truncation": truncation,
+            "split_sentences": split_sentences,
+            "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
+            "return_tensors": return_tensors,
+            "return_text": return_text,
+        }
         forward = {name: value for name, value in given.items() if value is not None}
+        merged = {**getattr(self, "_forward_params", {}), **forward}
+        if merged.get("return_text") is False and not merged.get("return_tensors"):
+            raise ValueError("return_text: false leaves nothing to return; leave it out, or set return_tensors")
+        if merged.get("return_tensors") and merged.get("split_sentences"):
+            raise ValueError("return_tensors: the tokens of several sentences are no text; leave out split_sentences")
         return {"tag": tag} if src_lang or tgt_lang or is_first else {}, {**forward, **generate}, {}
 
     def _tag_of(self, source: str | None, target: str | None) -> str | None:
@@ -147,7 +163,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         if isinstance(item, Mapping):
             if "text" not in item:
                 names = ", ".join(map(repr, item)) or "nothing"
-                raise TypeError(f'the translation pipeline takes strings, or dicts with "text"; this dict has {names}')
+                raise TypeError(f'the pipeline takes strings, or dicts with "text"; this dict has {names}')
             if item.get("src_lang") or item.get("tgt_lang"):
                 tag = self._tag_of(item.get("src_lang"), item.get("tgt_lang"))
             item = item["text"]
@@ -180,8 +196,22 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         batch_size: int | None = None,
         truncation: bool = False,
         split_sentences: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        return_tensors: bool = False,
+        return_text: bool | None = None,
         **generate_kwargs: Any,
-    ) -> dict[str, list[list[str]]]:
+    ) -> dict[str, list[list[str | Translation]]]:
+        def decode(output_ids: torch.Tensor) -> list[str] | list[Translation]:
+            texts = self.tokenizer.batch_decode(
+                output_ids, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up_tokenization_spaces
+            )
+            if not return_tensors:
+                return texts
+            records: list[Translation] = [{"translation_token_ids": self._without_padding(ids)} for ids in output_ids]
+            if return_text:
+                records = [{**each, "translation_text": text} for each, text in zip(records, texts, strict=True)]
+            return records
+
         batches = translate_in_batches(
             self.model,
             self.tokenizer,
@@ -190,14 +220,23 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             truncation=truncation,
             split_sentences=split_sentences,
             observe_long=partial(self._warn_of_length, split_sentences),
+            decode=decode,
             **self._with_defaults(generate_kwargs),
         )
         return {"translations": in_order(batches)}
 
-    def postprocess(self, model_outputs: dict[str, list[list[str]]]) -> list[list[dict[str, str]]]:
+    def _without_padding(self, output_ids: torch.Tensor) -> torch.Tensor:
+        """`output_ids` `[target]` up to the last that is no padding; the start token may be the padding, too."""
+        places = output_ids.ne(self.tokenizer.pad_token_id).nonzero()
+        return output_ids[: int(places.max()) + 1]
+
+    def postprocess(self, model_outputs: dict[str, list[list[str | Translation]]]) -> list[list[Translation]]:
         translations = model_outputs["translations"]
         self._items += len(translations)
-        return [[{"translation_text": text} for text in texts] for texts in translations]
+        return [
+            [{"translation_text": each} if isinstance(each, str) else each for each in hypotheses]
+            for hypotheses in translations
+        ]
 
 
 def in_order(batches: Iterable[tuple[list[int], list[Result]]]) -> list[Result]:
@@ -247,8 +286,9 @@ def translate_in_batches(
     target_language: str | None = None,
     split_sentences: bool = False,
     observe_long: Callable[[dict[int, int]], None] | None = None,
+    decode: Callable[[torch.Tensor], list[Any]] | None = None,
     **generate_kwargs: Any,
-) -> Iterator[tuple[list[int], list[list[str]]]]:
+) -> Iterator[tuple[list[int], list[list[Any]]]]:
     """Translate texts in batches of similar length, the longest first.
 
     So memory runs out in the first batch or never. Blank sentences are not decoded; their empty translations come last.
@@ -266,6 +306,8 @@ def translate_in_batches(
         split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is.
         observe_long: Called before the first batch with those `sentences`, by index, that have more tokens than any
             trained on, and the number of tokens, including any cut off; with `split_sentences`, of such a sentence.
+        decode: What to make of generated ids `[rows, target]`: a translation of each row; by default its text, which
+            `split_sentences` requires.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1.
 
     Yields:
@@ -283,20 +325,24 @@ def translate_in_batches(
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
     paragraphs = Paragraphs(model.config, sentences, split_sentences)
 
+    to_translations = decode or partial(tokenizer.batch_decode, skip_special_tokens=True)
+
     def observe(long: dict[int, int]) -> None:
         if observe_long is not None:
             observe_long({paragraphs.texts[index]: length for index, length in long.items()})
 
-    def translated() -> Iterator[tuple[list[int], list[list[str]]]]:
+    def translated() -> Iterator[tuple[list[int], list[list[Any]]]]:
         own = (paragraphs.sentences, tokens_per_batch, batch_size, truncation)
         for indices, output_ids in generate_in_batches(model, tokenizer, *own, observe_long=observe, **generate_kwargs):
-            texts = tokenizer.batch_decode(output_ids.flatten(0, 1), skip_special_tokens=True)
+            translations = to_translations(output_ids.flatten(0, 1).cpu())
             returned = output_ids.shape[1]
-            yield indices, [texts[i : i + returned] for i in range(0, len(texts), returned)]
+            yield indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
         if blank := [index for index, sentence in enumerate(paragraphs.sentences) if not sentence.strip()]:
-            yield blank, [[""] * count(model, generate_kwargs, "num_return_sequences") for _ in blank]
+            returned = count(model, generate_kwargs, "num_return_sequences")
+            end = torch.tensor(tokenizer("").input_ids).expand(returned, -1)  # [returned, 1]
+            yield blank, [to_translations(end) for _ in blank]
 
-    yield from paragraphs.join(translated())
+    yield from paragraphs.join(translated()) if split_sentences else translated()
 
 
 def generate_in_batches(
@@ -374,8 +420,9 @@ def _batches_of_similar_length(
 
 
 def require_text(text: object, name: str) -> str:
+    """The text; raises a TypeError or ValueError if it is no string or has a lone surrogate."""
     if not isinstance(text, str):
-        raise TypeError(f"the translation pipeline takes strings, not {type(text).__name__}: {text!r}")
+        raise TypeError(f"the pipeline takes strings, not {type(text).__name__}: {text!r}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
