@@ -173,11 +173,6 @@ def test_a_tokenizer_that_is_given_is_used(files, output, tokenizer, tmp_path):
     assert load_prepared(output).tokenizer.get_vocab() == tokenizer.get_vocab()
     check_rows(output, files["train"])
 
-    file = tmp_path / "given" / "tokenizer.json"
-    file.write_text(file.read_text(encoding="utf-8") + "\n", encoding="utf-8")
-    assert "differs in tokenizer" in error_of(ValueError, output, args)
-    file.write_text(file.read_text(encoding="utf-8").removesuffix("\n"), encoding="utf-8")
-    prepare_corpus(output, args)
     settings = tmp_path / "given" / "tokenizer_config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "model_max_length": 77}), encoding="utf-8")
     assert "differs in tokenizer" in error_of(ValueError, output, args)
@@ -398,9 +393,6 @@ def test_a_dataset_of_the_hub_that_has_grown_is_noticed(output, monkeypatch):
     interrupt(monkeypatch, output, args)
     rows.append(rows[1])
     assert "train had 63 pairs" in error_of(ValueError, output, args)
-    assert "differs in train (wmt/wmt14 then, wmt/wmt15 now)" in error_of(
-        ValueError, output, arguments({"train": ["wmt/wmt15"]})
-    )
     rows.pop()
     prepare_corpus(output, args)
     monkeypatch.setattr(corpora, "load_dataset", lambda *_, **__: pytest.fail("the Hub was asked"))
@@ -450,34 +442,15 @@ def test_a_directory_of_something_else_is_left_alone(files, output):
     assert f"{output} has other files in it" in error_of(FileExistsError, output, arguments(files))
 
 
-def test_a_lost_tokenizer_is_not_replaced_by_another(files, output):
-    prepare_corpus(output, arguments(files))
-    shutil.rmtree(output / "tokenizer")
-    assert f"{output / 'tokenizer'} is gone" in error_of(ValueError, output, arguments(files))
-
-
-DAMAGES = {
-    "missing": lambda path: path.unlink(),
-    "flipped": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_files_are_named_and_can_be_prepared_anew(files, output, tmp_path, damage):
+def test_damaged_files_are_named_and_can_be_prepared_anew(files, output):
     prepare_corpus(output, arguments(files))
     parts = (output / "tokenizer", output / "train" / "shard-00003-of-00009", output / "test" / "shard-00000-of-00002")
-    damaged = 0
     for file in [path for part in parts for path in part.iterdir()]:
         content = file.read_bytes()
-        DAMAGES[damage](file)
-        complaint = (
-            rf"^prepared: {file} (is missing|has changed|is damaged|has \d+ bytes instead of \d+).*; delete {output}"
-        )
-        with pytest.raises(ValueError, match=complaint):
+        file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        with pytest.raises(ValueError, match=rf"^prepared: {file} (has changed|is damaged).*; delete {output}"):
             load_prepared(output, ["train", "test"])
         file.write_bytes(content)
-        damaged += 1
-    assert damaged >= 10
     expected = row_bytes(output)
     shutil.rmtree(parts[1])
     with pytest.raises(ValueError, match="no finished train"):
@@ -486,13 +459,15 @@ def test_damaged_files_are_named_and_can_be_prepared_anew(files, output, tmp_pat
     assert row_bytes(output) == expected
 
 
-def test_a_damaged_record_or_tokenizer_is_not_prepared_with(files, output):
+def test_a_damaged_or_lost_tokenizer_or_record_is_not_prepared_with(files, output):
     prepare_corpus(output, arguments({"train": files["train"]}))
     file = output / "tokenizer" / "tokenizer.json"
     content = file.read_bytes()
     file.write_bytes(content.replace(b"a", b"b", 1))
     assert f"prepared: {file} has changed" in error_of(ValueError, output, arguments(files))
     file.write_bytes(content)
+    shutil.rmtree(output / "tokenizer")
+    assert f"{output / 'tokenizer'} is gone" in error_of(ValueError, output, arguments(files))
     record = output / "preparation.json"
     record.write_bytes(record.read_bytes()[:-9])
     message = error_of(ValueError, output, arguments(files))
@@ -527,11 +502,10 @@ def test_a_directory_of_an_earlier_version_is_refused(files, output):
     assert message.startswith(f"prepared: {output} was prepared by another version of this package; delete it")
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_files_are_checked_before_anything_is_made(files, folder, output, split):
-    bad = {**files, split: [files[split][0], folder.lines("bad.de", ["Eins."])]}
+def test_files_are_checked_before_anything_is_made(files, folder, output):
+    bad = {**files, "test": [files["test"][0], folder.lines("bad.de", ["Eins."])]}
     assert "bad.de has 1; line n of one" in error_of(ValueError, output, arguments(bad))
-    gone = {**files, split: [files[split][0], "gone.de"]}
+    gone = {**files, "test": [files["test"][0], "gone.de"]}
     assert "gone.de: there is no such file" in error_of(FileNotFoundError, output, arguments(gone))
     assert not contents(output)
     with pytest.raises(ValueError, match=r"^tokenizer: nowhere/at/all: "):
@@ -570,15 +544,13 @@ def test_both_directions_alternate_and_begin_with_the_tag_of_their_target(files,
     data = load_prepared(output, ["test"])
     tokenizer = AutoTokenizer.from_pretrained(output / "tokenizer")
     assert len(tokenizer) == args.vocab_size
-    assert data.language_tags == dict(
-        zip(("en", "de"), tokenizer.convert_tokens_to_ids(["<2en>", "<2de>"]), strict=True)
-    )
+    assert data.language_tags == {code: tokenizer.convert_tokens_to_ids(f"<2{code}>") for code in ("en", "de")}
     expected = []
     for english, german in PAIRS[1:31] + PAIRS[32:62]:  # what cleaning keeps
         for tag, source, target in (("<2de>", english, german), ("<2en>", german, english)):
             expected.append((tokenizer(f"{tag} {source}").input_ids, tokenizer(target).input_ids))
     assert list(zip(data.train["input_ids"], data.train["labels"], strict=True)) == expected
-    assert all(tags[0] in data.language_tags.values() for tags, _ in expected)
+    assert {source[0] for source, _ in expected} == {*data.language_tags.values()}
     assert data.cleaning["empty"] == 2
 
     assert data.text.keys() == data.encoded.keys() == {"test", "test_reverse"}
@@ -600,9 +572,8 @@ def test_a_tokenizer_without_tags_cannot_encode_both_directions(files, output, t
         prepare_corpus(output, args)
 
 
-@pytest.mark.parametrize("kind", ["text", "phrasebook"])
-def test_columns_without_a_table_are_refused(files, output, kind):
-    args = arguments(files if kind == "text" else {"train": ["phrasebook"]}, columns=["1", "2"])
+def test_columns_without_a_table_are_refused(files, output):
+    args = arguments({**files, "validation": ["phrasebook"]}, columns=["1", "2"])
     assert error_of(ValueError, output, args) == "columns: no corpus given is a table; leave the option out"
 
 
