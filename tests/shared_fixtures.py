@@ -14,7 +14,15 @@ import torch
 from helpers import REPOSITORY
 from hub_server import HubServer
 from models import talkative
-from transformers import AutoModelForSeq2SeqLM, Trainer
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainerCallback,
+)
 from zygote import hasten
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -88,6 +96,33 @@ def config() -> VaswaniConfig:
 @pytest.fixture
 def model(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
     return VaswaniForConditionalGeneration(config).eval()
+
+
+@pytest.fixture
+def tiny(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
+    """A model of one layer on each side."""
+    config.encoder_layers = config.decoder_layers = 1
+    return VaswaniForConditionalGeneration(config)
+
+
+@pytest.fixture
+def stock_trainer(tmp_path: Path, tokenizer: VaswaniTokenizer) -> Callable[..., Seq2SeqTrainer]:
+    """Makes a `Seq2SeqTrainer` on four pairs, which saves no checkpoint unless told otherwise."""
+    rows = [{"input_ids": [5 + n, 6, 1], "labels": [7, 8 + n, 9, 1]} for n in range(4)]
+
+    def make(model: PreTrainedModel, *callbacks: TrainerCallback, **overrides: Any) -> Seq2SeqTrainer:
+        settings = {"per_device_train_batch_size": 2, "logging_steps": 1, "save_strategy": "no", "report_to": "none"}
+        settings |= {"disable_tqdm": True, "use_cpu": True, "output_dir": str(tmp_path), **overrides}
+        return Seq2SeqTrainer(
+            model,
+            Seq2SeqTrainingArguments(**settings),
+            train_dataset=rows,
+            eval_dataset=rows[:1],
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+            callbacks=[*callbacks],
+        )
+
+    return make
 
 
 @pytest.fixture

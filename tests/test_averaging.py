@@ -13,28 +13,15 @@ import pytest
 import torch
 from helpers import call_recipe
 from safetensors.torch import load_file, save_file
-from transformers import (
-    DataCollatorForSeq2Seq,
-    MarianConfig,
-    MarianMTModel,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    TrainerCallback,
-)
+from transformers import MarianConfig, MarianMTModel, PreTrainedModel, Seq2SeqTrainer, TrainerCallback
 
 from vaswani_transformer import (
     CheckpointAveraging,
     NoamSchedule,
-    VaswaniConfig,
     VaswaniForConditionalGeneration,
     average_checkpoints,
 )
 from vaswani_transformer.model.saved_model import open_model
-
-
-ROWS = [{"input_ids": [5 + n, 6, 1], "labels": [7, 8 + n, 9, 1]} for n in range(4)]
 
 
 def mean_on_disk(directories: Sequence[Path]) -> dict[str, np.ndarray]:
@@ -129,37 +116,12 @@ def test_refuses_tensors_that_differ(tmp_path, other, culprit):
 
 
 @pytest.fixture
-def tiny(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
-    config.encoder_layers = config.decoder_layers = 1
-    return VaswaniForConditionalGeneration(config)
-
-
-@pytest.fixture
-def stock_trainer(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Makes a `Seq2SeqTrainer` of six steps that saves at each, unless told otherwise."""
-
-    def make(model: PreTrainedModel, *callbacks: TrainerCallback, **overrides: Any) -> Seq2SeqTrainer:
-        settings = {
-            "output_dir": str(tmp_path),
-            "max_steps": 6,
-            "save_strategy": "steps",
-            "save_steps": 1,
-            "per_device_train_batch_size": 2,
-            "report_to": "none",
-            "disable_tqdm": True,
-            "use_cpu": True,
-            **overrides,
-        }
-        return Seq2SeqTrainer(
-            model,
-            Seq2SeqTrainingArguments(**settings),
-            train_dataset=ROWS,
-            eval_dataset=ROWS,
-            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-            callbacks=[NoamSchedule(3), *callbacks],
-        )
-
-    return make
+def make_trainer(stock_trainer: Callable[..., Seq2SeqTrainer]) -> Callable[..., Seq2SeqTrainer]:
+    """Makes a trainer of six steps that saves at each, unless told otherwise."""
+    settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 1}
+    return lambda model, *callbacks, **overrides: stock_trainer(
+        model, NoamSchedule(3), *callbacks, **{**settings, **overrides}
+    )
 
 
 def checkpoints(output_dir: Path, *steps: int) -> list[Path]:
@@ -172,9 +134,9 @@ def steps_saved(output_dir: Path) -> set[int]:
 
 @pytest.mark.system
 @pytest.mark.parametrize("last", [1, 3, 20])
-def test_model_holds_the_mean_of_the_last(tmp_path, tiny, stock_trainer, last):
+def test_model_holds_the_mean_of_the_last(tmp_path, tiny, make_trainer, last):
     averaging = CheckpointAveraging(last)
-    trainer = stock_trainer(tiny, averaging)
+    trainer = make_trainer(tiny, averaging)
     trainer.train()
     assert averaging.averaged == checkpoints(tmp_path, *range(1, 7))[-last:]
     expected = mean_on_disk(averaging.averaged)
@@ -187,12 +149,12 @@ def test_model_holds_the_mean_of_the_last(tmp_path, tiny, stock_trainer, last):
 
 
 @pytest.mark.system
-def test_works_for_a_model_that_does_not_save_all_of_its_tensors(tmp_path, stock_trainer):
+def test_works_for_a_model_that_does_not_save_all_of_its_tensors(tmp_path, make_trainer):
     widths = {"d_model": 8, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": 1}
     model = MarianMTModel(MarianConfig(vocab_size=37, max_position_embeddings=16, **widths, **heads, **ids))
-    stock_trainer(model, averaging := CheckpointAveraging(3)).train()
+    make_trainer(model, averaging := CheckpointAveraging(3)).train()
     assert_holds(model, mean_on_disk(averaging.averaged))
 
 
@@ -217,10 +179,10 @@ class Clock(TrainerCallback):
     ],
 )
 def test_saves_every_so_many_minutes_and_at_the_end(
-    tmp_path, tiny, stock_trainer, monkeypatch, every_minutes, strategy, saved
+    tmp_path, tiny, make_trainer, monkeypatch, every_minutes, strategy, saved
 ):
     averaging = CheckpointAveraging(2, every_minutes)
-    stock_trainer(tiny, Clock(monkeypatch), averaging, max_steps=7, **strategy).train()
+    make_trainer(tiny, Clock(monkeypatch), averaging, max_steps=7, **strategy).train()
     assert steps_saved(tmp_path) == saved
     assert averaging.averaged == checkpoints(tmp_path, *sorted(saved)[-2:])
     assert_holds(tiny, mean_on_disk(averaging.averaged))
@@ -235,16 +197,16 @@ class StopAfter(TrainerCallback):
 
 
 @pytest.mark.system
-def test_saves_the_last_step_of_a_training_that_is_stopped(tmp_path, tiny, stock_trainer):
-    stock_trainer(tiny, StopAfter(2), CheckpointAveraging(2, every_minutes=100), save_strategy="no").train()
+def test_saves_the_last_step_of_a_training_that_is_stopped(tmp_path, tiny, make_trainer):
+    make_trainer(tiny, StopAfter(2), CheckpointAveraging(2, every_minutes=100), save_strategy="no").train()
     assert steps_saved(tmp_path) == {2}
 
 
 @pytest.mark.system
-def test_keeps_the_weights_if_nothing_was_saved(tmp_path, tiny, stock_trainer):
+def test_keeps_the_weights_if_nothing_was_saved(tmp_path, tiny, make_trainer):
     averaging = CheckpointAveraging(2)
     before = tiny.get_input_embeddings().weight.detach().clone()
-    stock_trainer(tiny, averaging, StopAfter(2), save_steps=5).train()
+    make_trainer(tiny, averaging, StopAfter(2), save_steps=5).train()
     assert steps_saved(tmp_path) == set()
     assert averaging.averaged == []
     assert not torch.equal(tiny.get_input_embeddings().weight, before), "trained"
@@ -262,9 +224,9 @@ class ChangeCheckpoint(TrainerCallback):
 
 
 @pytest.mark.system
-def test_does_without_a_checkpoint_that_someone_deleted(tmp_path, tiny, stock_trainer):
+def test_does_without_a_checkpoint_that_someone_deleted(tmp_path, tiny, make_trainer):
     averaging = CheckpointAveraging(3)
-    stock_trainer(tiny, averaging, ChangeCheckpoint(shutil.rmtree)).train()
+    make_trainer(tiny, averaging, ChangeCheckpoint(shutil.rmtree)).train()
     assert averaging.averaged == checkpoints(tmp_path, 3, 4, 6)
     assert_holds(tiny, mean_on_disk(averaging.averaged))
 
@@ -276,21 +238,21 @@ def rename_a_tensor(directory: Path) -> None:
 
 
 @pytest.mark.system
-def test_refuses_tensors_that_the_model_does_not_have(tiny, stock_trainer):
-    trainer = stock_trainer(tiny, CheckpointAveraging(1), ChangeCheckpoint(rename_a_tensor), max_steps=5)
+def test_refuses_tensors_that_the_model_does_not_have(tiny, make_trainer):
+    trainer = make_trainer(tiny, CheckpointAveraging(1), ChangeCheckpoint(rename_a_tensor), max_steps=5)
     with pytest.raises(ValueError, match=r"checkpoint-5: not a checkpoint of this model, .* wrapped\.shared\.weight$"):
         trainer.train()
 
 
 @pytest.mark.system
-def test_resuming_goes_on_from_the_checkpoint_and_not_from_the_average(tmp_path, config, tiny, stock_trainer):
+def test_resuming_goes_on_from_the_checkpoint_and_not_from_the_average(tmp_path, config, tiny, make_trainer):
     whole = copy.deepcopy(tiny)
-    stock_trainer(whole, CheckpointAveraging(3), output_dir=str(tmp_path / "whole")).train()
-    stock_trainer(tiny, CheckpointAveraging(3), max_steps=4).train()
+    make_trainer(whole, CheckpointAveraging(3), output_dir=str(tmp_path / "whole")).train()
+    make_trainer(tiny, CheckpointAveraging(3), max_steps=4).train()
     assert (tiny.lm_head.weight != load_file(tmp_path / "checkpoint-4/model.safetensors")["model.shared.weight"]).any()
 
     resumed, averaging = VaswaniForConditionalGeneration(config), CheckpointAveraging(3)
-    stock_trainer(resumed, averaging).train(resume_from_checkpoint=True)
+    make_trainer(resumed, averaging).train(resume_from_checkpoint=True)
     assert averaging.averaged == checkpoints(tmp_path, 4, 5, 6), "the first was written before the interruption"
     assert_holds(resumed, mean_on_disk(averaging.averaged))
     for name, tensor in whole.state_dict().items():
@@ -298,11 +260,11 @@ def test_resuming_goes_on_from_the_checkpoint_and_not_from_the_average(tmp_path,
 
 
 @pytest.mark.system
-def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, config, tiny, stock_trainer, monkeypatch):
-    stock_trainer(tiny, CheckpointAveraging(2)).train()
+def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, config, tiny, make_trainer, monkeypatch):
+    make_trainer(tiny, CheckpointAveraging(2)).train()
     averaging = CheckpointAveraging(5, every_minutes=2)
     again = VaswaniForConditionalGeneration(config)
-    trainer = stock_trainer(again, averaging, Clock(monkeypatch), save_strategy="no", max_steps=5)
+    trainer = make_trainer(again, averaging, Clock(monkeypatch), save_strategy="no", max_steps=5)
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert averaging.averaged == checkpoints(tmp_path, 1, 2, 4, 5)  # 3 is the earlier run's
     assert_holds(again, mean_on_disk(averaging.averaged))
@@ -317,8 +279,8 @@ def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, conf
         ({"save_strategy": "no"}, r"^save_strategy: there will be no checkpoints .* every_minutes .*save_minutes\)$"),
     ],
 )
-def test_refuses_settings_that_defeat_it_before_training(tmp_path, tiny, stock_trainer, settings, message):
-    trainer = stock_trainer(tiny, CheckpointAveraging(3), **settings)
+def test_refuses_settings_that_defeat_it_before_training(tmp_path, tiny, make_trainer, settings, message):
+    trainer = make_trainer(tiny, CheckpointAveraging(3), **settings)
     with pytest.raises(ValueError, match=message):
         trainer.train()
     assert trainer.state.global_step == 0

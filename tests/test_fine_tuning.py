@@ -291,19 +291,19 @@ def test_another_architecture_or_tokenizer_is_refused(corpus, lively_model, tmp_
     assert f"{option}: has no effect here; {reason}" in message
 
 
-def test_other_languages_are_refused(corpus, lively_model, tmp_path):
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("fr", "are en-de, but {parent} translates en-fr; give --source_language en --target_language fr"),
+        ("parse", "model: {parent}: is a parser"),
+    ],
+)
+def test_other_languages_and_parsers_are_refused(corpus, lively_model, tmp_path, target, message):
     parent = shutil.copytree(lively_model, tmp_path / "parent")
     config = json.loads((parent / "config.json").read_text(encoding="utf-8"))
-    (parent / "config.json").write_text(json.dumps({**config, "target_language": "fr"}), encoding="utf-8")
-    message = refusal(corpus, tmp_path, model=parent)
-    assert f"are en-de, but {parent} translates en-fr; give --source_language en --target_language fr" in message
-
-
-def test_a_parser_is_refused(corpus, lively_model, tmp_path):
-    parent = shutil.copytree(lively_model, tmp_path / "parent")
-    config = json.loads((parent / "config.json").read_text(encoding="utf-8"))
-    (parent / "config.json").write_text(json.dumps({**config, "target_language": "parse"}), encoding="utf-8")
-    assert f"model: {parent}: is a parser" in refusal(corpus, tmp_path, model=parent, target_language="parse")
+    (parent / "config.json").write_text(json.dumps({**config, "target_language": target}), encoding="utf-8")
+    options = {"target_language": "parse"} if target == "parse" else {}
+    assert message.format(parent=parent) in refusal(corpus, tmp_path, model=parent, **options)
 
 
 def test_models_that_cannot_be_trained_on_are_refused(corpus, lively_model, tmp_path):

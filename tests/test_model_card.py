@@ -99,10 +99,8 @@ def test_limits_name_the_longest_source(results, tmp_path):
 
 def test_costs_are_those_of_the_results(results, tmp_path):
     text = write(tmp_path / "README.md", results).text
-    cost, line = (
-        results["training"]["cost"],
-        re.search(r"^- Cost: (\S+) FLOPs by .*; (\S+) FLOPs, (\S+)% of", text, re.M),
-    )
+    cost = results["training"]["cost"]
+    line = re.search(r"^- Cost: (\S+) FLOPs by .*; (\S+) FLOPs, (\S+)% of", text, re.M)
     assert float(line[1]) == pytest.approx(cost["by_the_papers_accounting"], rel=5e-3)
     assert float(line[2]) == pytest.approx(cost["counted"], rel=5e-3)
     assert float(line[3]) / 100 == pytest.approx(cost["utilisation"], abs=5e-4)

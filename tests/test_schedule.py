@@ -1,26 +1,17 @@
 """The learning rate (5.3) that the optimizer is really given, in the Trainer of transformers."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    DataCollatorForSeq2Seq,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    TrainerCallback,
-)
+from transformers import TrainerCallback
 
-from vaswani_transformer import NoamSchedule, VaswaniConfig, VaswaniForConditionalGeneration, noam_learning_rate
+from vaswani_transformer import NoamSchedule, VaswaniForConditionalGeneration, noam_learning_rate
 
 
 pytestmark = pytest.mark.system
 WARMUP = 3
-ROWS = [{"input_ids": [5, 6, 1], "labels": [7, 8, 9, 1]} for _ in range(4)]
 
 
 def rate_of_equation_3(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
@@ -47,44 +38,6 @@ class Recorder(TrainerCallback):
         optimizer.optimizer.register_step_pre_hook(note)
 
 
-@pytest.fixture
-def tiny(config: VaswaniConfig) -> VaswaniForConditionalGeneration:
-    config.encoder_layers = config.decoder_layers = 1
-    return VaswaniForConditionalGeneration(config)
-
-
-def stock_trainer(
-    output_dir: Path,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    schedule: NoamSchedule,
-    **overrides: Any,
-) -> tuple[Seq2SeqTrainer, Recorder]:
-    settings = {
-        "per_device_train_batch_size": 2,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        **overrides,
-    }
-    recorder = Recorder()
-    trainer = Seq2SeqTrainer(
-        model,
-        Seq2SeqTrainingArguments(str(output_dir), **settings),
-        train_dataset=ROWS,
-        eval_dataset=ROWS[:1],
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-        callbacks=[schedule, recorder],
-    )
-    return trainer, recorder
-
-
-def logged_rates(trainer: Seq2SeqTrainer) -> dict[int, float]:
-    return {entry["step"]: entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry}
-
-
 @pytest.mark.parametrize("step", [1, 2, 3999, 4000, 4001, 100_000])
 @pytest.mark.parametrize(("d_model", "warmup_steps", "factor"), [(512, 4000, 1.0), (24, 16000, 0.5)])
 def test_formula(step, d_model, warmup_steps, factor):
@@ -108,32 +61,31 @@ def test_defaults_are_the_papers():
     ],
     ids=lambda settings: "-".join(f"{name}={value}" for name, value in settings.items()),
 )
-def test_the_rate_is_applied_and_logged_with_any_other_option(tmp_path, tiny, tokenizer, settings):
-    trainer, recorder = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(WARMUP, 0.5), max_steps=6, **settings)
+def test_the_rate_is_applied_and_logged_with_any_other_option(tiny, stock_trainer, settings):
+    trainer = stock_trainer(tiny, NoamSchedule(WARMUP, 0.5), recorder := Recorder(), max_steps=6, **settings)
     trainer.train()
     expected = {step: rate_of_equation_3(step, 24, WARMUP, 0.5) for step in range(1, 7)}
     groups = len(trainer.optimizer.param_groups)
     assert groups == 2
     assert recorder.rates == [[exactly(rate)] * groups for rate in expected.values()]
-    logged = logged_rates(trainer)
+    logs = [entry for entry in trainer.state.log_history if "learning_rate" in entry]
+    logged = {entry["step"]: entry["learning_rate"] for entry in logs}
     assert logged.keys() == {step for step in expected if step % settings.get("logging_steps", 1) == 0}
     assert logged == {step: exactly(expected[step]) for step in logged}
 
 
-def test_a_training_that_ends_before_the_highest_rate_is_warned_of(tmp_path, tiny, tokenizer, caplog):
+def test_a_training_that_ends_before_the_highest_rate_is_warned_of(tiny, stock_trainer, caplog):
     for warmup_steps in (2, 3):
-        trainer, _ = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(warmup_steps), max_steps=2)
-        trainer.train()
+        stock_trainer(tiny, NoamSchedule(warmup_steps), max_steps=2).train()
     (warning,) = [record.getMessage() for record in caplog.records if "schedule" in record.name]
     assert warning.startswith("warmup_steps: training ends at step 2, before the learning rate is highest, at step 3;")
 
 
-def test_rates_and_weights_go_on_exactly_after_an_interruption(tmp_path, tiny, tokenizer):
+def test_rates_and_weights_go_on_exactly_after_an_interruption(tmp_path, tiny, stock_trainer):
     settings = {"max_steps": 5, "save_strategy": "steps", "save_steps": 3, "gradient_accumulation_steps": 2}
-    whole, uninterrupted = stock_trainer(tmp_path, tiny, tokenizer, NoamSchedule(WARMUP), **settings)
-    whole.train()
+    stock_trainer(tiny, NoamSchedule(WARMUP), uninterrupted := Recorder(), **settings).train()
     other = VaswaniForConditionalGeneration(tiny.config)
-    resumed, recorder = stock_trainer(tmp_path, other, tokenizer, NoamSchedule(WARMUP), **settings)
+    resumed = stock_trainer(other, NoamSchedule(WARMUP), recorder := Recorder(), **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert recorder.rates == uninterrupted.rates[3:]
     for (name, mine), theirs in zip(tiny.named_parameters(), other.parameters(), strict=True):
