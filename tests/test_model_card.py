@@ -36,11 +36,6 @@ def write(path: Path, results: dict[str, Any]) -> ModelCard:
 
 def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
     card = write(tmp_path / "README.md", results)
-    assert card.data.language == ["en", "de"]
-    assert (card.data.library_name, card.data.pipeline_tag) == ("transformers", "translation")
-    (result,) = card.data.eval_results
-    assert (result.metric_type, result.metric_value) == ("sacrebleu", 41.23)
-    assert results["test"]["bleu"]["signature"] in result.metric_name
     for fact in (
         "from English (`en`) to German (`de`).",
         "- Domain: image captions\n- Licence: cc-by-4.0\n- Size: 7,577,600 parameters, 30.3 MB in single precision\n",
@@ -187,7 +182,6 @@ def test_a_model_of_both_directions_has_the_scores_of_both(results, tmp_path):
         ("Translation en-de", 41.23),
         ("Translation de-en", 33.33),
     ]
-    assert metadata_load(tmp_path / "README.md")["model-index"][0]["results"][1]["metrics"][0]["value"] == 33.33
 
 
 @pytest.mark.parametrize(
