@@ -1,25 +1,29 @@
 """A Hub on the loopback: enough of its protocol for huggingface_hub 1.x and 2.x to push models and read them back.
 
 It knows models on the branch `main`; uploads go through LFS, not Xet. The client reads its settings when it is
-imported, so what talks to this server runs in a process of its own.
+imported, so what talks to this server runs in a process of its own. Gradio brings starlette and uvicorn.
 """
 
 import base64
 import hashlib
 import json
 import os
-import re
+import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
+import uvicorn
 from helpers import run_python
 from huggingface_hub import ModelCard
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 from zygote import LIBRARIES, Zygote
 
 
@@ -28,27 +32,10 @@ USER = "user"
 LFS_SUFFIXES = (".png", ".safetensors")
 
 
-class Reply(NamedTuple):
-    body: Any
-    headers: Mapping[str, str] = {}
-    status: int = 200
-
-
-class RefusalError(Exception):
-    """An error as the Hub words it: JSON for people, headers for huggingface_hub."""
-
-    def __init__(self, status: int, message: str, code: str | None = None) -> None:
-        super().__init__(message)
-        headers = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
-        self.reply = Reply({"error": message}, headers, status)
-
-
-class Request(NamedTuple):
-    token: str | None
-    body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body)
+def refusal(status: int, message: str, code: str | None = None, **headers: str) -> HTTPException:
+    """An error as the Hub words it, in headers for huggingface_hub."""
+    headers |= {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
+    return HTTPException(status, message, headers)
 
 
 def file_oid(path: str, content: bytes) -> str:
@@ -87,12 +74,6 @@ class Repository:
             **{key: card[key] for key in ("pipeline_tag", "library_name", "tags") if key in card},
         }
 
-    def tree(self) -> list[dict[str, Any]]:
-        return [
-            {"type": "file", "path": path, "oid": file_oid(path, content), "size": len(content)}
-            for path, content in sorted(self.files.items())
-        ]
-
 
 class HubServer:
     """A Hub to push to. It writes for the token `hf_right` only, and misbehaves as its attributes say.
@@ -103,7 +84,7 @@ class HubServer:
     Attributes:
         repositories: By "namespace/name"; a new one holds `.gitattributes`.
         read_only: Namespaces and repositories that answer 403 to writing.
-        drop_uploads: Whether LFS uploads are cut off halfway.
+        drop_uploads: Whether the connection of an LFS upload is cut off.
         fail_commits: Whether commits are answered with 503.
     """
 
@@ -114,33 +95,49 @@ class HubServer:
         self.read_only: set[str] = set()
         self.drop_uploads = False
         self.fail_commits = False
-        self._lock = threading.RLock()
 
     def __enter__(self) -> "HubServer":
-        handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        model, get, post = "/api/models/{namespace}/{name}", ["GET"], ["POST"]
+        # Uploads need no token: on the Hub their addresses are signed.
+        routes = [
+            Route("/api/whoami-v2", self._for(self.whoami, needs_token=True), methods=get),
+            Route("/api/validate-yaml", self._for(self.validate_yaml), methods=post),
+            Route("/api/repos/create", self._for(self.create, needs_token=True), methods=post),
+            Route(model, self._for(self.model_info), methods=get),
+            Route(model + "/revision/{revision}", self._for(self.model_info), methods=get),
+            Route(model + "/auth-check/write", self._for(self.auth_check, needs_token=True), methods=get),
+            Route(model + "/tree/{revision}", self._for(self.tree), methods=get),
+            Route(model + "/tree/{revision}/{folder:path}", self._for(self.tree), methods=get),
+            Route(model + "/preupload/main", self._for(self.preupload, needs_token=True), methods=post),
+            Route(model + "/commit/main", self._for(self.commit, needs_token=True), methods=post),
+            Route(
+                "/{namespace}/{name}.git/info/lfs/objects/batch",
+                self._for(self.lfs_batch, needs_token=True),
+                methods=post,
+            ),
+            Route("/storage/{oid}", self._for(self.lfs_upload), methods=["PUT"]),
+            Route("/{namespace}/{name}/resolve/{revision}/{path:path}", self._for(self.resolve), methods=get),
+        ]
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        options = {"lifespan": "off", "log_level": "critical", "ws": "none", "timeout_graceful_shutdown": 1}
+        self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), **options))
+        self._thread = threading.Thread(target=self._server.run, args=([listening],), daemon=True)
         self._thread.start()
         self._zygote = Zygote(self.environment(None), LIBRARIES)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._zygote.close()
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.should_exit = True
         self._thread.join()
 
     def environment(self, token: str | None = TOKEN) -> dict[str, str]:
         """The environment of a process that knows no other Hub than this one; without a token if it is None."""
         others = ("HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_OFFLINE")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-        settings = {
-            "HF_ENDPOINT": self.url,
-            "HF_HOME": str(self._home),
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
-        }
+        settings = {"HF_ENDPOINT": self.url, "HF_HOME": str(self._home)}
+        settings |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1")
         settings |= {f"HF_HUB_DISABLE_{name}": "1" for name in ("XET", "TELEMETRY", "PROGRESS_BARS")}
         return kept | settings | ({"HF_TOKEN": token} if token is not None else {})
 
@@ -159,175 +156,121 @@ class HubServer:
         words = [program, *map(str, arguments)]
         return run_python(words, environment=self.environment(token), folder=folder, zygote=self._zygote)
 
-    def answer(self, method: str, path: str, request: Request) -> Reply:
-        """Like the Hub, refuses a wrong token everywhere, and no token only where one is needed."""
-        try:
-            if request.token not in (None, TOKEN):
-                raise RefusalError(401, "Invalid credentials in Authorization header")
-            for methods, pattern, handler, guarded in ROUTES:
-                match = re.fullmatch(pattern, path)
-                if match and method in methods.split():
-                    if guarded and request.token is None:
-                        raise RefusalError(401, "Invalid username or password.")
-                    with self._lock:
-                        return handler(self, request, **{name: unquote(it) for name, it in match.groupdict("").items()})
-            raise RefusalError(404, "Sorry, we can't find the page you are looking for.")
-        except RefusalError as refusal:
-            return refusal.reply
+    def _for(self, handler: Callable[[Request], Awaitable[Response]], needs_token: bool = False) -> Callable:
+        async def checked(request: Request) -> Response:
+            """Like the Hub, refuses a wrong token everywhere, and no token only where one is needed."""
+            token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            if token not in ("", TOKEN):
+                raise refusal(401, "Invalid credentials in Authorization header")
+            if needs_token and not token:
+                raise refusal(401, "Invalid username or password.")
+            return await handler(request)
 
-    def find(self, repo: str) -> Repository:
+        return checked
+
+    def _find(self, request: Request) -> Repository:
+        repo = "{namespace}/{name}".format(**request.path_params)
         if repo not in self.repositories:
-            raise RefusalError(404, "Repository not found", "RepoNotFound")
+            raise refusal(404, "Repository not found", "RepoNotFound")
         return self.repositories[repo]
 
-    def writable(self, repo: str) -> Repository:
-        found = self.find(repo)
-        if self.read_only & {repo, repo.split("/")[0]}:
-            raise RefusalError(403, "Forbidden: pass `create_pr=1` as a query parameter to create a Pull Request")
+    def _writable(self, request: Request) -> Repository:
+        found = self._find(request)
+        if self.read_only & {found.name, request.path_params["namespace"]}:
+            raise refusal(403, "Forbidden: pass `create_pr=1` as a query parameter to create a Pull Request")
         return found
 
+    async def whoami(self, request: Request) -> Response:
+        access = {"type": "access_token", "accessToken": {"displayName": "tests", "role": "write"}}
+        return JSONResponse({"type": "user", "id": "1", "name": USER, "fullname": USER, "orgs": [], "auth": access})
 
-def whoami(hub: HubServer, request: Request) -> Reply:
-    access = {"type": "access_token", "accessToken": {"displayName": "tests", "role": "write"}}
-    return Reply({"type": "user", "id": "1", "name": USER, "fullname": USER, "orgs": [], "auth": access})
+    async def validate_yaml(self, request: Request) -> Response:
+        """Only that there is metadata: the Hub's rules are its own."""
+        ModelCard((await request.json())["content"])
+        return JSONResponse({"errors": [], "warnings": []})
 
+    async def create(self, request: Request) -> Response:
+        wanted = await request.json()
+        namespace = wanted.get("organization") or USER
+        repo = f"{namespace}/{wanted['name']}"
+        if namespace in self.read_only:
+            raise refusal(403, f'You don\'t have the rights to create a model under the namespace "{namespace}"')
+        reply = {"url": f"{self.url}/{repo}", "name": repo, "id": repo}
+        if repo in self.repositories:
+            return JSONResponse({"error": "You already created this model repo", **reply}, 409)
+        private = wanted.get("private") or wanted.get("visibility") == "private"
+        self.repositories[repo] = Repository(repo, bool(private))
+        return JSONResponse(reply)
 
-def validate_yaml(hub: HubServer, request: Request) -> Reply:
-    """Only that there is metadata: the Hub's rules are its own."""
-    ModelCard(request.json()["content"])
-    return Reply({"errors": [], "warnings": []})
+    async def model_info(self, request: Request) -> Response:
+        return JSONResponse(self._find(request).info())
 
+    async def auth_check(self, request: Request) -> Response:
+        self._writable(request)
+        return JSONResponse({})
 
-def create(hub: HubServer, request: Request) -> Reply:
-    wanted = request.json()
-    namespace = wanted.get("organization") or USER
-    repo = f"{namespace}/{wanted['name']}"
-    if namespace in hub.read_only:
-        raise RefusalError(403, f'You don\'t have the rights to create a model under the namespace "{namespace}"')
-    reply = {"url": f"{hub.url}/{repo}", "name": repo, "id": repo}
-    if repo in hub.repositories:
-        return Reply({"error": "You already created this model repo", **reply}, status=409)
-    private = wanted.get("private") or wanted.get("visibility") == "private"
-    hub.repositories[repo] = Repository(repo, bool(private))
-    return Reply(reply)
+    async def tree(self, request: Request) -> Response:
+        files = self._find(request).files
+        if (folder := request.path_params.get("folder")) is not None:
+            raise refusal(404, f"{folder} does not exist", "EntryNotFound")
+        entries = [
+            {"type": "file", "path": path, "oid": file_oid(path, content), "size": len(content)}
+            for path, content in sorted(files.items())
+        ]
+        return JSONResponse(entries)
 
+    async def resolve(self, request: Request) -> Response:
+        repository, path = self._find(request), request.path_params["path"]
+        # By the commit the client's cache also remembers that a file does not exist.
+        commit = {"X-Repo-Commit": repository.sha}
+        if path not in repository.files:
+            raise refusal(404, "Entry not found", "EntryNotFound", **commit)
+        content = repository.files[path]
+        return Response(content, headers={**commit, "ETag": f'"{file_oid(path, content)}"'})
 
-def model_info(hub: HubServer, request: Request, repo: str, revision: str = "") -> Reply:
-    return Reply(hub.find(repo).info())
+    async def preupload(self, request: Request) -> Response:
+        files, answers = self._writable(request).files, []
+        for new in (await request.json())["files"]:
+            path = new["path"]
+            mode = "lfs" if path.endswith(LFS_SUFFIXES) else "regular"
+            known = {"oid": file_oid(path, files[path])} if path in files else {}
+            answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, **known})
+        return JSONResponse({"files": answers})
 
+    async def lfs_batch(self, request: Request) -> Response:
+        self._writable(request)
+        objects = [{"oid": each["oid"], "size": each["size"]} for each in (await request.json())["objects"]]
+        for wanted in objects:
+            if wanted["oid"] not in self.objects:
+                wanted["actions"] = {"upload": {"href": f"{self.url}/storage/{wanted['oid']}"}}
+        return JSONResponse({"transfer": "basic", "objects": objects})
 
-def auth_check(hub: HubServer, request: Request, repo: str) -> Reply:
-    hub.writable(repo)
-    return Reply({})
+    async def lfs_upload(self, request: Request) -> Response:
+        content, oid = await request.body(), request.path_params["oid"]
+        if self.drop_uploads:
+            return StreamingResponse(_cut_off(), headers={"Content-Length": "1"})
+        if hashlib.sha256(content).hexdigest() != oid:
+            raise refusal(400, "The content does not have the hash that was announced")
+        self.objects[oid] = content
+        return Response()
 
-
-def tree(hub: HubServer, request: Request, repo: str, path: str) -> Reply:
-    if path:
-        raise RefusalError(404, f"{path} does not exist", "EntryNotFound")
-    return Reply(hub.find(repo).tree())
-
-
-def resolve(hub: HubServer, request: Request, repo: str, path: str) -> Reply:
-    repository = hub.find(repo)
-    # By the commit the client's cache also remembers that a file does not exist.
-    headers = {"X-Repo-Commit": repository.sha}
-    if path not in repository.files:
-        refusal = RefusalError(404, "Entry not found", "EntryNotFound").reply
-        return refusal._replace(headers={**refusal.headers, **headers})
-    content = repository.files[path]
-    headers |= {"ETag": f'"{file_oid(path, content)}"', "Content-Type": "application/octet-stream"}
-    return Reply(content, headers)
-
-
-def preupload(hub: HubServer, request: Request, repo: str) -> Reply:
-    files = hub.writable(repo).files
-    answers = []
-    for new in request.json()["files"]:
-        mode = "lfs" if new["path"].endswith(LFS_SUFFIXES) else "regular"
-        answer = {"path": new["path"], "uploadMode": mode, "shouldIgnore": False}
-        if new["path"] in files:
-            answer["oid"] = file_oid(new["path"], files[new["path"]])
-        answers.append(answer)
-    return Reply({"files": answers})
-
-
-def lfs_batch(hub: HubServer, request: Request, repo: str) -> Reply:
-    hub.writable(repo)
-    objects = [{"oid": wanted["oid"], "size": wanted["size"]} for wanted in request.json()["objects"]]
-    for wanted in objects:
-        if wanted["oid"] not in hub.objects:
-            wanted["actions"] = {"upload": {"href": f"{hub.url}/storage/{wanted['oid']}"}}
-    return Reply({"transfer": "basic", "objects": objects})
-
-
-def lfs_upload(hub: HubServer, request: Request, oid: str) -> Reply:
-    if hashlib.sha256(request.body).hexdigest() != oid:
-        raise RefusalError(400, "The content does not have the hash that was announced")
-    hub.objects[oid] = request.body
-    return Reply(b"")
-
-
-def commit(hub: HubServer, request: Request, repo: str) -> Reply:
-    repository = hub.writable(repo)
-    if hub.fail_commits:
-        raise RefusalError(503, "Internal Error - We're working hard to fix this as soon as possible!")
-    files = dict(repository.files)
-    for operation in map(json.loads, request.body.splitlines()):
-        kind, value = operation["key"], operation["value"]
-        if kind == "file":
-            files[value["path"]] = base64.b64decode(value["content"])
-        elif kind == "lfsFile":
-            files[value["path"]] = hub.objects[value["oid"]]
-    sha = repository.commit(files)
-    return Reply({"success": True, "commitOid": sha, "commitUrl": f"{hub.url}/{repo}/commit/{sha}", "hookOutput": ""})
+    async def commit(self, request: Request) -> Response:
+        repository = self._writable(request)
+        if self.fail_commits:
+            raise refusal(503, "Internal Error - We're working hard to fix this as soon as possible!")
+        files = dict(repository.files)
+        for operation in map(json.loads, (await request.body()).splitlines()):
+            kind, value = operation["key"], operation["value"]
+            if kind == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif kind == "lfsFile":
+                files[value["path"]] = self.objects[value["oid"]]
+        sha = repository.commit(files)
+        url = f"{self.url}/{repository.name}/commit/{sha}"
+        return JSONResponse({"success": True, "commitOid": sha, "commitUrl": url, "hookOutput": ""})
 
 
-REPO = "(?P<repo>[^/]+/[^/]+)"
-# Methods, path, function, whether a token is needed. Uploads need none: on the Hub their addresses are signed.
-ROUTES: tuple[tuple[str, str, Callable[..., Reply], bool], ...] = (
-    ("GET", "/api/whoami-v2", whoami, True),
-    ("POST", "/api/validate-yaml", validate_yaml, False),
-    ("POST", "/api/repos/create", create, True),
-    ("GET", f"/api/models/{REPO}(/revision/[^/]+)?", model_info, False),
-    ("GET", f"/api/models/{REPO}/auth-check/write", auth_check, True),
-    ("GET", f"/api/models/{REPO}/tree/[^/]+(?:/(?P<path>.+))?", tree, False),
-    ("POST", f"/api/models/{REPO}/preupload/main", preupload, True),
-    ("POST", f"/api/models/{REPO}/commit/main", commit, True),
-    ("POST", rf"/{REPO}\.git/info/lfs/objects/batch", lfs_batch, True),
-    ("PUT", "/storage/(?P<oid>[0-9a-f]{64})", lfs_upload, False),
-    ("HEAD GET", f"/{REPO}/resolve/[^/]+/(?P<path>.+)", resolve, False),
-)
-
-
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Silent: a client that is killed halfway is part of some tests."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    hub: HubServer
-
-    def _serve(self) -> None:
-        length = int(self.headers.get("Content-Length", 0))
-        if self.command == "PUT" and self.hub.drop_uploads:
-            self.rfile.read(length // 2)
-            self.close_connection = True
-            return
-        token = self.headers.get("Authorization", "").removeprefix("Bearer ") or None
-        request = Request(token, self.rfile.read(length))
-        self._send(self.hub.answer(self.command, urlsplit(self.path).path, request))
-
-    do_GET = do_HEAD = do_POST = do_PUT = _serve  # noqa: N815 - http.server's names
-
-    def _send(self, reply: Reply) -> None:
-        body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
-        self.send_response(reply.status)
-        for name, value in {"Content-Type": "application/json", **reply.headers, "Content-Length": len(body)}.items():
-            self.send_header(name, str(value))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *arguments: Any) -> None:
-        """Silent, against http.server's habit of writing to stderr."""
+async def _cut_off() -> AsyncIterator[bytes]:
+    """A body that ends before its length: the server closes the connection."""
+    yield b""
+    raise ConnectionError
