@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -142,7 +141,7 @@ def test_a_tag_within_text_is_text(two_way):
         assert tokenizer.decode(ids[:-1]) == text
 
 
-def test_files_are_translated_into_the_language_named(two_way, tmp_path, monkeypatch, capsys):
+def test_files_are_translated_into_the_language_named(two_way, tmp_path, capsys):
     model = AutoModelForSeq2SeqLM.from_pretrained(two_way)
     model.config.longest_source = 9
     model.save_pretrained(tmp_path / "model")
@@ -150,12 +149,10 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path, monkeyp
     lines = ["Dogs!", "", "A man.", "Dogs and dogs and dogs and dogs."]
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     output = tmp_path / "out.jsonl"
-    recipe = recipe_module("translate.py")
 
     def translate(*options: str) -> list[dict[str, str]]:
-        files = ["--input", str(tmp_path / "in.txt"), "--output", str(output), "--max_new_tokens", "8"]
-        monkeypatch.setattr(sys, "argv", ["translate.py", "--model", str(tmp_path / "model"), *files, *options])
-        recipe.main()
+        files = ["--input", tmp_path / "in.txt", "--output", output, "--max_new_tokens", 8]
+        call_recipe("translate.py", "--model", tmp_path / "model", *files, *options)
         return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
 
     expected = [by_hand(two_way, f"<2en> {line}") if line else "" for line in lines]
@@ -163,12 +160,10 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path, monkeyp
         {"de": line, "en": text} for line, text in zip(lines, expected, strict=True)
     ]
     assert "1 lines have more tokens than the longest sentence trained on, 9; " in capsys.readouterr().err
-    with monkeypatch.context() as patch:
-        patch.setattr(recipe, "load", None)  # they are refused before
-        with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
-            translate("--overwrite")
-        with pytest.raises(SystemExit, match="between de and en, not into fr"):
-            translate("--output", "-", "--target_language", "fr")
+    with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
+        translate("--overwrite")
+    with pytest.raises(SystemExit, match="between de and en, not into fr"):
+        translate("--output", "-", "--target_language", "fr")
     assert not output.with_name("out.jsonl.shards").exists()
     (tmp_path / "in.txt").write_text("<2en> Dogs!\n", encoding="utf-8")
     assert translate("--overwrite", "--target_language", "en") == [{"de": "Dogs!", "en": expected[0]}]

@@ -4,15 +4,15 @@ import bz2
 import json
 import re
 import signal
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, recipe_module, run_python, run_ranks, start_python, write_pairs
+from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, run_ranks, start_python, write_pairs
 
+from vaswani_transformer.data import preparation
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
@@ -43,18 +43,12 @@ def settings(tmp_path) -> dict:
 
 
 @pytest.fixture
-def recipe():
-    return recipe_module("prepare_data.py")
-
-
-@pytest.fixture
-def main(recipe, monkeypatch, tmp_path):
+def main(tmp_path):
     """Runs the recipe's `main` in this process."""
 
-    def run(settings: dict, *overrides: str) -> None:
+    def run(settings: dict, *overrides: str, recipe: str = "prepare_data.py") -> None:
         (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-        monkeypatch.setattr(sys, "argv", ["prepare_data.py", "--config", str(tmp_path / "config.yaml"), *overrides])
-        recipe.main()
+        call_recipe(recipe, "--config", tmp_path / "config.yaml", *overrides)
 
     return run
 
@@ -171,26 +165,21 @@ def test_mistakes_are_errors_before_anything_is_written(error, settings, tmp_pat
     assert not list(tmp_path.glob("prepared/*/shard-*"))
 
 
-def test_an_interruption_is_answered_with_what_to_do(recipe, main, settings, monkeypatch, capsys):
+def test_an_interruption_is_answered_with_what_to_do(main, settings, monkeypatch, capsys):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(recipe, "prepare_corpus", interrupted)
+    monkeypatch.setattr(preparation, "prepare_corpus", interrupted)
     with pytest.raises(SystemExit) as stop:
         main(settings)
     assert stop.value.code == 130
     assert capsys.readouterr().err.endswith(f"interrupted; repeat the command to continue in {settings['prepared']}\n")
 
 
-def test_training_refuses_what_was_prepared_otherwise(main, settings, monkeypatch, tmp_path):
+def test_training_refuses_what_was_prepared_otherwise(main, settings):
     main(settings)
-    train_wmt = recipe_module("train_wmt.py")
-    monkeypatch.setattr("vaswani_transformer.VaswaniTrainer.train", lambda *a, **k: pytest.fail("training began"))
-    config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump({**settings, "max_length": 9}), encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["train_wmt.py", "--config", str(config)])
     with pytest.raises(SystemExit, match=r"differs in max_length \(256 then, 9 now\)"):
-        train_wmt.main()
+        main({**settings, "max_length": 9}, recipe="train_wmt.py")
 
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "configs").glob("wmt14*.yaml")), ids=lambda path: path.stem)

@@ -252,16 +252,16 @@ def test_killed_at_any_moment_and_restarted(interrupted, translated, output, fro
         assert len(translated) <= 14 + 4 or older
 
 
-def test_two_commands_cannot_write_one_output(run, error, recipe, monkeypatch, source, output, oracle):
-    translate_shard, refusals = recipe.translate_lines, []
+def test_two_commands_cannot_write_one_output(run, error, source, output, oracle):
+    refusals = []
 
-    def with_another(*args: object, **kwargs: object) -> list[bytes]:
-        if not refusals:  # before there is any shard
-            refusals.append(error("--input", source, "--output", output, "--num_beams", "2"))
-        return translate_shard(*args, **kwargs)
+    class Pipe(io.BytesIO):
+        def __next__(self):
+            if not refusals:  # before there is any shard
+                refusals.append(error("--input", source, "--output", output, "--num_beams", "2"))
+            return super().__next__()
 
-    monkeypatch.setattr(recipe, "translate_lines", with_another)
-    run("--input", source, "--output", output)
+    run("--output", output, stdin=Pipe(source.read_bytes()))
     assert "another process is at work" in refusals[0]
     assert output.read_bytes() == oracle(LINES)
     assert not output.with_name("out.txt.shards").exists()
@@ -319,9 +319,10 @@ def error(run, recipe, monkeypatch):
     """The one line that the recipe ends with, before the model is loaded."""
 
     def error(*arguments: object, **keywords) -> str:
-        monkeypatch.setattr(recipe, "load", lambda args: pytest.fail("the model was loaded"))
-        with pytest.raises(SystemExit) as stop:
-            run(*arguments, **keywords)
+        with monkeypatch.context() as patch:
+            patch.setattr(recipe, "load", lambda args: pytest.fail("the model was loaded"))
+            with pytest.raises(SystemExit) as stop:
+                run(*arguments, **keywords)
         message = str(stop.value.code)
         assert message.startswith("translate.py: ")
         assert len(message.splitlines()) == 1
@@ -439,37 +440,26 @@ def test_lines_that_are_appended_meanwhile_are_not_translated(run, recipe, monke
     assert output.read_bytes() == oracle(LINES)
 
 
-def counting(translate_lines, counts):
-    """`translate_lines`, which also notes the number of lines."""
-
-    def translate(model, tokenizer, lines, *args, **kwargs):
-        counts.append(len(lines))
-        return translate_lines(model, tokenizer, lines, *args, **kwargs)
-
-    return translate
-
-
 @pytest.mark.parametrize("to_file", [True, False], ids=["file", "stdout"])
 def test_input_that_is_overwritten_meanwhile(run, recipe, monkeypatch, source, output, oracle, to_file, capsysbinary):
     original, arguments = source.read_bytes(), ["--output", output] if to_file else []
-    changed = original.replace(LINES[-2].encode(), b"Another line.")
-    load, counts = recipe.load, []
+    changed = original.replace(LINES[-3].encode(), b"Another line.")
+    load = recipe.load
 
     def overwriting(args):
         source.write_bytes(changed)
         return load(args)
 
-    monkeypatch.setattr(recipe, "translate_lines", counting(recipe.translate_lines, counts))
-    monkeypatch.setattr(recipe, "load", overwriting)
-    with pytest.raises(SystemExit, match=r"input: .*in\.txt was changed while it was translated"):
-        run("--input", source, *arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "load", overwriting)
+        with pytest.raises(SystemExit, match=r"input: .*in\.txt was changed while it was translated"):
+            run("--input", source, *arguments)
     assert not output.exists()
     assert oracle(LINES).startswith(capsysbinary.readouterr().out)  # nothing of the other text
     if to_file:
         source.write_bytes(original)
-        monkeypatch.setattr(recipe, "load", load)
         run("--input", source, *arguments)
-        assert sum(counts) == len(LINES)  # what was finished is kept
+        assert b"4 of 5 shards are finished already" in capsysbinary.readouterr().err
         assert output.read_bytes() == oracle(LINES)
 
 
@@ -483,22 +473,23 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_shard_that_is_damaged_meanwhile(run, recipe, monkeypatch, source, output, oracle, damage, capsys):
-    finish, counts = recipe.TranslatedShards.finish, []
+    finish = recipe.TranslatedShards.finish
 
     def damaged(shards, count):
         damage(shards.path(1))
         finish(shards, count)
 
-    monkeypatch.setattr(recipe.TranslatedShards, "finish", damaged)
-    with pytest.raises(SystemExit, match=r"shard-000001\.txt was changed or removed after it was written; repeat"):
-        run("--input", source, "--output", output)
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe.TranslatedShards, "finish", damaged)
+        with pytest.raises(SystemExit, match=r"shard-000001\.txt was changed or removed after it was written; repeat"):
+            run("--input", source, "--output", output)
     assert not output.exists()
-    monkeypatch.setattr(recipe.TranslatedShards, "finish", finish)
-    monkeypatch.setattr(recipe, "translate_lines", counting(recipe.translate_lines, counts))
+    capsys.readouterr()
     run("--input", source, "--output", output)
     assert output.read_bytes() == oracle(LINES)
-    assert counts == [4]  # that shard alone
-    assert damage is Path.unlink or "shard-000001.txt is damaged; it is translated again" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert " 4/4 [" in shown  # the lines of that shard alone
+    assert damage is Path.unlink or "shard-000001.txt is damaged; it is translated again" in shown
 
 
 @pytest.mark.system
