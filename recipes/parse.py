@@ -81,14 +81,8 @@ def run(args: ParsingArguments) -> None:
     if args.draw is not None:
         make_directory("draw", args.draw)
     filled = [words for words in sentences if words]
-    parses = parse_corpus(
-        args.load(saved),
-        saved.tokenizer,
-        filled,
-        args.tokens_per_batch,
-        constrained=args.constrained,
-        **args.generate_kwargs,
-    )
+    options = {"constrained": args.constrained, **args.generate_kwargs}
+    parses = parse_corpus(args.load(saved), saved.tokenizer, filled, args.tokens_per_batch, **options)
     if PartialState().is_main_process:
         trees = iter([parse.tree for parse in parses])
         lines = [next(trees) if words else "" for words in sentences]
@@ -96,16 +90,10 @@ def run(args: ParsingArguments) -> None:
         if gold is not None:
             scores = score_parser([tree_in_one_line(tree) for tree in gold], parses, seen)
             ParserRecord(scores).save(args.record)
-        if args.draw is not None:
-            draw(lines, Path(args.draw))
-        if gold is not None:
             show(scores)
-
-
-def draw(trees: list[str], directory: Path) -> None:
-    for number, tree in enumerate(trees, start=1):
-        if tree:
-            draw_tree(tree, directory / f"{number:05d}.svg")
+        for number, tree in enumerate(lines if args.draw else (), start=1):
+            if tree:
+                draw_tree(tree, Path(args.draw, f"{number:05d}.svg"))
 
 
 def show(scores: ParserScores) -> None:

@@ -25,7 +25,7 @@ from vaswani_transformer.model.configuration_vaswani import PARSE
 from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
 from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, refuse_unused
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
-from vaswani_transformer.parsing.treebank import TreebankOptions, default_directory, prepare_treebank
+from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 from vaswani_transformer.runs.model_card import write_parsing_card
 from vaswani_transformer.runs.parser_scores import GoldTrees, f1_by_step, score_split
 from vaswani_transformer.runs.records import ParsingRecord, ParsingSplit
@@ -148,9 +148,9 @@ def train_and_score(
 
 def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
     """The arguments with parallel corpora and their vocabulary in place of treebanks."""
-    options = data_args.treebank
-    directory = Path(data_args.prepared) / "treebank" if data_args.prepared else default_directory(options)
-    corpora = prepare_treebank(directory, options)
+    given = Path(data_args.prepared) / "treebank" if data_args.prepared else None
+    corpora = prepare_treebank(given, data_args.treebank)
+    directory = Path(corpora["train"][0]).parent
     encoded = str(directory.with_name("encoded")) if data_args.prepared else None
     return dataclasses.replace(
         data_args,

@@ -1,6 +1,7 @@
 """F1 of constituency parses as the program EVALB computes it, and as an `evaluate` metric."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
@@ -12,13 +13,6 @@ import evaluate
 
 
 _CITATION = """\
-@inproceedings{black1991,
-    title = "A Procedure for Quantitatively Comparing the Syntactic Coverage of {E}nglish Grammars",
-    author = "Black, E. and others",
-    booktitle = "Speech and Natural Language: Proceedings of a Workshop",
-    year = "1991",
-    url = "https://aclanthology.org/H91-1060",
-}
 @misc{sekine1997,
     title = "Evalb: a bracket scoring program",
     author = "Sekine, Satoshi and Collins, Michael",
@@ -76,30 +70,22 @@ class EvalbRules:
         Raises:
             ValueError: A line has an unknown parameter, or another number of values than it needs.
         """
-        values: dict[str, list[list[str]]] = {}
+        values: defaultdict[str, list[list[str]]] = defaultdict(list)
         for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
             name, *given = line.split() or ["#"]
             if name.startswith("#"):
                 continue
-            is_number = name != "CUTOFF_LEN" or "".join(given).isdecimal()
-            if name not in _PARAMETERS or len(given) != _PARAMETERS[name] or not is_number:
+            if len(given) != _PARAMETERS.get(name) or (name == "CUTOFF_LEN" and not given[0].isdecimal()):
                 raise ValueError(f"{path}, line {number}: {line.strip()!r} is no parameter of EVALB with its values")
-            values.setdefault(name, []).append(given)
-
-        def labels(name: str) -> frozenset[str]:
-            return frozenset(given[0] for given in values.get(name, []))
-
-        def pairs(name: str) -> frozenset[frozenset[str]]:
-            return frozenset(frozenset(given) for given in values.get(name, []))
-
+            values[name].append(given)
         return cls(
-            deleted=labels("DELETE_LABEL"),
-            not_measured=labels("DELETE_LABEL_FOR_LENGTH"),
-            quote_labels=labels("QUOTE_LABEL"),
-            equal_labels=pairs("EQ_LABEL"),
-            equal_words=pairs("EQ_WORD"),
-            is_labeled=values.get("LABELED", [["1"]])[-1][0] != "0",
-            cut_off=int(values.get("CUTOFF_LEN", [["40"]])[-1][0]),
+            deleted=frozenset(label for [label] in values["DELETE_LABEL"]),
+            not_measured=frozenset(label for [label] in values["DELETE_LABEL_FOR_LENGTH"]),
+            quote_labels=frozenset(label for [label] in values["QUOTE_LABEL"]),
+            equal_labels=frozenset(map(frozenset, values["EQ_LABEL"])),
+            equal_words=frozenset(map(frozenset, values["EQ_WORD"])),
+            is_labeled=values["LABELED"][-1:] != [["0"]],
+            cut_off=int(values["CUTOFF_LEN"][-1][0]) if values["CUTOFF_LEN"] else cls.cut_off,
         )
 
 
@@ -142,18 +128,6 @@ class SentenceScore:
     crossing: int = 0
     words: int = 0
     correct_tags: int = 0
-
-    @property
-    def recall(self) -> float:
-        return percent(self.matched, self.gold)
-
-    @property
-    def precision(self) -> float:
-        return percent(self.matched, self.parsed)
-
-    @property
-    def tagging_accuracy(self) -> float:
-        return percent(self.correct_tags, self.words)
 
 
 @dataclass(frozen=True)

@@ -64,14 +64,12 @@ class TreebankOptions:
     keeps_tags: bool = True
 
 
-def default_directory(options: TreebankOptions) -> Path:
-    """Where the corpora of these treebanks lie in the cache of `datasets`."""
-    digest = manifest_digest(_origin(options, {}))
-    return Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", f"treebank-{digest[:32]}")
-
-
-def prepare_treebank(directory: str | Path, options: TreebankOptions) -> dict[str, list[str]]:
+def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> dict[str, list[str]]:
     """Write treebanks as parallel corpora, and learn their vocabulary, unless that is done.
+
+    Args:
+        directory: Where to; by default in the cache of `datasets`, under a name that the files and options decide.
+        options: The treebanks, and what becomes of them.
 
     Returns:
         The corpora by split, as `load_parallel_corpus` takes them.
@@ -81,17 +79,22 @@ def prepare_treebank(directory: str | Path, options: TreebankOptions) -> dict[st
             cannot have that size, or the directory holds corpora of other treebanks or options.
         OSError: A file is missing or cannot be written.
     """
+    origin = None
+    if directory is None:
+        origin = _origin(options, {})
+        name = f"treebank-{manifest_digest(origin)[:32]}"
+        directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", name)
     directory = Path(directory)
     if not directory.exists():
         make_directory("prepared", directory.parent)
         with locked(directory.parent / "treebanks", "prepared", wait=True):
             if not directory.exists():
-                _write(directory, options)
+                _write(directory, options, origin or _origin(options, {}))
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"prepared: {directory}: {damage}; delete it to prepare it anew")
     recorded = Manifest.load(directory).notes
     what, advice = f"prepared: {directory} was prepared otherwise:", f"name another directory, or delete {directory}"
-    require_same_manifest(recorded, _origin(options, recorded), what, advice)
+    require_same_manifest(recorded, origin or _origin(options, recorded), what, advice)
     corpora = {split: _corpus(directory, split) for split in ("train", "validation", "test")}
     return {split: [str(path)] for split, path in corpora.items() if path.exists()}
 
@@ -108,8 +111,7 @@ def _origin(options: TreebankOptions, known: dict[str, Json]) -> dict[str, Json]
     return {**vars(options), **files}
 
 
-def _write(directory: Path, options: TreebankOptions) -> None:
-    origin = _origin(options, {})
+def _write(directory: Path, options: TreebankOptions, origin: dict[str, Json]) -> None:
     with atomic_directory(directory, "prepared") as staging:
         counts = Counter[str]()
         _write_corpus(staging, "train", options.train, options, counts, options.gold_copies)
