@@ -108,12 +108,3 @@ def test_the_cost_is_the_mean_over_seeds():
     cost = compare({"base": runs}).rows["base"].cost
     assert (cost.seconds, cost.by_the_papers_accounting, cost.counted) == (300, 6e12, 1e12)
     assert cost.utilisation == pytest.approx(1 / 6)
-
-
-def test_what_all_runs_share_and_where_they_ran():
-    found = compare({"base": {1: run_record()}})
-    run = run_record()
-    assert (found.commits, found.hardware) == ([run.run.commit], [run.run.hardware])
-    assert (found.shared.pairs, found.shared.sentences) == (run.data.cleaning["kept"], run.validation.sentences)
-    assert (found.shared.source_tokens, found.shared.target_tokens) == (1500, 1400)
-    assert found.shared.signature == run.validation.bleu.signature

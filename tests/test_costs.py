@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.paper import costs
-from vaswani_transformer.paper.costs import paper_cost, sustained_rate, training_cost
+from vaswani_transformer.paper.costs import paper_cost, sustained_rate
 from vaswani_transformer.training.flops import training_flops
 
 
@@ -63,24 +63,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float, list[flo
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rate", [1e8, 1e10])
-def test_rate_is_operations_a_second(clock, rate, dtype):
-    clock(rate, [])
-    assert sustained_rate("cpu", dtype) == pytest.approx(rate, rel=1e-9)
-
-
-def test_rate_is_that_of_the_fastest_product(clock):
+def test_rate_is_that_of_the_fastest_product(clock, dtype):
     # What delays one reading of the clock after another: the second product of those that count is not interrupted.
     clock(1e11, [9.0, 9.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.0, 0.0, 0.1, 0.1, 0.1])
-    assert sustained_rate(torch.device("cpu")) == pytest.approx(1e11, rel=1e-9)
-
-
-@pytest.mark.parametrize(("days", "table_2"), [(0.5, "3.3e+18"), (3.5, "2.3e+19")], ids=["base", "big"])
-def test_cost_by_the_papers_accounting_is_that_of_table_2(days, table_2):
-    cost = training_cost(days * 86400, devices=8, rate=9.5e12, counted=1e18)  # P100s, footnote 5
-    assert f"{cost.by_the_papers_accounting:.1e}" == table_2
-    assert cost.utilisation * cost.by_the_papers_accounting == pytest.approx(cost.counted)
-    assert (cost.rate, cost.counted) == (9.5e12, 1e18)
+    assert sustained_rate("cpu", dtype) == pytest.approx(1e11, rel=1e-9)
 
 
 @pytest.mark.parametrize(("name", "printed"), [("base", "3.3e+18"), ("big", "2.3e+19")])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import REPOSITORY, call_recipe, free_port, recipe_module, run_python
+from helpers import REPOSITORY, call_recipe, free_port, recipe_module, run_python, watched_tab
 from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.runs.records import RunRecord
@@ -277,8 +277,8 @@ def test_fifty_requests_at_once_are_answered_or_refused(address, translator):
 
 
 @pytest.mark.system
-def test_steps_refusals_and_files_over_http(address, translator, tmp_path):
-    from gradio_client import Client, handle_file
+def test_steps_and_refusals_over_http(address, translator):
+    from gradio_client import Client
 
     client = Client(address, verbose=False)
     job = client.submit("The old man reads a book.", api_name="/translate")
@@ -293,31 +293,17 @@ def test_steps_refusals_and_files_over_http(address, translator, tmp_path):
     headings = ["<h3>Who sleeps?</h3>", "<h3>The &lt;cat&gt;.</h3>"]
     assert re.findall("<h3>.*?</h3>", hypotheses) == re.findall("<h3>.*?</h3>", alignments) == headings
     assert (hypotheses.count("<table"), alignments.count("<img")) == (2, 2)
-    (tmp_path / "text.txt").write_text("The man.\n\nThe cat.\n", encoding="utf-8")
-    told, path = client.predict(handle_file(tmp_path / "text.txt"), api_name="/translate_file")
-    assert told == "3 of 3 lines translated"
-    assert Path(path).read_text(encoding="utf-8").split("\n")[1::2] == ["", ""]
 
 
 @pytest.fixture(params=[1280, 390])
 def tab(request, browser, address) -> Iterator[Any]:
-    """The page; afterwards it must have complained of nothing, and asked nobody else for anything."""
-    context = browser.new_context(viewport={"width": request.param, "height": 900})
-    tab = context.new_page()
-    complaints: list[str] = []
-    outside: list[str] = []
-    tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("dialog", lambda dialog: complaints.append(dialog.message))
-    local = (address, address.replace("http", "ws"), "data:", "blob:", "about:")
-    tab.on("request", lambda sent: None if sent.url.startswith(local) else outside.append(sent.url))
-    tab.goto(address)
-    tab.get_by_label("Text").first.wait_for()
-    yield tab
-    assert tab.evaluate("document.documentElement.scrollWidth") == request.param
-    assert complaints == []
-    assert outside == []
-    context.close()
+    """The page, on a screen and on a phone; no test may make it wider than that."""
+    own = (address, address.replace("http", "ws"), "data:", "blob:", "about:")
+    with watched_tab(browser, request.param, 900, own) as tab:
+        tab.goto(address)
+        tab.get_by_label("Text").first.wait_for()
+        yield tab
+        assert tab.evaluate("document.documentElement.scrollWidth") == request.param
 
 
 @pytest.mark.system

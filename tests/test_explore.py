@@ -27,18 +27,15 @@ def test_the_search_of_alternatives_shows_its_progress(lively_model, tmp_path, c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": None, "model": None}, "the following arguments are required: --model, --source"),
         ({"num_beams": 1}, "num_beams: must be"),
-        ({"output": "missing/page.html"}, "output: there is no directory missing"),
         ({"output": "there.html"}, "output: there.html exists already"),
-        ({"source": "The old man", "max_tokens": 2}, "more than max_tokens, 2; shorten it, or raise max_tokens"),
     ],
 )
 def test_bad_input_gets_one_line(lively_model, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.html").touch()
     given = {"model": lively_model, "source": "The man", "output": "page.html", **options}
-    arguments = [text for name, value in given.items() if value is not None for text in (f"--{name}", value)]
+    arguments = [text for name, value in given.items() for text in (f"--{name}", value)]
     with pytest.raises(SystemExit) as stopped:
         call_recipe("explore.py", *arguments)
     assert message in str(stopped.value)

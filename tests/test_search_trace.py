@@ -8,7 +8,6 @@ import torch
 from models import EOS, SOURCES, Numbers, lively, penalty, steps_by_definition
 from transformers.generation import StoppingCriteria, StoppingCriteriaList
 
-from vaswani_transformer.model.beam_search_vaswani import BeamSearch
 from vaswani_transformer.visualization.search_trace import Candidate, Fate, SearchTrace, StopReason, trace_search
 
 
@@ -153,12 +152,6 @@ def test_all_fates_occur(talkative_model):
     assert set(fates) == set(Fate)
 
 
-def test_live_hypotheses_fill_what_is_returned(talkative_model):
-    found = trace(talkative_model, SOURCES[3], max_new_tokens=1, num_return_sequences=4)
-    assert [found.candidate(hypothesis.place).fate for hypothesis in found.hypotheses].count(Fate.UNFINISHED) >= 3
-    assert found.reason is StopReason.LENGTH_LIMIT
-
-
 def test_stopping_criteria_end_all_candidates(talkative_model):
     class AtTwo(StoppingCriteria):
         def __call__(self, input_ids, scores, **kwargs):
@@ -179,17 +172,3 @@ def test_a_vocabulary_smaller_than_the_beam_has_fewer_candidates():
 def test_one_beam_is_refused(talkative_model):
     with pytest.raises(ValueError, match="num_beams: is 1"):
         trace(talkative_model, SOURCES[0], num_beams=1)
-
-
-def test_the_search_itself_does_not_change(talkative_model, monkeypatch):
-    """Observed or not, the same search computes the same."""
-    batch = torch.tensor([SOURCES[3]])
-    calls = []
-    advance = BeamSearch.advance
-    monkeypatch.setattr(BeamSearch, "advance", lambda search, decoder: calls.append(search) or advance(search, decoder))
-    plain = talkative_model.generate(batch)
-    steps = len(calls)
-    found = trace(talkative_model, SOURCES[3])
-    assert len(calls) == 2 * steps
-    assert calls[0].observer is None
-    assert plain[0, 1:].tolist() == list(found.hypotheses[0].tokens)

@@ -54,15 +54,10 @@ SENTENCE = ["--model", "{model}", "--source", "A man."]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model", "x", "--source", "A"], "required: --output"),
         (["--model", "x", "--output", "new.svg"], "source: give it"),
         (["--model", "x", "--source", "A", "--output", "new.pdf"], "output: new.pdf does not end in .svg or .png"),
         (["--model", "x", "--source", "A", "--output", "old.svg"], "output: old.svg exists already"),
         (["--picture", "positions", "--output", "new.svg", "--layer", "1"], "layer: has no effect here; leave it out"),
-        (
-            ["--model", "x", "--source", "A", "--output", "new.svg", "--warmup_steps", "9"],
-            "warmup_steps: has no effect",
-        ),
         ([*SENTENCE, "--output", "new.svg", "--heads", "1", "3"], "heads: must be 1 to 2, is 3"),
     ],
 )
@@ -74,11 +69,3 @@ def test_mistakes_are_one_line_before_the_model_is_loaded(options, message, live
     assert message in raised.value.code
     assert len(raised.value.code.splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old.svg"]
-
-
-def test_a_word_that_is_not_there_is_one_line(lively_model, tmp_path):
-    with pytest.raises(SystemExit) as raised:
-        svg("--model", lively_model, "--source", "A man.", "--words", "cat", folder=tmp_path)
-    known = "words: 'cat' is none of those that attend, which are: A, man, ., </s>"
-    assert raised.value.code == f"visualize_attention.py: {known}"
-    assert not (tmp_path / "a.svg").exists()
