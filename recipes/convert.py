@@ -81,14 +81,10 @@ def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, 
     if args.toolkit in TRANSFORMERS:
         return from_transformers(args.model, args.toolkit)
     checkpoint = read_checkpoint(args.model)
-    tokenizer = fairseq_tokenizer(
-        args.dictionaries or Path(args.model).parent,
-        checkpoint.languages,
-        checkpoint.vocab_sizes,
-        checkpoint.settings.get("max_source_positions") or 1024,
-    )
     require_finite(checkpoint.weights.items(), f"model: {args.model}")
-    return from_fairseq(checkpoint), tokenizer
+    model = from_fairseq(checkpoint)
+    longest = checkpoint.settings.get("max_source_positions") or 1024
+    return model, fairseq_tokenizer(args.dictionaries or Path(args.model).parent, model.config, longest)
 
 
 def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:

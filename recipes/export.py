@@ -33,7 +33,6 @@ from transformers import PreTrainedTokenizerBase
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.convert.marian import POSITIONS, MarianTranslator, export_marian
 from vaswani_transformer.convert.output import PARITY
-from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.convert.parity import Difference, Engine, ParityReport, parity_report
 from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data.corpora import load_parallel_corpus
@@ -87,8 +86,6 @@ def main() -> None:
             sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
             require_positions(saved.tokenizer, sentences, positions)
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
-        if args.to == "marian":
-            model, tokenizer = padding_last(model, tokenizer)  # to compare hypotheses by the ids of the export
         if args.shortlist:
             export = partial(export, shortlist=shortlist(args, model.config, tokenizer))
         if args.num_beams is not None:

@@ -6,7 +6,6 @@ from helpers import call_recipe, recipe_module
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
-from vaswani_transformer.convert.padding_last import padding_last
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.model.languages_vaswani import direction, language_name, split_tag, tagged, target_tag
 from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
@@ -167,14 +166,6 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path, capsys)
     assert not output.with_name("out.jsonl.shards").exists()
     (tmp_path / "in.txt").write_text("<2en> Dogs!\n", encoding="utf-8")
     assert translate("--overwrite", "--target_language", "en") == [{"de": "Dogs!", "en": expected[0]}]
-
-
-def test_tags_keep_their_tokens_in_another_order_of_the_vocabulary(two_way):
-    tokenizer, model = AutoTokenizer.from_pretrained(two_way), AutoModelForSeq2SeqLM.from_pretrained(two_way)
-    model, tokenizer = padding_last(model, tokenizer)
-    ids = {code: tokenizer.convert_tokens_to_ids(f"<2{code}>") for code in ("en", "de")}
-    assert model.config.language_tags == ids == {"en": 397, "de": 398}
-    assert model.generate(**tokenizer("<2en> Ein Hund.", return_tensors="pt"), **SHORT).shape[0] == 1
 
 
 def test_an_export_is_compared_in_the_direction_named(two_way, tmp_path):

@@ -125,23 +125,12 @@ def test_a_marian_model_is_itself_again(changes):
         assert getattr(again.config, field) == getattr(source.config, field)
 
 
-def test_our_model_is_itself_again():
-    model = lively_model(layer_norm_eps=1e-5)
-    again = from_marian(to_marian(model))
-    torch.testing.assert_close(logits_of(again), logits_of(model), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(logits_of(to_marian(again)), logits_of(model), atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"d_k": 5}, "^d_k, d_v: must be d_model / num_heads for MarianMT, are 5 and 6"),
-        ({"d_v": 7}, "^d_k, d_v: must be d_model / num_heads for MarianMT, are 6 and 7"),
-        ({"d_k": 5, "d_v": 5}, "^d_k, d_v: .* are 5 and 5"),
         ({"position_encoding": "learned"}, "^position_encoding: .* MarianMT, .* is 'learned'"),
-        ({"position_encoding": "sinusoidal_halves"}, "^position_encoding: .* MarianMT, .* is 'sinusoidal_halves'"),
         ({"position_offset": 2}, "^position_offset: must be 0 for MarianMT, is 2"),
-        ({"attention_neighborhood": 4}, "^attention_neighborhood: must be None for MarianMT, is 4"),
         ({"eos_token_id": [1, 3]}, r"^eos_token_id: must be one id for MarianMT, is \[1, 3\]; set one"),
         ({"vocab_size": 300}, "^vocab_size: the model has 300 entries, but the tokenizer 400"),
     ],
@@ -194,29 +183,30 @@ def test_transformers_alone_translates_alike(exported, trained, tokenizer, tmp_p
     assert found["outputs"] == tokenizer.batch_decode(parity.search(trained, ids, **rules), skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "bpe with a special token"])
-def test_tokens_are_the_same(kind, tmp_path):
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe with a special token"])
+def test_tokens_are_the_same_but_for_padding_which_is_last(kind, tmp_path):
     corpus = [sentence for pair in phrasebook("validation") for sentence in pair]
     tokenizer = VaswaniTokenizer.train(corpus, 400, kind.split()[0], show_progress=False)
     if "special" in kind:
         tokenizer.add_tokens(["<2de>"], special_tokens=True)
-    loaded = AutoTokenizer.from_pretrained(export_marian(lively_model(404), tokenizer, tmp_path / "out"))
+    tokenizer(TEXTS, padding=True)  # which its backend keeps
+    before = tokenizer.backend_tokenizer.to_str()
+    directory = export_marian(lively_model(404), tokenizer, tmp_path / "out")
+    assert tokenizer.backend_tokenizer.to_str() == before
+    loaded = AutoTokenizer.from_pretrained(directory)
     assert not isinstance(loaded, VaswaniTokenizer)
     inputs, expected = (each(TEXTS, padding=True) for each in (loaded, tokenizer))
-    assert inputs["input_ids"] == [[(token - 1) % 404 for token in row] for row in expected["input_ids"]]
+    assert inputs["input_ids"] == [[token or 404 for token in row] for row in expected["input_ids"]]
     assert inputs["attention_mask"] == expected["attention_mask"]
     decoded = tokenizer.batch_decode(expected["input_ids"], skip_special_tokens=True)
     for skip in (True, False):
         assert loaded.batch_decode(inputs["input_ids"], skip_special_tokens=skip) == decoded
-    assert loaded.decode([400, 401, 402]) == tokenizer.decode([401, 402, 403]) == ""  # rows that no token uses
-    assert loaded(text_target=TEXTS)["input_ids"] == loaded(TEXTS)["input_ids"]
-    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.unk_token_id, loaded.padding_side) == (403, 0, 1, "right")
-    assert len(loaded) == 404
-    assert loaded("<unused 402>", add_special_tokens=False)["input_ids"] != [401]
-
-
-def test_the_tokenizer_says_what_version_4_of_transformers_must_know(exported):
-    written = json.loads((exported / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert loaded.decode([0, 402, 403]) == ""  # rows that no token uses
+    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.unk_token_id, loaded.padding_side) == (404, 1, 2, "right")
+    assert len(loaded) == 405
+    assert loaded("<unused 402>", add_special_tokens=False)["input_ids"] != [402]
+    # What version 4 of transformers must know.
+    written = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert written["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert written["model_input_names"] == ["input_ids", "attention_mask"]
     assert written["split_special_tokens"]
@@ -232,9 +222,8 @@ OURS = {"num_beams": 4, "length_penalty": 0.6}
         ({"max_length": 30, "num_beams": 2}, {**OURS, "num_beams": 2, "early_stopping": False, "max_length": 30}),
         ({"max_length": 9999}, {**OURS, "early_stopping": False, "max_length": 1024}),
         ({"max_new_tokens": 7}, {**OURS, "early_stopping": False, "max_new_tokens": 7}),
-        ({"early_stopping": True}, {**OURS, "early_stopping": True, "max_length": 512}),
         ({"length_penalty_type": "transformers"}, {**OURS, "early_stopping": "never", "max_length": 512}),
-        ({"bad_words_ids": [[7]]}, {**OURS, "bad_words_ids": [[6]], "early_stopping": False, "max_length": 512}),
+        ({"bad_words_ids": [[7]]}, {**OURS, "bad_words_ids": [[7]], "early_stopping": False, "max_length": 512}),
     ],
 )
 def test_the_search_is_translated_into_terms_of_transformers(changes, expected, trained, tokenizer, tmp_path):
@@ -243,11 +232,10 @@ def test_the_search_is_translated_into_terms_of_transformers(changes, expected, 
     directory = export_marian(model, tokenizer, tmp_path / "out")
     written = json.loads((directory / "generation_config.json").read_text(encoding="utf-8"))
     written.pop("transformers_version")
-    ids = {"pad_token_id": 399, "eos_token_id": 0, "decoder_start_token_id": 399}
+    ids = {"pad_token_id": 400, "eos_token_id": 1, "decoder_start_token_id": 400}
     assert written == {**expected, **ids}
     found = MarianTranslator(directory)
     assert found.rule == {**expected, "length_penalty_type": "transformers"}
-    model, tokenizer = padding_last(model, tokenizer)
     sources = tokenizer(SOURCES[:4])["input_ids"]
     if changes.get("max_length") != 9999:  # to which our search would go
         assert found.hypotheses(sources) == parity.search(model, sources, **found.rule)
@@ -279,7 +267,7 @@ def test_ctranslate2s_own_converter_takes_the_directory(trained, tokenizer, expo
 
 def test_parity_of_the_same_weights_leaves_no_difference_to_them(trained, tokenizer, exported):
     engine, references = MarianTranslator(exported), [german for _, german in PAIRS]
-    report = parity.parity_report(*padding_last(trained, tokenizer), engine, SOURCES, references)
+    report = parity.parity_report(trained, tokenizer, engine, SOURCES, references)
     assert (report.lines, report.identical) == (16, 16)
     assert report.bleu["exported"]["score"] == pytest.approx(100.0)
 
@@ -290,25 +278,13 @@ def test_parity_tells_the_search_from_the_weights(trained, tokenizer, exported):
     terse = copy.deepcopy(trained)
     terse.generation_config.length_penalty = -3.0
     engine = MarianTranslator(exported)
-    report = parity.parity_report(*padding_last(terse, tokenizer), engine, SOURCES)
+    report = parity.parity_report(terse, tokenizer, engine, SOURCES)
     assert report.kinds["rule"] == len(report.differences) > 3
     tampered = copy.deepcopy(trained)
     with torch.no_grad():
         tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
-    report = parity.parity_report(*padding_last(tampered, tokenizer), engine, SOURCES)
+    report = parity.parity_report(tampered, tokenizer, engine, SOURCES)
     assert report.kinds["ours_scores_higher"] > 8
-
-
-def test_only_an_export_is_replaced_and_only_if_forced(trained, tokenizer, tmp_path):
-    untrained("marian").save_pretrained(tmp_path / "other")
-    with pytest.raises(FileExistsError, match="is not an exported model"):
-        export_marian(trained, tokenizer, tmp_path / "other", force=True)
-    export_marian(trained, tokenizer, tmp_path / "out")
-    (tmp_path / "out" / "parity.json").touch()
-    with pytest.raises(FileExistsError, match="--force"):
-        export_marian(trained, tokenizer, tmp_path / "out")
-    export_marian(trained, tokenizer, tmp_path / "out", force=True)
-    assert not (tmp_path / "out" / "parity.json").exists()
 
 
 def test_a_text_that_is_missing_or_too_long_is_refused_before_the_export(trained, tokenizer, tmp_path):
@@ -350,58 +326,33 @@ def test_the_recipe_exports_what_other_recipes_open_and_reports(trained, tokeniz
     assert type(AutoModelForSeq2SeqLM.from_pretrained(output)) is MarianMTModel
 
 
-ORDERS = {
-    "tied": {},
-    "own softmax": {"tie_word_embeddings": False},
-    "biased softmax": {"logits_bias": True},
-    "own start": {"decoder_start_token_id": 5},
-    "padding inside": {"pad_token_id": 3},
-}
-
-
-@pytest.mark.parametrize("changes", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize(
+    "changes", [{}, {"tie_word_embeddings": False, "logits_bias": True}, {"decoder_start_token_id": 5}], ids=str
+)
 @torch.no_grad()
-def test_logits_are_the_same_in_the_new_order(changes, tokenizer):
-    model = lively_model(403, **changes)
-    padding = model.config.pad_token_id
-    numbered = copy.deepcopy(tokenizer)
-    numbered.pad_token = numbered.convert_ids_to_tokens(padding)
-    before = copy.deepcopy(model.state_dict())
-    renumbered, its_tokenizer = padding_last(model, numbered)
-    order = [*range(padding), *range(padding + 1, 403), padding]
-    new = torch.tensor([order.index(token) for token in range(403)])
+def test_logits_are_the_same_with_padding_last(changes, tokenizer, tmp_path):
+    model = lively_model(403, layer_norm_eps=1e-5, **changes)
+    loaded = MarianMTModel.from_pretrained(export_marian(model, tokenizer, tmp_path / "out")).eval()
+    start = model.config.decoder_start_token_id
+    assert (loaded.config.pad_token_id, loaded.config.decoder_start_token_id) == (403, start or 403)
     sources, targets = torch.randint(4, 403, (5, 9)), torch.randint(4, 403, (5, 8))
-    sources[1, 4:] = padding
+    targets[:, 0] = start
+    sources[1, 4:] = PAD
     theirs, ours = (
-        each(source, decoder_input_ids=target).logits
-        for each, source, target in ((renumbered, new[sources], new[targets]), (model, sources, targets))
+        each(ids, attention_mask=sources.ne(PAD).long(), decoder_input_ids=labels).logits
+        for each, ids, labels in (
+            (loaded, sources.where(sources.ne(PAD), 403), targets.where(targets.ne(PAD), 403)),
+            (model, sources, targets),
+        )
     )
-    torch.testing.assert_close(theirs[..., new], ours)
-    for field in ("eos_token_id", "decoder_start_token_id", "pad_token_id"):
-        for settings in ("config", "generation_config"):
-            expected = new[getattr(getattr(model, settings), field)]
-            assert getattr(getattr(renumbered, settings), field) == expected, (settings, field)
-    assert its_tokenizer.convert_ids_to_tokens(list(range(403)))[402] == numbered.pad_token
-    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
-    assert padding_last(renumbered, its_tokenizer) == (renumbered, its_tokenizer)
+    torch.testing.assert_close(theirs[..., 1:403], ours[..., 1:], atol=1e-5, rtol=1e-5)
+    assert (theirs[..., PAD] < -9e3).all()
 
 
-def test_the_tokenizer_is_unchanged(tokenizer):
-    tokenizer(["a", "b c"], padding=True)
-    before = tokenizer.backend_tokenizer.to_str()
-    padding_last(lively_model(400), tokenizer)
-    assert tokenizer.backend_tokenizer.to_str() == before
-
-
-def test_what_has_no_such_order_is_kept(tokenizer):
+def test_what_has_no_entry_to_move_is_kept(tokenizer):
     model = lively_model(400, target_vocab_size=50)
     assert padding_last(model, tokenizer) == (model, tokenizer)
     model, foreign = lively_model(400), PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
     assert padding_last(model, foreign) == (model, foreign)
-
-
-def test_biases_of_sequences_are_refused(tokenizer):
-    model = lively_model(400)
-    model.generation_config.sequence_bias = [[[7], -1.0]]
-    with pytest.raises(ValueError, match=r"^generation_config: sequence_bias names tokens by id"):
-        padding_last(model, tokenizer)
+    model = lively_model(400, pad_token_id=399)
+    assert padding_last(model, tokenizer) == (model, tokenizer)

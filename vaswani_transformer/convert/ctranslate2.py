@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
 from .output import export_directory
 from .stock_tokenizer import UNUSED, save_stock_tokenizer
-from .weights import PLAIN, require_fields
+from .weights import PLAIN, SPECIAL_IDS, require_fields, require_own_tokenizer
 
 
 try:
@@ -30,7 +29,7 @@ QUANTIZATIONS = model_spec.ACCEPTED_MODEL_TYPES
 # Rows of the table of sinusoids, because CTranslate2 computes them in the layout of the authors' code only.
 POSITIONS = 4096
 
-# Fields of generation_config that CTranslate2 has, or a rule of its own for, and ids, which the vocabulary replaces.
+# Fields of generation_config that CTranslate2 has, or a rule of its own for.
 _SUPPORTED = {
     "num_beams",
     "length_penalty",
@@ -39,11 +38,10 @@ _SUPPORTED = {
     "max_new_tokens_over_source",
     "max_new_tokens",
     "max_length",
-    "pad_token_id",
-    "eos_token_id",
-    "decoder_start_token_id",
-    "transformers_version",
 }
+
+# The only values of these fields that models of CTranslate2 can have.
+_EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
 
 
 def export_ctranslate2(
@@ -77,6 +75,7 @@ def export_ctranslate2(
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise ValueError(f"quantization: must be one of {', '.join(QUANTIZATIONS)}, is {quantization!r}")
     _require_expressible(model.config, model.generation_config)
+    require_own_tokenizer(model.config, tokenizer)
     with export_directory(output, force) as directory:
         spec = _specification(model, tokenizer)
         positions = len(spec.encoder.position_encodings.encodings)
@@ -91,9 +90,6 @@ def export_ctranslate2(
     return output
 
 
-_EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
-
-
 def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> None:
     if config.d_k != config.d_v:
         raise ValueError(
@@ -104,7 +100,7 @@ def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> N
     require_fields(config, _EXPRESSIBLE, "CTranslate2", advice)
     if isinstance(config.eos_token_id, list):
         raise ValueError(f"eos_token_id: CTranslate2 supports one EOS, not {config.eos_token_id}; set one")
-    if others := set(settings.to_diff_dict()) - _SUPPORTED:
+    if others := set(settings.to_diff_dict()) - _SUPPORTED - {*SPECIAL_IDS, "transformers_version"}:
         raise ValueError(
             f"generation_config: {', '.join(sorted(others))} would be ignored by the exported model; "
             f"remove it from the model's generation_config.json to export it"
@@ -127,7 +123,8 @@ def _specification(
     spec.decoder.embeddings.weight = _copy(model.model.decoder.embed_tokens.weight)
     _fill_linear(spec.decoder.projection, model.lm_head)
     spec.decoder.start_from_zero_embedding = config.decoder_start_token_id == config.pad_token_id
-    vocabulary = _vocabulary(tokenizer, config.vocab_size)
+    unused = [UNUSED.format(token) for token in range(len(tokenizer), config.vocab_size)]
+    vocabulary = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))) + unused
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
     spec.config.unk_token = tokenizer.unk_token
@@ -137,19 +134,14 @@ def _specification(
     return spec
 
 
-def _vocabulary(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
-    """The token of each row of the embedding matrix, unused rows included."""
-    if len(tokenizer) > size:
-        raise ValueError(
-            f"vocab_size: the model has {size} entries, but the tokenizer {len(tokenizer)}; give the model's own"
-        )
-    unused = [UNUSED.format(token) for token in range(len(tokenizer), size)]
-    return tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))) + unused
-
-
 def _fill_stack(spec: Any, stack: Any) -> None:
-    """Copy positions and layers of the encoder or the decoder."""
-    spec.position_encodings.encodings = _positions(stack)
+    """Copy positions `[positions, d_model]` (3.5) and layers of the encoder or the decoder."""
+    config = stack.config
+    if config.max_positions is None:
+        positions = sinusoidal_positions(torch.arange(POSITIONS), config.d_model, config.position_encoding)
+    else:
+        positions = _copy(stack.embed_positions.table.weight)
+    spec.position_encodings.encodings = positions
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         _fill_attention(layer_spec.self_attention, layer.self_attn, layer.self_attn_residual.norm)
         if hasattr(layer, "encoder_attn"):
@@ -157,14 +149,6 @@ def _fill_stack(spec: Any, stack: Any) -> None:
         _fill_linear(layer_spec.ffn.linear_0, layer.feed_forward.fc1)
         _fill_linear(layer_spec.ffn.linear_1, layer.feed_forward.fc2)
         _fill_norm(layer_spec.ffn.layer_norm, layer.feed_forward_residual.norm)
-
-
-def _positions(stack: Any) -> torch.Tensor:
-    """Positional encodings (3.5): `[positions, d_model]`."""
-    config = stack.config
-    if config.max_positions is not None:
-        return _copy(stack.embed_positions.table.weight)
-    return sinusoidal_positions(torch.arange(POSITIONS), config.d_model, config.position_encoding)
 
 
 def _fill_attention(spec: Any, attention: Any, norm: nn.LayerNorm) -> None:
@@ -206,12 +190,11 @@ class CTranslate2Translator:
         ValueError: The directory is not an exported model.
     """
 
-    rule: Mapping[str, object] = MappingProxyType({"early_stopping": True, "length_penalty_type": "transformers"})
-
     def __init__(self, directory: str | Path, **options: Any) -> None:
         directory = Path(directory)
         if not (directory / "model.bin").is_file():
             raise ValueError(f"{directory} is not a model for CTranslate2; export one with recipes/export.py")
+        self.rule = {"early_stopping": True, "length_penalty_type": "transformers"}
         self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
         self.settings = GenerationConfig.from_pretrained(directory)
         self.engine = ctranslate2.Translator(str(directory), **options)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import FSMTTokenizer, GenerationConfig
 
+from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .weights import Weights, model_from_weights, one_number_of_heads
 
@@ -53,7 +54,7 @@ _NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_a
 _NOT_WEIGHTS = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float_tensor|weights))")
 
 
-@dataclass
+@dataclass(frozen=True)
 class FairseqCheckpoint:
     """Options and weights of a checkpoint.
 
@@ -64,23 +65,6 @@ class FairseqCheckpoint:
 
     settings: dict[str, Any]
     weights: Weights
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Codes of source and target, such as ("en", "de").
-
-        Raises:
-            ValueError: The checkpoint does not contain them.
-        """
-        source, target = (self.settings.get(f"{side}_lang") for side in ("source", "target"))
-        if not (source and target):
-            raise ValueError("source_lang, target_lang: are not in the checkpoint; is it a translation model?")
-        return source, target
-
-    @property
-    def vocab_sizes(self) -> tuple[int, int]:
-        """Sizes of the source and target dictionaries."""
-        return len(self.weights["encoder.embed_tokens.weight"]), len(self.weights["decoder.embed_tokens.weight"])
 
 
 def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
@@ -100,14 +84,14 @@ def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
     settings = _settings(saved)
     if not settings:
         raise ValueError(f"{path}: has no training options, neither under 'args' nor under 'cfg'")
-    weights = _weights(state)
-    for stack in ("encoder", "decoder"):
-        if f"{stack}.embed_tokens.weight" not in weights:
-            raise ValueError(f"{path}: has no {stack}.embed_tokens.weight; only fairseq's transformer is converted")
-    return FairseqCheckpoint(settings, weights)
+    if not (settings.get("source_lang") and settings.get("target_lang")):
+        raise ValueError(f"{path}: has no source_lang and target_lang; is it a translation model?")
+    return FairseqCheckpoint(settings, _weights(state))
 
 
 class _Ignored:
+    """What is unpickled in place of `_IGNORED`."""
+
     def __init__(self, *args: Any) -> None:
         pass
 
@@ -116,13 +100,9 @@ class _Ignored:
 
 
 def _load(path: Path) -> Any:
-    stand_ins = []
-    for name in _IGNORED:
-        module, _, name = name.rpartition(".")
-        stand_ins.append(type(name, (_Ignored,), {"__module__": module}))
     zipped = zipfile.is_zipfile(path)  # torch's format since 1.6; mmap then avoids reading the optimizer state
     try:
-        with torch.serialization.safe_globals([argparse.Namespace, *stand_ins]):
+        with torch.serialization.safe_globals([argparse.Namespace, *((_Ignored, name) for name in _IGNORED)]):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         if refused := re.search(r"GLOBAL (\S+)", str(error)):
@@ -171,8 +151,8 @@ def _weights(state: dict[str, torch.Tensor]) -> Weights:
             weights[name] = weight[_FIRST_POSITION:]
         else:
             weights[name] = weight
-    if "decoder.output_projection.weight" not in weights and "decoder.embed_tokens.weight" in weights:
-        weights["decoder.output_projection.weight"] = weights["decoder.embed_tokens.weight"]
+    if "decoder.embed_tokens.weight" in weights:
+        weights.setdefault("decoder.output_projection.weight", weights["decoder.embed_tokens.weight"])
     return weights
 
 
@@ -193,15 +173,15 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
     activation = settings.get("activation_fn") or "relu"
     model = model_from_weights(
         checkpoint.weights,
-        num_heads=_num_heads(settings),
+        num_heads=one_number_of_heads(*(settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder"))),
         activation=_ACTIVATIONS.get(activation, activation),
         dropout=settings.get("dropout", 0.1),
         attention_dropout=settings.get("attention_dropout", 0.0),
         activation_dropout=settings.get("activation_dropout") or settings.get("relu_dropout") or 0.0,
         layer_norm_eps=1e-5,  # PyTorch's default
         zero_padding_embedding=False,
-        source_language=settings.get("source_lang"),
-        target_language=settings.get("target_lang"),
+        source_language=settings["source_lang"],
+        target_language=settings["target_lang"],
         **_TOKENS,
         **_positions(checkpoint.weights),
     )
@@ -215,13 +195,6 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
         **_TOKENS,
     )
     return model
-
-
-def _num_heads(settings: dict[str, Any]) -> int:
-    heads = [settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder")]
-    if None in heads:
-        raise ValueError("encoder_attention_heads, decoder_attention_heads: are not in the checkpoint")
-    return one_number_of_heads(*heads)
 
 
 def _positions(weights: Weights) -> dict[str, Any]:
@@ -238,28 +211,26 @@ def _positions(weights: Weights) -> dict[str, Any]:
     return {"position_encoding": "learned", "max_position_embeddings": lengths[0]}
 
 
-def fairseq_tokenizer(
-    directory: str | Path, languages: tuple[str, str], vocab_sizes: tuple[int, int], model_max_length: int = 1024
-) -> FSMTTokenizer:
+def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_length: int = 1024) -> FSMTTokenizer:
     """The tokenizer of a fairseq model: Moses tokenization, then BPE of fastBPE or subword-nmt.
 
     Args:
         directory: Directory with `dict.SRC.txt`, `dict.TGT.txt`, and `bpecodes` or `code`.
-        languages: Codes of source and target, SRC and TGT, such as ("en", "de").
-        vocab_sizes: Sizes of the model's source and target vocabulary.
+        config: The model's, with its languages, SRC and TGT, and the sizes of its vocabularies.
         model_max_length: Tokens of the longest source.
 
     Raises:
         ValueError: A file is missing or malformed, or a dictionary has another size.
     """
-    directory = Path(directory)
+    directory, languages = Path(directory), [config.source_language, config.target_language]
     paths = [directory / f"dict.{language}.txt" for language in languages]
     codes = next((path for path in (directory / name for name in _CODES) if path.is_file()), None)
     missing = [path.name for path in paths if not path.is_file()] + ([] if codes else [" or ".join(_CODES)])
     if codes is None or missing:
         raise ValueError(f"dictionaries: {directory} has no {', no '.join(missing)}; name the directory that has")
     vocabularies = [read_dictionary(path) for path in paths]
-    for path, vocabulary, size in zip(paths, vocabularies, vocab_sizes, strict=True):
+    sizes = (config.vocab_size, config.output_vocab_size)
+    for path, vocabulary, size in zip(paths, vocabularies, sizes, strict=True):
         if len(vocabulary) != size:
             raise ValueError(
                 f"{path}: with special tokens there are {len(vocabulary)} entries, but the model has {size}; "
@@ -271,7 +242,7 @@ def fairseq_tokenizer(
             files[name].write_text(json.dumps(vocabulary), encoding="utf-8")
         files["merges_file"].write_text("".join(f"{merge}\n" for merge in read_codes(codes)), encoding="utf-8")
         return FSMTTokenizer(
-            langs=list(languages),
+            langs=languages,
             # A dictionary without capitals was learned from lower-cased text.
             do_lower_case=not any(token.lower() != token for token in vocabularies[0]),
             model_max_length=model_max_length,

@@ -1,6 +1,7 @@
 """The best hypotheses of sources given as token ids, searched in batches of sources of one length."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import torch
 from tqdm.auto import tqdm
@@ -14,15 +15,14 @@ def batches_of_one_length(sources: Sequence[Sequence[int]], tokens_per_batch: in
         sources: Token ids of each source.
         tokens_per_batch: Source tokens of a batch. A longer source forms its own batch.
     """
-    batch: list[int] = []
-    for index in sorted(range(len(sources)), key=lambda index: -len(sources[index])):
-        length = len(sources[index])
-        if batch and (len(sources[batch[0]]) != length or (len(batch) + 1) * length > tokens_per_batch):
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
+
+    def length_of(index: int) -> int:
+        return len(sources[index])
+
+    for length, group in groupby(sorted(range(len(sources)), key=length_of, reverse=True), length_of):
+        indices, size = list(group), max(1, tokens_per_batch // length)
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size]
 
 
 def best_hypotheses(

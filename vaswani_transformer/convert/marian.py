@@ -13,7 +13,15 @@ from .hypotheses import best_hypotheses
 from .output import export_directory
 from .padding_last import padding_last
 from .stock_tokenizer import save_stock_tokenizer
-from .weights import Weights, layers_renamed, model_from_transformers, require_fields, weights_of
+from .weights import (
+    SPECIAL_IDS,
+    Weights,
+    layers_renamed,
+    model_from_transformers,
+    require_fields,
+    require_own_tokenizer,
+    weights_of,
+)
 
 
 # Rows of the position table of an exported model. Its sinusoids are computed in Python whenever it is loaded.
@@ -29,10 +37,6 @@ _NEVER = -1e4
 _STREAM_ROWS = ("out_proj.weight", "out_proj.bias", "fc2.weight", "fc2.bias", "layer_norm.weight", "layer_norm.bias")
 _STREAM_COLUMNS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "fc1.weight")
 _EMBEDDINGS = ("shared.weight", "embed_tokens.weight")
-
-# Fields of generation_config that are not transformers' or do not concern the search.
-_OWN_SEARCH = ("length_penalty_type", "max_new_tokens_over_source")
-_NOT_OF_SEARCH = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "transformers_version")
 
 
 def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
@@ -163,8 +167,8 @@ def export_marian(
 
     The weights are `to_marian`'s, with a LayerNorm epsilon of 1e-5: exact if `layer_norm_eps` of the model is 1e-5.
     Byte-pair and word-piece vocabularies are written as `PreTrainedTokenizerFast`, because MarianTokenizer reads only
-    sentencepiece models. Their ids are those of `padding_last`, so that `ct2-transformers-converter` takes the
-    directory; it starts each translation from a zero embedding, which is that of padding.
+    sentencepiece models. Padding is one more entry, the last, so that `ct2-transformers-converter` takes the directory;
+    it starts each translation from a zero embedding, which is that of padding.
 
     `generate` then searches by the rules of transformers, with the same number of beams and the same alpha. It differs
     from our search where that is the paper's: the length penalty is `|Y|^alpha` instead of `((5 + |Y|) / 6)^alpha`; a
@@ -185,21 +189,13 @@ def export_marian(
     _require_expressible(model.config)
     require_own_tokenizer(model.config, tokenizer)
     with export_directory(output, force) as directory:
-        model, tokenizer = padding_last(model, tokenizer)
-        marian = to_marian(model)
-        marian.generation_config = search_of_transformers(model.generation_config)
+        longer, its_tokenizer = padding_last(model, tokenizer)
+        marian = to_marian(longer)
+        marian.final_logits_bias[:, model.config.pad_token_id] = _NEVER  # also where that entry is no padding any more
+        marian.generation_config = search_of_transformers(longer.generation_config)
         marian.save_pretrained(directory)
-        save_stock_tokenizer(tokenizer, directory, POSITIONS)
+        save_stock_tokenizer(its_tokenizer, directory, POSITIONS)
     return output
-
-
-def require_own_tokenizer(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a ValueError if the tokenizer has ids that the model has not."""
-    if len(tokenizer) > config.vocab_size:
-        raise ValueError(
-            f"vocab_size: the model has {config.vocab_size} entries, but the tokenizer {len(tokenizer)}; give the "
-            f"model's own"
-        )
 
 
 def search_of_transformers(ours: GenerationConfig, positions: int = POSITIONS) -> GenerationConfig:
@@ -209,11 +205,10 @@ def search_of_transformers(ours: GenerationConfig, positions: int = POSITIONS) -
     # scores; this takes hundreds of steps with a limit of 512.
     if settings.get("length_penalty_type") != "transformers" and settings.get("early_stopping") == "never":
         settings["early_stopping"] = False
-    for name in (*_OWN_SEARCH, "transformers_version", "_from_model_config"):
-        settings.pop(name, None)
+    unknown = {"length_penalty_type", "max_new_tokens_over_source", "transformers_version", "_from_model_config"}
     if (settings.get("num_beams") or 1) == 1:  # transformers refuses to save fields that greedy search ignores
-        for name in ("length_penalty", "early_stopping"):
-            settings.pop(name, None)
+        unknown |= {"length_penalty", "early_stopping"}
+    settings = {name: value for name, value in settings.items() if name not in unknown}
     if settings.get("max_new_tokens") is None:
         settings["max_length"] = min(settings.get("max_length") or _MAX_LENGTH, positions)
     return GenerationConfig(**settings)
@@ -221,7 +216,8 @@ def search_of_transformers(ours: GenerationConfig, positions: int = POSITIONS) -
 
 def rule_of_transformers(search: GenerationConfig) -> dict[str, object]:
     """Settings with which `generate` of our model searches as transformers does with `search`."""
-    settings = {name: value for name, value in search.to_diff_dict().items() if name not in _NOT_OF_SEARCH}
+    others = {*SPECIAL_IDS, "transformers_version"}
+    settings = {name: value for name, value in search.to_diff_dict().items() if name not in others}
     return {**settings, "length_penalty_type": "transformers"}
 
 
@@ -240,9 +236,5 @@ class MarianTranslator:
         self.rule = rule_of_transformers(self.model.generation_config)
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source, as token ids with EOS.
-
-        Args:
-            sources: Ids of the directory's tokenizer, which `padding_last` also gives for the exported model.
-        """
+        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
         return best_hypotheses(self.model, sources, "Translating with MarianMT")

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import GenerationConfig, MarianConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
@@ -22,12 +22,12 @@ from .marian import (
     POSITIONS,
     marian_config,
     require_marian_shape,
-    require_own_tokenizer,
     rule_of_transformers,
     search_of_transformers,
 )
 from .output import export_directory
 from .stock_tokenizer import save_stock_tokenizer
+from .weights import require_own_tokenizer
 
 
 try:
@@ -289,17 +289,17 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         encoder_outputs: BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Logits `[batch, target, vocabulary]` of `decoder_input_ids` `[batch, target]`, and the extended cache."""
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask)
-        cache = past_key_values if past_key_values is not None else EncoderDecoderCache(DynamicCache(), DynamicCache())
-        is_empty = cache.get_seq_length() == 0
-        heads, width = self.config.decoder_attention_heads, self.config.d_model
-        nothing = torch.zeros(len(decoder_input_ids), heads, 0, width // heads)
-        past = [nothing] * len(self.names) if is_empty else _tensors(cache)
+        if past_key_values is None or past_key_values.get_seq_length() == 0:
+            heads, width = self.config.decoder_attention_heads, self.config.d_model
+            past = [torch.zeros(len(decoder_input_ids), heads, 0, width // heads)] * len(self.names)
+        else:
+            past = _tensors(past_key_values)
         logits, *present = self.session.run(
             ["logits", *(f"present.{name}" for name in self.names)],
             {
@@ -309,14 +309,9 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
                 **{f"past_key_values.{name}": tensor.numpy() for name, tensor in zip(self.names, past, strict=True)},
             },
         )
-        for index in range(self.config.decoder_layers):
-            for half, stack in enumerate((cache.self_attention_cache, cache.cross_attention_cache)):
-                first = 4 * index + 2 * half
-                key, value = map(torch.from_numpy, present[first : first + 2])
-                if is_empty:
-                    stack.update(key, value, index)
-                else:
-                    stack.layers[index].keys, stack.layers[index].values = key, value
+        tensors = [torch.from_numpy(array) for array in present]
+        pairs = list(zip(tensors[::2], tensors[1::2], strict=True))  # of self-attention and the other in turn
+        cache = EncoderDecoderCache(DynamicCache(pairs[::2]), DynamicCache(pairs[1::2]))
         return Seq2SeqLMOutput(logits=torch.from_numpy(logits), past_key_values=cache)
 
 

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
@@ -29,6 +29,9 @@ PLAIN: dict[str, object] = {
     "logits_bias": False,
     "position_offset": 0,
 }
+
+# Fields of config and generation_config with the ids of special tokens.
+SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 _OUTPUT = "decoder.output_projection."
 # Tolerance for tables in float16 and angles computed in float32; other encodings differ by about 1.
@@ -172,8 +175,7 @@ def model_from_transformers(
 
 
 def _tokens(model: PreTrainedModel) -> dict[str, Any]:
-    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-    return {name: getattr(model.config, name) for name in names}
+    return {name: getattr(model.config, name) for name in SPECIAL_IDS}
 
 
 def _search(model: PreTrainedModel) -> GenerationConfig:
@@ -199,3 +201,12 @@ def require_fields(config: VaswaniConfig, values: dict[str, object], target: str
     for field, value in values.items():
         if getattr(config, field) != value:
             raise ValueError(f"{field}: must be {value!r} for {target}, is {getattr(config, field)!r}{advice}")
+
+
+def require_own_tokenizer(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise a ValueError if the tokenizer has ids that the model has not."""
+    if len(tokenizer) > config.vocab_size:
+        raise ValueError(
+            f"vocab_size: the model has {config.vocab_size} entries, but the tokenizer {len(tokenizer)}; give the "
+            f"model's own"
+        )
