@@ -46,7 +46,7 @@ STOCK = "stock_trainer --ours {model} --output {folder}/out"
 )
 def test_what_is_wrong_is_said_in_one_line(command, message, text, saved_model, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    name, *options = command.format(folder=tmp_path, model=saved_model).split()
+    name, *options = (word.format(folder=tmp_path, model=saved_model) for word in command.split())
     with pytest.raises(SystemExit, match=message) as caught:
         call_recipe(f"benchmarks/{name}.py", *options)
     assert str(caught.value.code).startswith(f"{name}.py: ")

@@ -7,12 +7,12 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import REPOSITORY, limit_of_files, recipe_module, write_pairs
+from helpers import REPOSITORY, call_recipe, limit_of_files, write_pairs
 from models import make_parser
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -119,13 +119,7 @@ def test_a_long_source_is_not_cut_off(exported):
         engine.CTranslate2Translator(exported).hypotheses([[3] * (engine.POSITIONS + 1)])
 
 
-def test_the_tokenizer_of_the_directory_encodes_as_the_models(exported, tokenizer):
-    loaded = AutoTokenizer.from_pretrained(exported)
-    assert type(loaded) is PreTrainedTokenizerFast
-    assert loaded(SOURCES)["input_ids"] == tokenizer(SOURCES)["input_ids"]
-
-
-@pytest.mark.parametrize("quantization", ["int8", "int16", "float16", "bfloat16"])
+@pytest.mark.parametrize("quantization", ["int8", "float16"])
 def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
     greedy, tokenizer, exported, tmp_path, quantization
 ):
@@ -144,7 +138,6 @@ def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
     ("changes", "message"),
     [
         ({"d_k": 5}, "^d_k: .* but d_k = 5 and d_v = 6; train"),
-        ({"d_v": 7}, "^d_k: .* but d_k = 6 and d_v = 7; train"),
         ({"eos_token_id": [1, 3]}, r"^eos_token_id: .* not \[1, 3\]; set one"),
     ],
 )
@@ -293,27 +286,18 @@ def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
     twin = next(token for token in range(3, 400) if token not in best)
     with torch.no_grad():
         model.model.shared.weight[twin] = model.model.shared.weight[best[0]]
+    model.generation_config.bad_words_ids = [[twin]]
 
-    class Fixed:
-        rule = {"early_stopping": True}
-
-        def __init__(self, *tokens: int) -> None:
-            self.tokens = list(tokens)
-
-        def hypotheses(self, sources):
-            return [self.tokens]
-
-    def kinds(ours: list[int], exported: list[int], by_its_rule: list[int] | None = None) -> list[str]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(parity, "search", lambda model, sources, **rule: [by_its_rule if rule else ours])
-            found = parity.parity_report(model, tokenizer, Fixed(*exported), SOURCES[:1]).kinds
+    def kinds(exported: list[int]) -> list[str]:
+        fixed = SimpleNamespace(rule={"early_stopping": True}, hypotheses=lambda sources: [exported])
+        found = parity.parity_report(model, tokenizer, fixed, SOURCES[:1]).kinds
         return [kind for kind, count in found.items() if count]
 
-    shorter = [*best[:-3], *best[-2:]]
-    assert kinds(best, [twin, *best[1:]]) == ["tie"]
-    assert kinds(best, shorter) == ["ours_scores_higher"]
-    assert kinds(shorter, best) == ["exported_scores_higher"]
-    assert kinds(best, shorter, by_its_rule=shorter) == ["rule"]
+    assert kinds(best) == []
+    assert kinds([twin, *best[1:]]) == ["tie"]
+    assert kinds([*best[:-3], *best[-2:]]) == ["ours_scores_higher"]
+    model.generation_config.bad_words_ids = [[best[0]], [twin]]  # ours finds another
+    assert kinds(best) == ["exported_scores_higher"]
 
 
 def test_parity_refuses_text_that_it_cannot_compare(trained, tokenizer, exported):
@@ -324,33 +308,21 @@ def test_parity_refuses_text_that_it_cannot_compare(trained, tokenizer, exported
         parity.parity_report(trained, tokenizer, translator, SOURCES[:2], ["a"])
 
 
-@pytest.fixture
-def recipe(monkeypatch):
-    """The recipe, to be called with its command line."""
-    module = recipe_module("export.py")
-
-    def run(*arguments: str) -> None:
-        monkeypatch.setattr(sys, "argv", [module.__file__, *arguments])
-        module.main()
-
-    return run
-
-
-def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, capsys):
+def test_the_recipe_exports_and_reports(trained, tokenizer, tmp_path, capsys):
     trained.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     names = write_pairs(PAIRS[:16], tmp_path / "text", tmp_path / "references")
     text = ("--text", names[0], "--references", names[1])
-    arguments = ("--model", str(tmp_path / "model"), "--to", "ctranslate2", "--output", str(tmp_path / "out"))
-    recipe(*arguments, *text, "--num_beams", "1")
+    arguments = ("export.py", "--model", tmp_path / "model", "--to", "ctranslate2", "--output", tmp_path / "out")
+    call_recipe(*arguments, *text, "--num_beams", "1")
     report = json.loads((tmp_path / "out" / "parity.json").read_text(encoding="utf-8"))
     assert report["identical"] == report["lines"] == report["same_tokens"] == 16
     shown = capsys.readouterr().out
     for words in ("16 of 16 (100.00%)", f"{report['bleu']['exported']['score']:.2f}", "float32", "MB"):
         assert words in shown
     with pytest.raises(SystemExit, match=f"output: {re.escape(str(tmp_path))}/out exists already"):
-        recipe(*arguments)
-    recipe(*arguments, "--quantization", "int8", "--force")
+        call_recipe(*arguments)
+    call_recipe(*arguments, "--quantization", "int8", "--force")
     assert not (tmp_path / "out" / "parity.json").exists()
     assert "int8" in capsys.readouterr().out
 
@@ -358,28 +330,24 @@ def test_the_recipe_exports_and_reports(recipe, trained, tokenizer, tmp_path, ca
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--model", "m"), "required: --output"),
-        (("--model", "m", "--output", "o", "--references", "r"), "references: they need --text"),
-        (("--model", "m", "--output", "o", "--to", "tflite"), "tflite"),
-        (("--model", "m", "--output", "o", "--text", "nowhere"), "nowhere"),
-        (
-            ("--model", "m", "--output", "o", "--to", "marian", "--quantization", "int8"),
-            "quantization: only for ctranslate2; leave it out for marian",
-        ),
-        (("--model", "m", "--output", "o", "--text", "{two}", "--references", "{one}"), "has 1 lines but .* has 2"),
-        (("--model", "m", "--output", "o", "--text", "{blank}"), "text: there is nothing in"),
+        ("--references r", "references: they need --text"),
+        ("--to tflite", "tflite"),
+        ("--text nowhere", "nowhere"),
+        ("--to marian --quantization int8", "quantization: only for ctranslate2; leave it out for marian"),
+        ("--text {two} --references {one}", "has 1 lines but .* has 2"),
+        ("--text {blank}", "text: there is nothing in"),
     ],
 )
-def test_the_recipe_says_what_is_wrong(recipe, arguments, message, tmp_path):
+def test_the_recipe_says_what_is_wrong(arguments, message, tmp_path):
     names = {}
     for name, text in (("two", "a\nb\n"), ("one", "a\n"), ("blank", " \n")):
         names[name] = tmp_path / name
         names[name].write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit, match=message):
-        recipe(*(argument.format(**names) for argument in arguments))
+        call_recipe("export.py", "--model", "m", "--output", "o", *(word.format(**names) for word in arguments.split()))
 
 
-def test_a_parser_is_refused(recipe, tmp_path):
+def test_a_parser_is_refused(tmp_path):
     parser = make_parser(tmp_path / "parser")
     with pytest.raises(SystemExit, match=r"is a parser; use parse\.py"):
-        recipe("--model", str(parser), "--output", str(tmp_path / "out"))
+        call_recipe("export.py", "--model", parser, "--output", tmp_path / "out")

@@ -159,7 +159,6 @@ def test_the_directory_has_the_names_of_optimum_and_the_tokenizer_of_the_model(e
     ("changes", "message"),
     [
         ({"d_k": 5}, "^d_k, d_v: must be d_model / num_heads for .* are 5 and 6"),
-        ({"d_k": 5, "d_v": 5}, "^d_k, d_v: .* are 5 and 5"),
         ({"eos_token_id": [1, 3]}, r"^eos_token_id: must be one id .* \[1, 3\]"),
         ({"vocab_size": 300}, "^vocab_size: the model has 300 entries, but the tokenizer 400"),
     ],
@@ -168,26 +167,6 @@ def test_what_it_cannot_express_is_refused_before_anything_is_written(changes, m
     with pytest.raises(ValueError, match=message):
         engine.export_onnx(lively_model(**changes), tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
-
-
-def test_only_an_earlier_export_is_replaced_and_an_interrupted_one_leaves_it(trained, tokenizer, tmp_path, monkeypatch):
-    def interrupted(*args: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(engine, "_export_graphs", interrupted)
-    (tmp_path / "mine").mkdir()
-    with pytest.raises(FileExistsError, match="is not an exported model"):
-        engine.export_onnx(trained, tokenizer, tmp_path / "mine", force=True)
-    old = tmp_path / "out" / engine.ENCODER
-    old.parent.mkdir(parents=True)
-    old.touch()
-    (tmp_path / "out" / "export.json").write_text(json.dumps({"files": ["export.json", str(engine.ENCODER)]}))
-    with pytest.raises(FileExistsError, match="--force"):
-        engine.export_onnx(trained, tokenizer, tmp_path / "out")
-    with pytest.raises(KeyboardInterrupt):
-        engine.export_onnx(trained, tokenizer, tmp_path / "out", force=True)
-    assert old.exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
 
 
 PAGE = """<!doctype html><script type="module">
