@@ -24,7 +24,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +63,6 @@ ENVIRONMENT = dict(os.environ)
 PR_SET_CHILD_SUBREAPER = 36
 
 
-@dataclass(frozen=True)
-class Request:
-    """`python *arguments` in a folder, in the process group `group`, or, if that is 0, in a session of its own."""
-
-    arguments: list[str]
-    environment: dict[str, str]
-    folder: str
-    group: int
-
-
 class Zygote:
     """The resident process, started when it is first needed, and ended with this process.
 
@@ -96,15 +86,25 @@ class Zygote:
         changed = {*(os.environ if environment is None else environment).items()} ^ {*self._environment.items()}
         return all(name in LATE_VARIABLES or name.startswith(LATE_PREFIXES) for name, _ in changed)
 
-    def fork(self, request: Request, streams: Sequence[int]) -> int:
-        """Process id of a fork that does what is requested; it is a child of this process."""
+    def fork(
+        self, arguments: list[str], environment: dict[str, str], folder: str, group: int, streams: Sequence[int]
+    ) -> int:
+        """Process id of a child of this process that runs `python *arguments`.
+
+        Args:
+            arguments: A script, or `-m` and a module, and its arguments.
+            environment: All environment variables.
+            folder: Working directory.
+            group: Process group; 0 for a session of its own.
+            streams: Descriptors of its three standard streams.
+        """
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(b"\0" + self._address().encode())
             # A process whose parent has ended becomes a child of the nearest ancestor that asks for it.
             _adopt_orphans(True)
             try:
                 socket.send_fds(connection, [b"-"], list(streams))
-                connection.sendall(json.dumps(asdict(request)).encode())
+                connection.sendall(json.dumps([arguments, environment, folder, group]).encode())
                 connection.shutdown(socket.SHUT_WR)
                 reply = connection.makefile().read()  # its end: the parent has ended
             finally:
@@ -160,9 +160,9 @@ class Program(subprocess.Popen):
         streams = [end if end != -1 else number for number, end in enumerate((pipes[0], pipes[3], pipes[5]))]
         environment = dict(os.environ if env is None else env)
         folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
-        request = Request(self._arguments, environment, folder, 0 if new_session else os.getpgid(0))
+        group = 0 if new_session else os.getpgid(0)
         try:
-            self.pid = self._zygote.fork(request, streams)
+            self.pid = self._zygote.fork(self._arguments, environment, folder, group, streams)
             self._child_created = True
         finally:
             self._close_pipe_fds(*pipes)
@@ -202,8 +202,8 @@ def _preload(modules: Sequence[str]) -> None:
         raise RuntimeError(f"an import has started threads, so that forks are unsafe: {sorted(threads)}")
 
 
-def _serve(name: str) -> Request | None:
-    """Answer requests; returns in each fork, with its request, and in the zygote, with nothing, at its end."""
+def _serve(name: str) -> list[str] | None:
+    """Answer requests; returns in each fork, with the arguments of its program, and in the zygote at its end."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(b"\0" + name.encode())
     listener.listen()
@@ -214,7 +214,7 @@ def _serve(name: str) -> Request | None:
             return None
         connection, _ = listener.accept()
         _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-        request = Request(**json.loads(connection.makefile().read()))
+        arguments, environment, folder, group = json.loads(connection.makefile().read())
         parent = os.fork()
         if not parent:
             between = os.getpid()
@@ -226,25 +226,25 @@ def _serve(name: str) -> Request | None:
                 time.sleep(0.001)
             connection.close()
             listener.close()
-            _attach(request, streams)
-            return request
+            _attach(environment, folder, group, streams)
+            return arguments
         os.waitpid(parent, 0)
         connection.close()
         for stream in streams:
             os.close(stream)
 
 
-def _attach(request: Request, streams: Sequence[int]) -> None:
-    """Take the streams, process group, folder and environment that the request names."""
+def _attach(environment: Mapping[str, str], folder: str, group: int, streams: Sequence[int]) -> None:
+    """Take the environment, folder, process group and streams that a request names."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     for stream in streams:
         if stream > 2:
             os.close(stream)
-    os.setpgid(0, request.group) if request.group else os.setsid()
-    os.chdir(request.folder)
+    os.setpgid(0, group) if group else os.setsid()
+    os.chdir(folder)
     os.environ.clear()
-    os.environ.update(request.environment)
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -261,39 +261,30 @@ def _run(arguments: Sequence[str]) -> None:
         runpy.run_path(arguments[0], run_name="__main__")
 
 
-class _Exit:
-    """Ends a fork after its last exit handler; the status is what the interpreter would make of `SystemExit`."""
+_ended: list[int] = []  # the exit status of a fork that was not interrupted
 
-    def __init__(self) -> None:
-        self.status: int | None = None
-        atexit.register(self._end)  # before all others, since the last one registered is called first
 
-    def run(self, arguments: Sequence[str]) -> None:
-        try:
-            _run(arguments)
-            self.status = 0
-        except SystemExit as stop:
-            self.status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-            raise
-        except Exception:
-            self.status = 1
-            raise
-
-    def _end(self) -> None:
-        if self.status is None:  # the zygote itself, or a fork that has been interrupted
-            return
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except (OSError, ValueError):  # which the interpreter reports
-            return
-        os._exit(self.status & 0xFF)
+def _end() -> None:
+    """End a fork after its other exit handlers, before its modules are torn down."""
+    with suppress(OSError, ValueError):  # which the interpreter reports
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if _ended:
+            os._exit(_ended[0] & 0xFF)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # typed at a terminal, it is for the tests
-    end = _Exit()
+    atexit.register(_end)  # before all others, since the last one registered is called first
     _preload(sys.argv[2:])
     hasten()
-    if (request := _serve(sys.argv[1])) is not None:
-        end.run(request.arguments)
+    if (program := _serve(sys.argv[1])) is not None:
+        try:
+            _run(program)
+            _ended.append(0)
+        except SystemExit as stop:
+            _ended.append(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
+            raise
+        except Exception:
+            _ended.append(1)
+            raise
