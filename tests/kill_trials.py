@@ -17,7 +17,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,8 +26,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from helpers import TINY_MODEL, write_pairs
-from zygote import ENVIRONMENT, Program
+from helpers import TINY_MODEL, start_python, start_ranks, write_pairs
+from zygote import ENVIRONMENT
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
@@ -72,7 +71,7 @@ class Training:
     """The recipe on a small corpus.
 
     Attributes:
-        folder: Holds the corpus; the output directory and the ranks' messages are made in it.
+        folder: Holds the corpus; the output directory is made in it.
         name: Of the output directory.
         virtual_ranks: Of elastic training; 0 for none.
     """
@@ -80,7 +79,7 @@ class Training:
     folder: Path
     name: str
     virtual_ranks: int = 0
-    ranks: list[Program] = field(default_factory=list)
+    ranks: list[subprocess.Popen] = field(default_factory=list)
 
     @property
     def output_dir(self) -> Path:
@@ -92,27 +91,16 @@ class Training:
             settings["virtual_ranks"] = self.virtual_ranks
         words = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
         words += ["--train", "train.en", "train.de", "--test", "test.en", "test.de", *(["--resume"] if resume else [])]
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
-        group["WORLD_SIZE"] = str(processes)
-        self.ranks = []
-        for rank in map(str, range(processes)):
-            environment = {**os.environ, **({**group, "RANK": rank, "LOCAL_RANK": rank} if processes > 1 else {})}
-            with self.messages(int(rank)).open("w", encoding="utf-8") as messages:
-                streams = {"stdin": subprocess.DEVNULL, "stdout": messages, "stderr": subprocess.STDOUT}
-                self.ranks.append(Program([str(RECIPE), *words], cwd=self.folder, env=environment, **streams))
-
-    def messages(self, rank: int) -> Path:
-        return self.folder / f"{self.name}.{rank}.log"
+        if processes == 1:
+            self.ranks = [start_python([RECIPE, *words], folder=self.folder)]
+        else:
+            self.ranks = start_ranks([RECIPE, *words], processes, folder=self.folder)
 
     def ended(self) -> bool:
         """Whether all ranks have ended; raises if one has failed."""
         codes = [rank.poll() for rank in self.ranks]
-        failed = [rank for rank, code in enumerate(codes) if code]
-        if failed:
-            self.kill()
-            messages = "".join(f"rank {rank}: {self.messages(rank).read_text()[-2000:]}\n" for rank in failed)
-            raise TrialError(f"{self.name}: exit status {codes}\n{messages}")
+        if any(codes):
+            raise TrialError(f"{self.name}: exit status {codes}\n" + "\n".join(self.kill()))
         return None not in codes
 
     def wait(self, until: Callable[[], bool], seconds: float = PATIENCE) -> bool:
@@ -130,11 +118,12 @@ class Training:
             raise TrialError(f"{self.name}: has not ended after {PATIENCE:.0f} s")
         return outcome(self.output_dir)
 
-    def kill(self) -> None:
+    def kill(self) -> list[str]:
+        """Kill what is left; the end of the standard error of each rank."""
         for rank in self.ranks:
             rank.kill()
-        for rank in self.ranks:
-            rank.wait()
+        ranks, self.ranks = self.ranks, []
+        return [rank.communicate()[1][-2000:] for rank in ranks]
 
     def unfinished(self) -> set[str]:
         """Names of the checkpoints that are being written."""
