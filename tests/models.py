@@ -36,6 +36,16 @@ def lively(vocab_size: int, seed: int = 0, **changes: int) -> VaswaniForConditio
     return model
 
 
+def distinct(vocab_size: int = 50, **changes: object) -> VaswaniForConditionalGeneration:
+    """A model in which every weight is its own, biases and norms too, so that no mix-up goes unseen."""
+    sizes = {"d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}
+    model = VaswaniForConditionalGeneration(VaswaniConfig(**{"vocab_size": vocab_size, **sizes, **changes})).eval()
+    with torch.no_grad():
+        for weight in (*model.parameters(), *model.lm_head.buffers()):
+            weight.add_(0.2 * torch.randn_like(weight))
+    return model
+
+
 def talkative() -> VaswaniForConditionalGeneration:
     """A lively model whose sentences end at different lengths, as a trained one's do; the seed is one that does it."""
     model = lively(40, seed=63, d_model=16, d_ff=32, decoder_layers=2)

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import REPOSITORY, call_recipe, limit_of_files, write_pairs
-from models import make_parser
+from models import distinct, make_parser
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
@@ -40,17 +40,6 @@ CONFIGURATIONS = {
 }
 
 
-def lively_model(tokenizer: VaswaniTokenizer, **changes) -> VaswaniForConditionalGeneration:
-    """Every weight is its own, biases and norms too, so that no mix-up goes unseen."""
-    sizes = {"d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}
-    config = VaswaniConfig(**{"vocab_size": len(tokenizer), **sizes, **changes})
-    model = VaswaniForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(0.1 * torch.randn_like(weight))
-    return model
-
-
 @pytest.fixture(scope="module")
 def greedy(trained) -> VaswaniForConditionalGeneration:
     """The model, to be searched greedily, which is the same by all rules: it has learned its sentences by heart."""
@@ -66,7 +55,7 @@ def exported(greedy, tokenizer, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("changes", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_every_token_has_the_same_probability(changes, tokenizer, tmp_path):
-    model = lively_model(tokenizer, **changes)
+    model = distinct(**{"vocab_size": len(tokenizer), **changes})
     directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
     translator = engine.CTranslate2Translator(directory)
     for source, target in PAIRS[:4]:
@@ -93,7 +82,7 @@ def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokeni
 
 
 def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):
-    model = lively_model(tokenizer)
+    model = distinct(len(tokenizer))
     with torch.no_grad():  # of the last norm only the bias is left: one token for ever, and not EOS
         norm = model.model.decoder.layers[-1].feed_forward_residual.norm
         norm.weight.zero_()
@@ -106,7 +95,7 @@ def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):
 
 
 def test_a_translation_may_be_empty(tokenizer, tmp_path):
-    model = lively_model(tokenizer)
+    model = distinct(len(tokenizer))
     with torch.no_grad():
         norm = model.model.decoder.layers[-1].feed_forward_residual.norm
         norm.bias.copy_(8 * model.lm_head.weight[1])
@@ -142,7 +131,7 @@ def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
     ],
 )
 def test_what_it_cannot_express_is_refused(changes, message, tokenizer, tmp_path):
-    model = lively_model(tokenizer, **changes)
+    model = distinct(**{"vocab_size": len(tokenizer), **changes})
     with pytest.raises(ValueError, match=message):
         engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -156,12 +145,12 @@ def test_what_the_engine_does_not_know_is_refused(trained, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="generation_config: no_repeat_ngram_size"):
         engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
     with pytest.raises(ValueError, match="vocab_size: the model has 300 entries, but the tokenizer 400"):
-        engine.export_ctranslate2(lively_model(tokenizer, vocab_size=300), tokenizer, tmp_path / "out")
+        engine.export_ctranslate2(distinct(300), tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_translation_ends_with_the_learned_table(tokenizer, tmp_path):
-    model = lively_model(tokenizer, position_encoding="learned", max_position_embeddings=20)
+    model = distinct(len(tokenizer), position_encoding="learned", max_position_embeddings=20)
     translator = engine.CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
     assert len(translator.hypotheses([[3] * 19 + [1]])[0]) <= 20
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from foreign_models import batch, same_logits, untrained
 from helpers import call_recipe, limit_of_files, run_python, write_pairs
+from models import distinct
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, PreTrainedTokenizerFast
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.convert import parity
 from vaswani_transformer.convert.marian import MarianTranslator, export_marian, from_marian, to_marian
 from vaswani_transformer.convert.padding_last import padding_last
@@ -44,16 +45,6 @@ TEXTS = [
 ]
 
 
-def lively_model(vocab_size: int = 50, **changes: object) -> VaswaniForConditionalGeneration:
-    """Every weight is its own, so that no mix-up of weights or dimensions goes unseen."""
-    sizes = {"d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}
-    model = VaswaniForConditionalGeneration(VaswaniConfig(**{"vocab_size": vocab_size, **sizes, **changes})).eval()
-    with torch.no_grad():
-        for weight in (*model.parameters(), *model.lm_head.buffers()):
-            weight.add_(0.2 * torch.randn_like(weight))
-    return model
-
-
 @torch.no_grad()
 def logits_of(model: torch.nn.Module) -> torch.Tensor:
     """Logits of a padded batch, at targets that are not padding, without padding's: `[targets, vocabulary - 1]`."""
@@ -70,7 +61,7 @@ def logits_of(model: torch.nn.Module) -> torch.Tensor:
 
 @pytest.mark.parametrize("changes", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_a_saved_model_has_the_same_logits_and_the_source_is_unchanged(changes, tmp_path):
-    model = lively_model(layer_norm_eps=1e-5, **changes)
+    model = distinct(layer_norm_eps=1e-5, **changes)
     before = copy.deepcopy(model.state_dict())
     to_marian(model).save_pretrained(tmp_path)
     loaded = MarianMTModel.from_pretrained(tmp_path).eval()
@@ -82,7 +73,7 @@ def test_a_saved_model_has_the_same_logits_and_the_source_is_unchanged(changes, 
 def test_another_epsilon_is_kept_in_memory_alone(epsilon, tolerance, tmp_path):
     """MarianMT has 1e-5. With the paper's 1e-6, a vector of variance 1 changes by 5e-6 of its length in each LayerNorm;
     one of a smaller variance, by more."""
-    model = lively_model(layer_norm_eps=epsilon)
+    model = distinct(layer_norm_eps=epsilon)
     converted = to_marian(model)
     torch.testing.assert_close(logits_of(converted), logits_of(model), atol=1e-5, rtol=1e-5)
     converted.save_pretrained(tmp_path)
@@ -92,7 +83,7 @@ def test_another_epsilon_is_kept_in_memory_alone(epsilon, tolerance, tmp_path):
 
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": False}, {"zero_padding_embedding": False}])
 def test_padding_is_impossible_where_its_row_was_set_to_zero(changes):
-    model = lively_model(**changes)
+    model = distinct(**changes)
     model.lm_head.weight.data[PAD] = 3 * torch.randn(24)
     converted = to_marian(model)
     source = torch.tensor([[7, 8, 9, 1]])
@@ -136,7 +127,7 @@ def test_a_marian_model_is_itself_again(changes):
     ],
 )
 def test_what_marian_cannot_express_is_refused_before_anything_is_written(changes, message, tokenizer, tmp_path):
-    model = lively_model(**{"vocab_size": len(tokenizer), **changes})
+    model = distinct(**{"vocab_size": len(tokenizer), **changes})
     with pytest.raises(ValueError, match=message):
         export_marian(model, tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -191,7 +182,7 @@ def test_tokens_are_the_same_but_for_padding_which_is_last(kind, tmp_path):
         tokenizer.add_tokens(["<2de>"], special_tokens=True)
     tokenizer(TEXTS, padding=True)  # which its backend keeps
     before = tokenizer.backend_tokenizer.to_str()
-    directory = export_marian(lively_model(404), tokenizer, tmp_path / "out")
+    directory = export_marian(distinct(404), tokenizer, tmp_path / "out")
     assert tokenizer.backend_tokenizer.to_str() == before
     loaded = AutoTokenizer.from_pretrained(directory)
     assert not isinstance(loaded, VaswaniTokenizer)
@@ -331,7 +322,7 @@ def test_the_recipe_exports_what_other_recipes_open_and_reports(trained, tokeniz
 )
 @torch.no_grad()
 def test_logits_are_the_same_with_padding_last(changes, tokenizer, tmp_path):
-    model = lively_model(403, layer_norm_eps=1e-5, **changes)
+    model = distinct(403, layer_norm_eps=1e-5, **changes)
     loaded = MarianMTModel.from_pretrained(export_marian(model, tokenizer, tmp_path / "out")).eval()
     start = model.config.decoder_start_token_id
     assert (loaded.config.pad_token_id, loaded.config.decoder_start_token_id) == (403, start or 403)
@@ -350,9 +341,9 @@ def test_logits_are_the_same_with_padding_last(changes, tokenizer, tmp_path):
 
 
 def test_what_has_no_entry_to_move_is_kept(tokenizer):
-    model = lively_model(400, target_vocab_size=50)
+    model = distinct(400, target_vocab_size=50)
     assert padding_last(model, tokenizer) == (model, tokenizer)
-    model, foreign = lively_model(400), PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
+    model, foreign = distinct(400), PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer)
     assert padding_last(model, foreign) == (model, foreign)
-    model = lively_model(400, pad_token_id=399)
+    model = distinct(400, pad_token_id=399)
     assert padding_last(model, tokenizer) == (model, tokenizer)

@@ -12,9 +12,10 @@ from urllib.parse import urlparse
 import pytest
 import torch
 from helpers import REPOSITORY, call_recipe, write_pairs
+from models import distinct
 from transformers import AutoTokenizer
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.convert import parity
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
@@ -41,16 +42,6 @@ ALL_ELSE = {
     "target_vocab_size": 43,
     "zero_padding_embedding": False,
 }
-
-
-def lively_model(**changes: object) -> VaswaniForConditionalGeneration:
-    """Every weight is its own, so that no mix-up of weights or dimensions goes unseen."""
-    sizes = {"vocab_size": 400, "d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 1, "decoder_layers": 1}
-    model = VaswaniForConditionalGeneration(VaswaniConfig(**{**sizes, **changes})).eval()
-    with torch.no_grad():
-        for weight in (*model.parameters(), *model.lm_head.buffers()):
-            weight.add_(0.2 * torch.randn_like(weight))
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +89,7 @@ def test_logits_are_the_models_with_and_without_a_cache(exported, trained):
 
 
 def test_logits_are_the_models_for_every_option_of_the_configuration_and_the_model_is_unchanged(tokenizer, tmp_path):
-    model = lively_model(**ALL_ELSE)
+    model = distinct(400, **{"encoder_layers": 1, **ALL_ELSE})
     before = copy.deepcopy(model.state_dict())
     require_the_logits_of(model, engine.OnnxModel(engine.export_onnx(model, tokenizer, tmp_path / "out")))
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
@@ -165,7 +156,7 @@ def test_the_directory_has_the_names_of_optimum_and_the_tokenizer_of_the_model(e
 )
 def test_what_it_cannot_express_is_refused_before_anything_is_written(changes, message, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=message):
-        engine.export_onnx(lively_model(**changes), tokenizer, tmp_path / "out")
+        engine.export_onnx(distinct(**{"vocab_size": 400, **changes}), tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 

@@ -17,28 +17,19 @@ class Logits(nn.Module):
         return self.model(input_ids, attention_mask, decoder_input_ids, use_cache=False).logits
 
 
-def test_logits(model, encode, pairs, tmp_path, row):
+def test_logits(model, forward_inputs, tmp_path, row):
     """torch.onnx.export(dynamo=True) of forward, run at other batch sizes and lengths"""
-
-    def inputs(count):
-        batch = encode(pairs[-count:])
-        shifted = model.prepare_decoder_input_ids_from_labels(batch["labels"])
-        return {
-            "input_ids": batch["input_ids"],
-            "attention_mask": batch["attention_mask"],
-            "decoder_input_ids": shifted,
-        }
-
     sizes, source, target = Dim("batch", min=2), Dim("source", min=2), Dim("target", min=2)
-    shapes = {name: {0: sizes, 1: target if "decoder" in name else source} for name in inputs(2)}
+    inputs = forward_inputs(4)
+    shapes = {name: {0: sizes, 1: target if "decoder" in name else source} for name in inputs}
     file = tmp_path / "model.onnx"
-    torch.onnx.export(Logits(model), kwargs=inputs(4), f=file, dynamo=True, dynamic_shapes=shapes, verbose=False)
+    torch.onnx.export(Logits(model), kwargs=inputs, f=file, dynamo=True, dynamic_shapes=shapes, verbose=False)
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     differences = []
     for count in (2, 4, 9):
-        arguments = inputs(count)
-        (found,) = session.run(None, {name: tensor.numpy() for name, tensor in arguments.items()})
+        inputs = forward_inputs(count)
+        (found,) = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
         with torch.no_grad():
-            differences.append((Logits(model)(**arguments) - torch.from_numpy(found)).abs().max().item())
+            differences.append((Logits(model)(**inputs) - torch.from_numpy(found)).abs().max().item())
     assert max(differences) < 1e-3
     row.evidence(logits_at_batches_of_2_4_and_9=max(differences))

@@ -90,6 +90,18 @@ def encode(tokenizer: VaswaniTokenizer) -> Encode:
     return encode
 
 
+@pytest.fixture(scope="session")
+def forward_inputs(encode: Encode, pairs: list[tuple[str, str]]) -> Callable[[int], dict[str, torch.Tensor]]:
+    """Inputs of `forward` for so many pairs, the last."""
+
+    def inputs(count: int) -> dict[str, torch.Tensor]:
+        batch = encode(pairs[-count:])
+        batch["decoder_input_ids"] = batch.pop("labels").clamp(min=0)
+        return batch
+
+    return inputs
+
+
 @pytest.fixture
 def translate(tokenizer: VaswaniTokenizer, pairs: list[tuple[str, str]]) -> Callable[..., list[str]]:
     """Translates the held-out sentences by the paper's beam search."""
