@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
 from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
-from ..training.callbacks import EarlyStopping, OpenTracker, TimeLimit, TrainingProgress
+from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.schedule import NoamSchedule
 from ..training.trainer import VaswaniTrainer
 from .fine_tuning import fit_batches
@@ -275,11 +276,13 @@ class TrainingRun:
 
     def _keep_trackers_open(self, trainer: VaswaniTrainer) -> None:
         """Let trackers end with the run instead of the training, so that they take the scores."""
-        callbacks, kinds = trainer.callback_handler.callbacks, tuple(INTEGRATION_TO_CALLBACK.values())
-        for index, callback in enumerate(callbacks):
-            if isinstance(callback, kinds):
-                callbacks[index] = tracker = OpenTracker(callback)
-                self.until_the_end.callback(tracker.close)
+
+        def end_with_run(end: Callable, *event: object, **kwargs: object) -> None:
+            self.until_the_end.callback(end, *event, **kwargs)
+
+        for tracker in trainer.callback_handler.callbacks:
+            if isinstance(tracker, tuple(INTEGRATION_TO_CALLBACK.values())):
+                tracker.on_train_end = partial(end_with_run, tracker.on_train_end)  # type: ignore[attr-defined]
 
     def _require_more_steps(self, trainer: VaswaniTrainer) -> None:
         """Compare the checkpoint with the length of the training.

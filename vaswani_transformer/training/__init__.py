@@ -12,7 +12,6 @@ __all__, __getattr__ = lazy_names(
         "EarlyStopping": "callbacks",
         "LabelSmoothedLoss": "loss",
         "NoamSchedule": "schedule",
-        "OpenTracker": "callbacks",
         "SeedByRank": "randomness",
         "TimeLimit": "callbacks",
         "TrainingProgress": "callbacks",

@@ -1,10 +1,8 @@
-"""Callbacks for the progress bar, the totals of a training, its early end, and its trackers."""
+"""Callbacks for the progress bar, the totals of a training, and its early end."""
 
 import math
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -224,23 +222,3 @@ class EarlyStopping(TrainerCallback):
         self.on_train_begin(args, state, control)
         if control.should_training_stop:
             control.should_save = True  # so that the last steps are in the average
-
-
-class OpenTracker:
-    """A tracker that stays open when training ends, until `close`, so that the scores of the saved model reach it."""
-
-    def __init__(self, tracker: TrainerCallback) -> None:
-        self._tracker = tracker
-        self._end: Callable[[], object] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tracker, name)
-
-    def on_train_end(self, *event: Any, **kwargs: Any) -> None:
-        self._end = partial(self._tracker.on_train_end, *event, **kwargs)
-
-    def close(self) -> None:
-        """Pass on the end of training."""
-        if self._end is not None:
-            self._end()
-            self._end = None
