@@ -178,8 +178,3 @@ def test_a_wrong_line_of_a_parameter_file_is_named(line, tmp_path):
     (tmp_path / "x.prm").write_text(f"# rules\n\n{line}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=rf"x.prm, line 3: '{line}'"):
         EvalbRules.load(Path(tmp_path, "x.prm"))
-
-
-def test_as_many_parses_as_trees():
-    with pytest.raises(ValueError, match="2 gold trees, but 1 parses"):
-        score_parses(["(S (N a))"] * 2, ["(S (N a))"])

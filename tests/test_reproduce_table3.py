@@ -21,7 +21,7 @@ from zygote import Program
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.experiments import sweep as sweep_module
-from vaswani_transformer.experiments.sweep import scaled_sizes, shares
+from vaswani_transformer.experiments.sweep import shares
 from vaswani_transformer.io.files import locked
 from vaswani_transformer.launch.shared_directory import held_by_all_ranks
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
@@ -337,20 +337,6 @@ def test_configurations_without_sizes_serve_a_sweep(recipe, monkeypatch, name):
     for setting in ("max_steps", "save_total_limit", "logging_steps"):
         assert passed_on[setting] == written[setting]
     assert not {"test", "variant", "average_last", "output_dir"} & passed_on.keys()
-
-
-@pytest.mark.parametrize("row", PAPER_VARIANTS)
-def test_scaled_rows_keep_their_relation_to_the_paper(recipe, row):
-    config = VaswaniConfig.from_variant(row)
-    sizes = scaled_sizes(row, 0.25, 0.5)
-    scaled = VaswaniConfig.from_variant(row, **sizes)
-    for name in ("d_model", "d_ff", "d_k", "d_v"):
-        assert 4 * getattr(scaled, name) == getattr(config, name)
-    for name in ("encoder_layers", "decoder_layers"):
-        assert 2 * getattr(scaled, name) == getattr(config, name)
-    for name in ("num_heads", "dropout", "label_smoothing", "position_encoding"):
-        assert getattr(scaled, name) == getattr(config, name)
-    assert scaled.decoder_d_ff == scaled.d_ff
 
 
 @pytest.mark.parametrize(

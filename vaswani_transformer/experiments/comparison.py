@@ -201,7 +201,7 @@ def compare_with_paper(
         rows=rows,
         agreement=Agreement(
             pairs=math.comb(len(rows), 2),
-            degrees_of_freedom=_degrees_of_freedom([row.bleu for row in rows.values()]),
+            degrees_of_freedom=sum(len(row.seeds) - 1 for row in rows.values()),
             bleu=_score_agreement([(row.bleu, row.paper.bleu) for row in rows.values()]),
             perplexity=_score_agreement([(row.perplexity, row.paper.perplexity) for row in rows.values()]),
         ),
@@ -261,15 +261,11 @@ def _mean_cost(records: Sequence[RunRecord]) -> RowCost:
     )
 
 
-def _degrees_of_freedom(scores: Sequence[SweepScore]) -> int:
-    return sum(len(score.values) - 1 for score in scores)
-
-
 def _score_agreement(rows: Sequence[tuple[SweepScore, PaperScore]]) -> ScoreAgreement:
     """Agreement of the rows' own scores with those of the paper."""
     scores = [score for score, _ in rows]
     correlation, share = rank_correlation([score.mean for score in scores], [paper.mean for _, paper in rows])
-    freedom = _degrees_of_freedom(scores)
+    freedom = sum(len(score.values) - 1 for score in scores)
     squares = sum((value - score.mean) ** 2 for score in scores for value in score.values)
     deviation = math.sqrt(squares / freedom) if freedom else None
     signs = None if deviation is None else _signs_of_separated_pairs(rows, deviation)

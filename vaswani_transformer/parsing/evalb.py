@@ -347,13 +347,7 @@ def _cross(one: tuple[int, int], other: tuple[int, int]) -> bool:
 def score_parses(
     gold: Sequence[str], parses: Sequence[str], rules: EvalbRules = EvalbRules(), deletes_by_gold: bool = False
 ) -> list[SentenceScore]:
-    """`score_parse` of each sentence.
-
-    Raises:
-        ValueError: The numbers of trees differ.
-    """
-    if len(gold) != len(parses):
-        raise ValueError(f"there are {len(gold)} gold trees, but {len(parses)} parses; give one for each")
+    """`score_parse` of each sentence."""
     return [score_parse(tree, parse, rules, deletes_by_gold) for tree, parse in zip(gold, parses, strict=True)]
 
 

@@ -1,7 +1,6 @@
 """Attention weights (3.2) of a sentence and its translation, with the words that they connect."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,12 +101,21 @@ def read_attention(
     if target is not None:
         labels = _encode_target(tokenizer, target).to(model.device)  # [1, T]
         _require_positions(model, "target", labels)
-    with _evaluation_mode(model), torch.no_grad():
-        if target is None:
-            labels = model.generate(**inputs, num_return_sequences=1, return_dict_in_generate=False)[:, 1:]  # no start
-        shifted = model.prepare_decoder_input_ids_from_labels(labels)  # [1, T]
-        with _eager_attention(model):
+    implementation = model.config._attn_implementation
+    trained = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            if target is None:
+                found = model.generate(**inputs, num_return_sequences=1, return_dict_in_generate=False)  # [1, 1 + T]
+                labels = found[:, 1:]  # without the start
+            shifted = model.prepare_decoder_input_ids_from_labels(labels)  # [1, T]
+            model.set_attn_implementation("eager")  # the others return no weights
             outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
+    finally:
+        model.set_attn_implementation(implementation)
+        for module in trained:
+            module.training = True
     tokens = _source_tokens(tokenizer, source, inputs.input_ids[0].tolist())
     of_parser = isinstance(model, VaswaniForConstituencyParsing)
     source_tokens, source_continues = shown_tokens(tokenizer, tokens, words_at_spaces=of_parser)
@@ -191,28 +199,6 @@ def _require_positions(model: PreTrainedModel, name: str, ids: torch.Tensor) -> 
     table = getattr(model.config, "max_positions", getattr(model.config, "max_position_embeddings", None))
     if table is not None and ids.shape[1] > table:
         raise ValueError(f"{name}: has {ids.shape[1]} tokens, but the model only {table} positions; shorten it")
-
-
-@contextmanager
-def _evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
-    trained = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in trained:
-            module.training = True
-
-
-@contextmanager
-def _eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """The other implementations return no weights."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def _source_tokens(tokenizer: PreTrainedTokenizerBase, source: str, ids: list[int]) -> list[str]:

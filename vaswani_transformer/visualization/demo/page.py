@@ -15,6 +15,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio i
 import gradio as gr
 
 from ...model.languages_vaswani import language_name
+from ..explorer import ExplorerView
 from .translator import DemoTranslator, RefusedError, TranslatedSentence
 
 
@@ -27,7 +28,6 @@ _STYLE = """
 .found th, .found td { text-align: start; vertical-align: top; padding: 0.3rem 0.8rem; }
 .found th, .found td { border: 1px solid var(--border-color-primary); }
 .found th:first-child, .found td:first-child { white-space: nowrap; overflow-wrap: normal; }
-.explorer iframe { width: 100%; height: 80vh; border: 0; display: block; }
 footer { flex-wrap: wrap; }
 """
 _SECONDS_KEPT = 3600  # of files that users gave or got
@@ -113,15 +113,14 @@ def _text_tab(translator: DemoTranslator, examples: Sequence[str]) -> None:
 
     @_refusing("", hidden)
     def show_explorer(text: str) -> Iterator[tuple[Any, ...]]:
-        page = translator.explore(text)
-        frame = f'<iframe sandbox="allow-scripts" title="Explorer" srcdoc="{html.escape(page)}"></iframe>'
+        view = ExplorerView(translator.explore(text))
         with TemporaryDirectory() as folder:
             file = Path(folder, "explorer.html")
-            file.write_text(page, encoding="utf-8")
-            yield f'<div class="explorer">{frame}</div>', gr.DownloadButton(value=str(file), visible=True)
+            file.write_text(view.page, encoding="utf-8")
+            yield f'<div class="explorer">{view._repr_html_()}</div>', gr.DownloadButton(value=str(file), visible=True)
 
     begins = [start.click, source.submit]
-    # The explorer's page is of another text.
+    # Clears the explorer, whose page is of another text.
     gr.on(begins, lambda: ("", hidden), None, [explorer, download], queue=False, api_visibility="private")
     begun = gr.on(begins, translate, source, [target, found, alignment], api_name="translate", **_ONE_AT_A_TIME)
     explored = explore.click(show_explorer, source, [explorer, download], api_name="explore", **_ONE_AT_A_TIME)

@@ -100,6 +100,9 @@ class DemoTranslator:
         tokens_per_batch: Source tokens of a batch of a file's lines.
         options: For `generate`, such as `num_beams` and `length_penalty`.
 
+    Attributes:
+        languages: Codes of the languages to translate from and into; None for what is unknown.
+
     Raises:
         ValueError: The search has one beam; or the model does not translate into the language, or needs it.
     """
@@ -117,14 +120,9 @@ class DemoTranslator:
             raise ValueError("num_beams: is 1, which is no beam search; ask for at least 2")
         self.model, self.tokenizer, self.limits = model, tokenizer, limits or Limits()
         self.tokens_per_batch, self.options = tokens_per_batch, options
-        required_tag(model.config, target_language)
         self.target_language = target_language
+        self.languages = direction(model.config, required_tag(model.config, target_language))
         self._lock = Lock()
-
-    @property
-    def languages(self) -> tuple[str | None, str | None]:
-        """Codes of the languages to translate from and into; None for what is unknown."""
-        return direction(self.model.config, required_tag(self.model.config, self.target_language))
 
     def translate(self, source: str) -> Iterator[TextProgress]:
         """Translate a text sentence by sentence; yields each step of the search, with its best live hypothesis.
