@@ -77,23 +77,18 @@ def main() -> None:
 
 
 def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
-    """The converted model and its tokenizer."""
+    """The converted model and its tokenizer; raises a ValueError for a model of another type or damaged files."""
     if args.toolkit in TRANSFORMERS:
-        return from_transformers(args.model, args.toolkit)
+        tokenizer_class, convert = TRANSFORMERS[args.toolkit]
+        saved = open_model(args.model, model_type=args.toolkit, tokenizer_class=tokenizer_class, to_convert=True)
+        model = convert(saved.load(torch.float32))
+        require_length_limit(vars(model.generation_config), f"model: {args.model}: ")
+        return model, saved.tokenizer
     checkpoint = read_checkpoint(args.model)
     require_finite(checkpoint.weights.items(), f"model: {args.model}")
     model = from_fairseq(checkpoint)
     longest = checkpoint.settings.get("max_source_positions") or 1024
     return model, fairseq_tokenizer(args.dictionaries or Path(args.model).parent, model.config, longest)
-
-
-def from_transformers(name: str, model_type: str) -> tuple[VaswaniForConditionalGeneration, PreTrainedTokenizerBase]:
-    """Convert a model from a directory or the Hub; raises a ValueError for another type or damaged files."""
-    tokenizer_class, convert = TRANSFORMERS[model_type]
-    saved = open_model(name, model_type=model_type, tokenizer_class=tokenizer_class, to_convert=True)
-    model = convert(saved.load(torch.float32))
-    require_length_limit(vars(model.generation_config), f"model: {name}: ")
-    return model, saved.tokenizer
 
 
 def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -25,19 +25,16 @@ from typing import Literal
 
 import torch
 from frame import (
-    OVER_SOURCE,
     BenchmarkArguments,
     Search,
     engine_search,
+    generate_search,
     headline,
     in_batches,
     measure_in_turn,
-    our_search,
-    padded,
     read_sample,
     require_cuda,
     run_benchmark,
-    until_end,
 )
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -111,7 +108,7 @@ def systems(
 
     is_cpu = device == "cpu"
     precision = torch.float32 if is_cpu else torch.bfloat16
-    marian = marian_search(model, device, precision)
+    marian = generate_search(to_marian(model).to(device, precision), num_beams=BEAMS, length_penalty=ALPHA)
     yield "MarianMTModel.generate, input order", partial(in_batches, marian, is_sorted=False)
     yield "MarianMTModel.generate, sorted", partial(in_batches, marian)
     threads = {"intra_threads": torch.get_num_threads(), "inter_threads": 1} if is_cpu else {}
@@ -122,23 +119,9 @@ def systems(
         yield f"CTranslate2 {kind}, sorted", partial(in_batches, search)
     for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
         ours, name = copy.deepcopy(model).to(device, dtype), f"ours, {str(dtype)[6:]}, sorted"
-        yield name, partial(in_batches, our_search(ours))
+        yield name, partial(in_batches, generate_search(ours))
         if dtype == precision:
-            yield f"{name}, stopping as CTranslate2", partial(in_batches, our_search(ours, early_stopping=True))
-
-
-def marian_search(model: VaswaniForConditionalGeneration, device: str, precision: torch.dtype) -> Search:
-    """`generate` of transformers on the weights as a MarianMT model."""
-    marian = to_marian(model).to(device, precision)
-    padding, end = model.config.pad_token_id, model.config.eos_token_id
-
-    def search(sources: list[list[int]]) -> list[list[int]]:
-        ids = padded(sources, marian.device, padding)
-        settings = {"num_beams": BEAMS, "length_penalty": ALPHA, "max_new_tokens": ids.shape[1] + OVER_SOURCE}
-        rows = marian.generate(ids, attention_mask=ids.ne(padding).long(), **settings)[:, 1:].tolist()
-        return [until_end(row, end) for row in rows]
-
-    return search
+            yield f"{name}, stopping as CTranslate2", partial(in_batches, generate_search(ours, early_stopping=True))
 
 
 def compare(

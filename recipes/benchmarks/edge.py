@@ -24,10 +24,10 @@ from frame import (
     BenchmarkArguments,
     Search,
     engine_search,
+    generate_search,
     headline,
     in_batches,
     measure_in_turn,
-    our_search,
     read_sample,
     run_benchmark,
 )
@@ -98,7 +98,7 @@ def systems(saved: SavedModel, exports: Sequence[str]) -> Iterator[tuple[System,
     size = sum((saved.directory / name).stat().st_size for name in ("model.safetensors", "tokenizer.json")) / 1e6
     for beam in BEAMS:
         ours = System(system=OURS, megabytes=size, beam=beam, threads=1, batch=64)
-        yield ours, in_batches(our_search(model, num_beams=beam), 64)
+        yield ours, in_batches(generate_search(model, num_beams=beam), 64)
     for directory in map(Path, exports):
         sizes = {path.name: path.stat().st_size / 1e6 for path in directory.iterdir() if path.is_file()}
         shortlist = sizes.pop("vmap.txt", None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from rich.progress import track
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import spread
@@ -85,26 +85,18 @@ def read_sample(text: str, references: str | None, count: int) -> tuple[list[str
     return [lines[line].strip() for line in chosen], translations and [translations[line] for line in chosen]
 
 
-def until_end(tokens: list[int], end: int) -> list[int]:
-    return tokens[: tokens.index(end)] if end in tokens else tokens
-
-
-def padded(sources: Sequence[Sequence[int]], device: torch.device, padding: int) -> torch.Tensor:
-    """`[batch, source]`"""
-    rows = [torch.tensor(ids) for ids in sources]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding).to(device)
-
-
-def our_search(model: VaswaniForConditionalGeneration, **settings: object) -> Search:
-    """The search of our model in one batch; `settings` are for `generate`."""
-    config = model.config
+def generate_search(model: PreTrainedModel, **settings: Any) -> Search:
+    """The search of `generate` in one batch; `settings` are for it. Peers have one limit for all sentences."""
+    padding, end = model.config.pad_token_id, model.config.eos_token_id
 
     def search(sources: list[list[int]]) -> list[list[int]]:
-        rows = model.generate(padded(sources, model.device, config.pad_token_id), **settings)[:, 1:].tolist()
-        return [
-            until_end(row, config.eos_token_id)[: len(source) + OVER_SOURCE]
-            for row, source in zip(rows, sources, strict=True)
-        ]
+        rows = [torch.tensor(ids) for ids in sources]
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)  # [batch, source]
+        is_ours = isinstance(model, VaswaniForConditionalGeneration)
+        limit = {} if is_ours else {"max_new_tokens": ids.shape[1] + OVER_SOURCE}
+        inputs = {"input_ids": ids.to(model.device), "attention_mask": ids.ne(padding).long().to(model.device)}
+        found = model.generate(**inputs, **limit, **settings)[:, 1:].tolist()
+        return [row[: row.index(end)] if end in row else row for row in found]
 
     return search
 

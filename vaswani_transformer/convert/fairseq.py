@@ -32,12 +32,10 @@ _ACTIVATIONS = {"gelu_accurate": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch
 _INEXPRESSIBLE = {
     "encoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
     "decoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
-    "layernorm_embedding": "embeddings are normalised",
     "no_scale_embedding": "embeddings are not multiplied by sqrt(d_model)",
     "no_token_positional_embeddings": "there are no positions",
     "no_enc_token_positional_embeddings": "the encoder has no positions",
     "no_dec_token_positional_embeddings": "the decoder has no positions",
-    "no_cross_attention": "the decoder does not attend to the encoder",
     "cross_self_attention": "the decoder attends to encoder and decoder at once",
 }
 

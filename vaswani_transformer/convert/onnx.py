@@ -40,9 +40,6 @@ except ImportError as error:
 # Files of an exported directory, by the names of optimum and transformers.js.
 ENCODER, DECODER = Path("onnx", "encoder_model.onnx"), Path("onnx", "decoder_model_merged.onnx")
 
-# A session of onnxruntime reads weights of up to 2 GiB from one file.
-_LARGEST = 2**31
-
 _SOURCE, _TARGET = "encoder_sequence_length", "decoder_sequence_length"
 
 
@@ -68,7 +65,7 @@ def export_onnx(
         FileExistsError: `output` exists and `force` is false, or `output` contains files that no export wrote.
     """
     output = Path(output)
-    _require_expressible(model)
+    require_marian_shape(model.config, "the ONNX layout of transformers.js")
     require_own_tokenizer(model.config, tokenizer)
     positions = model.config.max_positions or POSITIONS
     with export_directory(output, force) as directory:
@@ -78,13 +75,6 @@ def export_onnx(
         search_of_transformers(model.generation_config, positions).save_pretrained(directory)
         save_stock_tokenizer(tokenizer, directory, positions)
     return output
-
-
-def _require_expressible(model: VaswaniForConditionalGeneration) -> None:
-    require_marian_shape(model.config, "the ONNX layout of transformers.js")
-    size = 4 * sum(weight.numel() for weight in model.parameters())
-    if size >= _LARGEST:
-        raise ValueError(f"model: has {size / 1e9:.1f} GB of weights in float32; a file of ONNX holds 2.1 GB")
 
 
 class PositionTable(nn.Module):

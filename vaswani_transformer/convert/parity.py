@@ -132,6 +132,10 @@ def parity_report(
             )
             for name, hypotheses in (("ours", ours), ("exported", exported))
         }
+    same_tokens = None
+    if tokenizer_file is not None:
+        encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(texts)
+        same_tokens = sum(encoding.ids == ids for encoding, ids in zip(encodings, sources, strict=True))
     return ParityReport(
         lines=len(lines),
         identical=len(lines) - len(differences),
@@ -140,14 +144,8 @@ def parity_report(
         kinds={kind: kinds.count(kind) for kind in KINDS},
         differences=differences,
         bleu=bleu,
-        same_tokens=None if tokenizer_file is None else _same_tokens(tokenizer_file, texts, sources),
+        same_tokens=same_tokens,
     )
-
-
-def _same_tokens(tokenizer_file: Path, texts: Sequence[str], sources: Sequence[Sequence[int]]) -> int:
-    """How many texts a file of `tokenizers` encodes into these ids, without the rest of the directory."""
-    encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(list(texts))
-    return sum(encoding.ids == ids for encoding, ids in zip(encodings, sources, strict=True))
 
 
 def search(
