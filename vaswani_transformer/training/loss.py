@@ -18,6 +18,9 @@ class LabelSmoothedLoss:
     Args:
         epsilon: Share of the target taken from the label (paper: 0.1).
 
+    Attributes:
+        likelihood: The plain negative log-likelihood of the latest batch, divided as the loss; it costs nothing more.
+
     Raises:
         ValueError: epsilon is not at least 0 and below 1.
     """
@@ -26,6 +29,7 @@ class LabelSmoothedLoss:
         if not 0 <= epsilon < 1:
             raise ValueError(f"epsilon: must be at least 0 and below 1, is {epsilon}")
         self.epsilon = epsilon
+        self.likelihood = torch.zeros(())
 
     def __call__(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
@@ -37,20 +41,15 @@ class LabelSmoothedLoss:
             labels: `[batch, target]`, -100 where nothing is to be predicted.
             num_items_in_batch: Divisor of the sum; by default the number of labels given here.
         """
-        return self.with_likelihood(outputs, labels, num_items_in_batch)[0]
-
-    def with_likelihood(
-        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss, and the plain negative log-likelihood, which is a part of it and costs nothing more."""
         logits, labels = outputs["logits"].flatten(0, 1).float(), labels.flatten()
         log_probabilities = F.log_softmax(logits, dim=-1)  # [batch * target, vocabulary]
         divisor = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
         likelihood = F.nll_loss(log_probabilities, labels, reduction="sum")
+        self.likelihood = likelihood.detach() / divisor
         if not torch.is_grad_enabled():
-            return likelihood / divisor, likelihood / divisor
+            return self.likelihood
         loss = likelihood
         if self.epsilon:
             uniform = -log_probabilities.sum(-1).masked_fill(labels.eq(-100), 0.0).sum()
             loss = (1 - self.epsilon) * likelihood + uniform * (self.epsilon / logits.shape[-1])
-        return spread_non_finite(loss / divisor), likelihood.detach() / divisor
+        return spread_non_finite(loss / divisor)

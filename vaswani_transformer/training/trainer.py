@@ -171,9 +171,6 @@ class VaswaniTrainer(CheckpointingTrainer):
             if args.label_smoothing_factor:
                 raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
             kwargs["compute_loss_func"] = LabelSmoothedLoss(model.config.label_smoothing)
-        self._smoothed: LabelSmoothedLoss | None = None
-        if isinstance(kwargs["compute_loss_func"], LabelSmoothedLoss):
-            self._smoothed, kwargs["compute_loss_func"] = kwargs["compute_loss_func"], self._loss
         super().__init__(model, args, **kwargs)
         self._bpe_dropout = BpeDropout(self.processing_class, args.bpe_dropout) if args.bpe_dropout else None
         self.validation_bleu = validation_bleu
@@ -357,12 +354,12 @@ class VaswaniTrainer(CheckpointingTrainer):
         self._likelihoods += likelihood
         return loss
 
-    def _loss(
-        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
-    ) -> torch.Tensor:
-        """`compute_loss_func`, which also notes the likelihood for the log."""
-        loss, self._likelihood = self._smoothed.with_likelihood(outputs, labels, num_items_in_batch)
-        return loss
+    @property
+    def _likelihood(self) -> torch.Tensor:
+        """The likelihood of the latest micro-batch, for the log; 0 if the loss is not ours."""
+        if isinstance(self.compute_loss_func, LabelSmoothedLoss):
+            return self.compute_loss_func.likelihood
+        return torch.zeros((), device=self.args.device)
 
     def floating_point_ops(self, inputs: MicroBatch | list[MicroBatch]) -> float:
         """Operations of training on a micro-batch or several; `state.total_flos` sums over processes and steps."""
@@ -389,7 +386,7 @@ class VaswaniTrainer(CheckpointingTrainer):
             logs.setdefault("grad_norm", self._divergence.norm.item())
             if self._losses:  # the trainer's mean over processes would round differently for each number of processes
                 logs["loss"] = torch.stack(self._losses).double().mean().item()
-            if self._smoothed is not None:
+            if isinstance(self.compute_loss_func, LabelSmoothedLoss):
                 summed = self._likelihoods if self._losses else self.accelerator.gather(self._likelihoods).sum()
                 logs["nll_loss"] = summed.item() / max(1, self.state.global_step - self._steps_before)
             self._start_interval()
@@ -399,7 +396,6 @@ class VaswaniTrainer(CheckpointingTrainer):
         """Begin the interval whose speed is logged next."""
         self._losses: list[torch.Tensor] = []  # one for each step of elastic training
         self._likelihoods = torch.zeros((), device=self.args.device)  # summed over the steps
-        self._likelihood = torch.zeros_like(self._likelihoods)  # of the latest micro-batch
         self._tokens_before = self.total_target_tokens
         self._steps_before = self.state.global_step
         self._interval_began = time.monotonic()
