@@ -6,7 +6,7 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -146,6 +146,16 @@ def start_ranks(
     own = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     given = os.environ if environment is None else environment
     return [_start(arguments, {**given, **more}, folder, stdin=subprocess.DEVNULL) for more in own]
+
+
+def start_training(settings: Mapping[str, object], processes: int, folder: Path) -> list[subprocess.Popen]:
+    """Start train_wmt.py with these options on one process, or as so many ranks; a tuple has several values."""
+    words = [str(REPOSITORY / "recipes" / "train_wmt.py")]
+    for name, value in settings.items():
+        words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
+    if processes == 1:
+        return [start_python(words, folder=folder)]
+    return start_ranks(words, processes, folder=folder)
 
 
 def free_port() -> int:

@@ -26,13 +26,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from helpers import TINY_MODEL, start_python, start_ranks, write_pairs
+from helpers import TINY_MODEL, start_training, write_pairs
 from zygote import ENVIRONMENT
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
-RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "train_wmt.py"
 STEPS = 20
 SETTINGS = {
     **TINY_MODEL,
@@ -47,6 +46,8 @@ SETTINGS = {
     "eval_strategy": "no",
     "report_to": "none",
     "disable_tqdm": True,
+    "train": ("train.en", "train.de"),
+    "test": ("test.en", "test.de"),
 }
 PATIENCE = 300.0  # seconds until a training counts as hanging
 
@@ -86,15 +87,10 @@ class Training:
         return self.folder / self.name
 
     def start(self, processes: int, resume: bool) -> None:
-        settings: dict[str, object] = {**SETTINGS, "output_dir": self.output_dir}
+        settings: dict[str, object] = {**SETTINGS, "output_dir": self.output_dir, "resume": resume}
         if self.virtual_ranks:
             settings["virtual_ranks"] = self.virtual_ranks
-        words = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
-        words += ["--train", "train.en", "train.de", "--test", "test.en", "test.de", *(["--resume"] if resume else [])]
-        if processes == 1:
-            self.ranks = [start_python([RECIPE, *words], folder=self.folder)]
-        else:
-            self.ranks = start_ranks([RECIPE, *words], processes, folder=self.folder)
+        self.ranks = start_training(settings, processes, self.folder)
 
     def ended(self) -> bool:
         """Whether all ranks have ended; raises if one has failed."""

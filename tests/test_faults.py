@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from distributed_step import make_trainer
-from helpers import REPOSITORY, TINY_MODEL, limit_of_files, start_python, start_ranks, write_pairs
+from helpers import TINY_MODEL, limit_of_files, start_python, start_training, write_pairs
 from transformers import TrainerState
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -26,7 +26,6 @@ from vaswani_transformer.training.checkpoints import checkpoint_damage, list_che
 
 
 pytestmark = pytest.mark.system
-RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
 BOUND = 120  # seconds until all ranks must have ended; the timeout below is of 5, but the machine may be busy
 SAVE_STEPS = 5
 SETTINGS = {
@@ -62,14 +61,7 @@ class Training:
 
     def start(self, processes: int = 1, **options: object) -> None:
         settings = {**SETTINGS, "output_dir": self.output_dir, "max_steps": 100_000, **options}
-        words = []
-        for name, value in settings.items():
-            words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
-        command = [RECIPE, *words]
-        if processes == 1:
-            self.ranks = [start_python(command, folder=self.folder)]
-        else:
-            self.ranks = start_ranks(command, processes, folder=self.folder)
+        self.ranks = start_training(settings, processes, self.folder)
 
     def wait_for_checkpoints(self, count: int = 1) -> None:
         """Wait until so many more checkpoints than now have been written."""
