@@ -183,8 +183,6 @@ def sentence(specification: str, english: str) -> Pair:
 
 # What is said, and below it how.
 WRITTEN_BY_HAND = """
-the old man, kaufen, object: a book, time: today
-The old man buys a book today. | Der alte Mann kauft heute ein Buch.
 the old man, kaufen, object: a book, time: today, fronted: time
 Today the old man buys a book. | Heute kauft der alte Mann ein Buch.
 the dog, schlafen, place: in the garden, fronted: place
@@ -213,12 +211,8 @@ I, warten, governed: for him / but / he, aufstehen, negated: yes
 I wait for him, but he does not get up. | Ich warte auf ihn, aber er steht nicht auf.
 she, anrufen, object: her brother
 She calls her brother. | Sie ruft ihren Bruder an.
-she, sein, predicate: happy / because / she, anrufen, object: her brother
-She is happy because she calls her brother. | Sie ist glücklich, weil sie ihren Bruder anruft.
 she, anrufen, mode: past, object: her brother
 She called her brother. | Sie hat ihren Bruder angerufen.
-she, anrufen, mode: want, object: her brother
-She wants to call her brother. | Sie will ihren Bruder anrufen.
 the teacher, abholen, mode: future, object: the students, time: tomorrow
 The teacher will pick the students up tomorrow. | Der Lehrer wird die Studenten morgen abholen.
 the girls, anprobieren, mode: past, object: new shoes
@@ -241,8 +235,6 @@ he, trinken, mode: past, object: cold water
 He drank cold water. | Er hat kaltes Wasser getrunken.
 my tired child, trinken, mode: can, object: fresh milk
 My tired child can drink fresh milk. | Mein müdes Kind kann frische Milch trinken.
-I, suchen, object: our old key
-I look for our old key. | Ich suche unseren alten Schlüssel.
 the man, tragen, object: a black coat
 The man wears a black coat. | Der Mann trägt einen schwarzen Mantel.
 the woman, geben, recipient: the child, object: an egg
@@ -253,16 +245,8 @@ they, helfen, object: the sick children
 They help the sick children. | Sie helfen den kranken Kindern.
 I, danken, object: my small sister
 I thank my small sister. | Ich danke meiner kleinen Schwester.
-he, helfen, mode: past, object: me
-He helped me. | Er hat mir geholfen.
-the bird, sitzen, place: behind the old houses
-The bird sits behind the old houses. | Der Vogel sitzt hinter den alten Häusern.
 she, arbeiten, place: in these new museums
 She works in these new museums. | Sie arbeitet in diesen neuen Museen.
-she, sehen, object: the boy
-She sees the boy. | Sie sieht den Jungen.
-we, helfen, object: a student
-We help a student. | Wir helfen einem Studenten.
 the neighbor, besuchen, object: my neighbor
 The neighbor visits my neighbor. | Der Nachbar besucht meinen Nachbarn.
 the horse, laufen, mode: past, governed: into the house
@@ -277,24 +261,16 @@ we, gehen, governed: into a garden
 We go into a garden. | Wir gehen in einen Garten.
 my sister, warten, governed: for a friend, place: in front of the door
 My sister waits for a friend in front of the door. | Meine Schwester wartet vor der Tür auf einen Freund.
-the girl, gehen, mode: past, governed: into the kitchen, time: yesterday
-The girl went into the kitchen yesterday. | Das Mädchen ist gestern in die Küche gegangen.
-the lamps, sein, mode: past, predicate: new
-The lamps were new. | Die Lampen waren neu.
 we, sein, mode: future, predicate: tired
 We will be tired. | Wir werden müde sein.
 I, aufstehen, mode: had
 I had to get up. | Ich musste aufstehen.
 the boys, schreiben, mode: should, object: a poem
 The boys should write a poem. | Die Jungen sollten ein Gedicht schreiben.
-they, reparieren, mode: wanted, object: the bicycle
-They wanted to repair the bicycle. | Sie wollten das Fahrrad reparieren.
 the man, kaufen, object: no car, negated: yes
 The man does not buy a car. | Der Mann kauft kein Auto.
 he, essen, mode: past, object: no red apples, negated: yes
 He did not eat red apples. | Er hat keine roten Äpfel gegessen.
-she, trinken, object: no cold milk, negated: yes
-She does not drink cold milk. | Sie trinkt keine kalte Milch.
 I, kaufen, object: the house, time: today, negated: yes
 I do not buy the house today. | Ich kaufe das Haus heute nicht.
 the dog, schlafen, mode: can, place: in the garden, negated: yes

@@ -1,6 +1,5 @@
 """The recipe from the command line, killed and taken up again, and training from what it leaves."""
 
-import bz2
 import json
 import re
 import signal
@@ -17,8 +16,6 @@ from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 RECIPES = REPOSITORY / "recipes"
-
-
 SIZES = {"train": 3000, "validation": 12, "test": 12}
 
 
@@ -90,18 +87,6 @@ def test_the_recipe_prepares_once_and_reports(main, error, settings, capsys):
     assert times(Path(settings["prepared"])) == before
     assert "differs in vocab_size (320 then, 330 now)" in error(settings, "--vocab_size", "330")
     assert times(Path(settings["prepared"])) == before
-
-
-def test_tables_are_prepared_with_numbered_columns(main, error, settings, tmp_path, capsys):
-    pairs = phrasebook("train")[:500]
-    for number in range(2):
-        text = "".join(f"{number}\t{german}\t{english}\n" for english, german in pairs[number::2])
-        (tmp_path / f"part-{number}.tsv.bz2").write_bytes(bz2.compress(text.encode()))
-    settings |= {"train": str(tmp_path / "part-*"), "columns": [3, 2]}
-    assert "columns: name two" in error(settings, "--columns", "3")
-    assert "part-0.tsv.bz2, line 1: there is no column '4', only 1, 2, 3" in error(settings, "--columns", "3", "4")
-    main(settings)
-    assert "train: 500 sentence pairs" in capsys.readouterr().out
 
 
 @pytest.mark.system
