@@ -227,7 +227,7 @@ def test_text_files_by_a_pattern_are_refused(folder):
 
 def test_a_pattern_without_files_is_named(folder):
     pattern = folder.path / "*.parquet"
-    assert error_of(pattern, error_class=FileNotFoundError) == f"{pattern}: no file matches this pattern"
+    assert error_of(pattern, error_class=FileNotFoundError) == f"{pattern}: there is no such file"
 
 
 @pytest.mark.parametrize("columns", [["en"], ["en", "en"]])

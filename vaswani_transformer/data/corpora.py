@@ -130,9 +130,10 @@ def identify_corpus(source: Source, known: Json = None, config: str | None = Non
 def is_of_hub(source: Source) -> bool:
     """Whether a corpus is a dataset of the Hub: one name that is neither a file's nor a pattern's."""
     names = _names(source)
-    if len(names) != 1 or names == ["phrasebook"] or _is_pattern(names[0]):
+    if len(names) != 1 or names == ["phrasebook"]:
         return False
-    return kind_of_suffix(Path(names[0])) is None and not Path(names[0]).exists()
+    is_pattern = glob.escape(names[0]) != names[0]
+    return not is_pattern and kind_of_suffix(Path(names[0])) is None and not Path(names[0]).exists()
 
 
 def has_columns(source: Source) -> bool:
@@ -151,13 +152,9 @@ def _names(source: Source) -> list[str]:
     return [str(source)] if isinstance(source, str | Path) else [str(name) for name in source]
 
 
-def _is_pattern(name: str) -> bool:
-    return glob.escape(name) != name and not Path(name).exists()
-
-
 def _matches(name: str) -> list[str]:
-    """The files that match a pattern, in sorted order; another name itself."""
-    return sorted(glob.glob(name, recursive=True)) if _is_pattern(name) else [name]
+    """The file of this name or else, in sorted order, those that match it as a pattern."""
+    return [name] if Path(name).exists() else sorted(glob.glob(name, recursive=True))
 
 
 def _files(name: str, split: str) -> list[str]:
@@ -181,7 +178,7 @@ def _tables(source: Source) -> list[tuple[Path, str]]:
     given, names = _names(source), list[str]()
     for name in given:
         if not (found := _matches(name)):
-            raise FileNotFoundError(f"{name}: no file matches this pattern")
+            raise FileNotFoundError(f"{name}: there is no such file")
         names += found
     may_be_text = len(given) == 2 and given == names
     kinds = {name: kind_of_table(Path(name), must_be_table=not may_be_text) for name in names}

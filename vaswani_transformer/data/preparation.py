@@ -141,7 +141,7 @@ def _prepare_missing(path: Path, args: PreparationArguments, inputs: Mapping[str
     }
     prepared = _begun(prepared, corpora, args, inputs)
     if is_new:
-        _write_tokenizer(prepared.tokenizer, given or _train_tokenizer(corpora["train"], args), args)
+        _write_tokenizer(prepared.tokenizer, given, corpora["train"], args)
     for split, corpus in corpora.items():
         rules = CleaningRules.of(args) if split in TRAINED_ON else None
         form = ShardFormat(prepared.tokenizer, args.languages, rules, args.both_directions)
@@ -195,18 +195,18 @@ def _recorded(prepared: PreparedDirectory, **changes: Any) -> PreparedDirectory:
     return replace(prepared, record=record)
 
 
-def _train_tokenizer(corpus: Dataset, args: PreparationArguments) -> PreTrainedTokenizerBase:
+def _write_tokenizer(
+    path: Path, given: PreTrainedTokenizerBase | None, corpus: Dataset, args: PreparationArguments
+) -> None:
+    """Save the tokenizer that was given, or else one trained on a sample of a corpus."""
     sample = corpus.select(spread(len(corpus), args.tokenizer_sample))
-    return VaswaniTokenizer.train(
+    tokenizer = given or VaswaniTokenizer.train(
         sentences(sample, args.languages),
         args.vocab_size,
         args.tokenizer_model,
         show_progress=False,
         special_tokens=args.tags,
     )
-
-
-def _write_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase, args: PreparationArguments) -> None:
     require_tags(tokenizer, args.tags, args.tokenizer)
     with file_errors_as_os_error(f"prepared: cannot write {path}"), atomic_directory(path, "prepared") as staging:
         tokenizer.save_pretrained(staging)
