@@ -21,11 +21,12 @@ the best of the beam, best first. `--do_sample` draws translations instead: the 
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --num_return_sequences 4
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --do_sample --top_k 10
 
-The input and finished shards must not change meanwhile: both are compared with digests. If a process dies or is
-stopped, all end after `--timeout_minutes`; finished shards are kept.
+The input is first copied beside the finished shards, so that it may change meanwhile; finished shards are compared with
+digests. If a process dies or is stopped, all end after `--timeout_minutes`; finished shards are kept.
 """
 
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from accelerate import PartialState
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vaswani_transformer.data.text_files import decode_lines
+from vaswani_transformer.data.text_files import decode_lines, read_lines
 from vaswani_transformer.decoding.decoding_arguments import GenerationArguments
 from vaswani_transformer.decoding.sharded_translation import (
     SourceText,
@@ -92,15 +93,11 @@ def main() -> None:
 
 
 def translate_to_standard_output(args: TranslationArguments) -> None:
-    source = on_main_process(lambda: plan_stream(args))
+    total = on_main_process(lambda: plan_stream(args))
     tokenizer, model = load(args)
-    if source is None:
-        shards = split_lines(decode_lines(sys.stdin.buffer, Path("standard input")), args.lines_per_shard)
-    else:
-        shards = source.shards()
     long: list[int] = []
-    with tqdm(total=source and source.lines, desc="Translating", unit="lines") as bar:
-        for number, lines in enumerate(shards):
+    with tqdm(total=total, desc="Translating", unit="lines") as bar:
+        for number, lines in enumerate(split_lines(input_lines(args), args.lines_per_shard)):
             sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar, long))
             sys.stdout.buffer.flush()
     warn_of_long_lines(len(long), model.config, args.split_sentences)
@@ -119,7 +116,7 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
         long: list[int] = []
         total, hidden = sum(map(source.size, missing)), not state.is_main_process
         with tqdm(total=total, desc="Translating", unit="lines", disable=hidden) as bar:
-            for number, lines in enumerate(source.shards()):
+            for number, lines in enumerate(source.read()):
                 if number not in numbers:
                     continue
                 if is_first_to_claim(f"shard {number}"):
@@ -129,7 +126,7 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
         warn_of_long_lines(len(long), model.config, args.split_sentences)
     state.wait_for_everyone()
     if state.is_main_process:
-        shards.finish(len(source.digests))
+        shards.finish(source.shards)
 
 
 def translate_shard(
@@ -153,15 +150,23 @@ def translate_shard(
     )
 
 
-def plan_stream(args: TranslationArguments) -> SourceText | None:
-    """Check the arguments before the model is loaded, and open the source; None for standard input."""
+def input_lines(args: TranslationArguments) -> Iterator[str]:
+    """The lines of the input, read as they come."""
+    if args.input == "-":
+        return decode_lines(sys.stdin.buffer, Path("standard input"))
+    return read_lines(Path(args.input))
+
+
+def plan_stream(args: TranslationArguments) -> int | None:
+    """Check the arguments, and the lines of a file, before the model is loaded; the number of lines, if it is known."""
     require_open_streams(args)
     if PartialState().num_processes > 1:
         raise ValueError("output: several processes cannot share standard output; give --output FILE")
     output_columns(Path(args.output), args.open(args.model).config, args.target_language)  # checks the language
     if args.input == "-":
         return None
-    return SourceText.read_ahead(require_input(args.input), args.input, args.lines_per_shard)
+    require_input(args.input)
+    return sum(1 for _ in input_lines(args))
 
 
 def plan_file(
@@ -184,18 +189,16 @@ def plan_file(
     saved = args.open(args.model)
     columns = output_columns(Path(args.output), saved.config, args.target_language)
     model = model_digest(saved.directory)
-    if path is None:  # copied again on a restart, to compare it with the first copy
-        source = SourceText.read_ahead(shards.copy_input(sys.stdin.buffer), "standard input", args.lines_per_shard)
-    else:
-        source = SourceText.read_ahead(path, args.input, args.lines_per_shard)
+    # Copied again on a restart, to compare it with what was translated.
+    source = SourceText.copy(input_lines(args), shards.folder / "input", args.lines_per_shard)
     text = f"{source.lines} lines, sha256 {source.digest}"
     names = ("lines_per_shard", "target_language", "split_sentences")
     settings: dict[str, Json] = {name: getattr(args, name) for name in names}
     shards.begin({"model": model, "input": text, **settings, **args.search_settings})
-    count = len(source.digests)
-    missing = shards.missing(count)
+    missing = shards.missing(source.shards)
     if begun:
-        print(f"{count - len(missing)} of {count} shards are finished already; continuing", file=sys.stderr)
+        finished = source.shards - len(missing)
+        print(f"{finished} of {source.shards} shards are finished already; continuing", file=sys.stderr)
     return source, missing, columns
 
 

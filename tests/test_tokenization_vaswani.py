@@ -326,17 +326,10 @@ def test_special_tokens_of_a_new_vocabulary_are_its_last_entries(either, tmp_pat
     assert loaded.decode(ids, skip_special_tokens=True) == "The man "
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["<2de>", "<2en>", "<2de>"], "special token '<2de>': is given twice"),
-        (["</s>"], "special token '</s>': every vocabulary has it already"),
-        (["the"], "special token 'the': is an entry of the vocabulary already"),
-    ],
-)
-def test_special_tokens_that_a_new_vocabulary_cannot_have_are_refused(names, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        VaswaniTokenizer.train(["the the" for _ in range(9)], 262, show_progress=False, special_tokens=names)
+@pytest.mark.parametrize("name", ["</s>", "the"])
+def test_special_tokens_that_a_new_vocabulary_has_already_are_refused(name):
+    with pytest.raises(ValueError, match=f"^special token {name!r}: is an entry of the vocabulary already"):
+        VaswaniTokenizer.train(["the the" for _ in range(9)], 262, show_progress=False, special_tokens=[name])
 
 
 def test_special_tokens_count_in_the_size_of_the_vocabulary():
@@ -369,13 +362,6 @@ def test_a_vocabulary_too_small_for_the_characters_names_the_size_they_need(mode
     assert train(CORPUS, needed, model).vocab_size == needed
     with pytest.raises(ValueError, match=f"{needed} or more"):
         train(CORPUS, needed - 1, model)
-
-
-@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
-def test_a_corpus_without_text_is_refused(model):
-    for corpus in ([], [" ", "\t\n"]):
-        with pytest.raises(ValueError, match=r"^corpus_iterator: there is no text"):
-            train(corpus, 259, model)
 
 
 def test_a_lone_surrogate_is_named(either):

@@ -119,18 +119,3 @@ class GenerationArguments(DecodingArguments, SearchArguments):
         if self.do_sample:
             names += ["top_k", "temperature", "seed", "tokens_per_batch"]
         return {name: getattr(self, name) for name in names}
-
-    def load(self, saved: SavedModel) -> PreTrainedModel:
-        """Load a model onto this process's device.
-
-        Raises:
-            ValueError: There are fewer beams than translations of each line.
-        """
-        model = super().load(saved)
-        beams = self.num_beams or getattr(model.generation_config, "num_beams", None) or 1
-        if beams < self.num_return_sequences and not self.do_sample:
-            raise ValueError(
-                f"num_return_sequences: {self.num_return_sequences} need as many beams, not {beams}; give --num_beams "
-                f"{self.num_return_sequences}, or --do_sample"
-            )
-        return model

@@ -2,7 +2,7 @@
 
 OUTPUT.shards/manifest.json       input, model and options of the translation; `{}` while no shard is to be kept
 OUTPUT.shards/shard-000000.txt    a finished shard; shard-000000.json holds its number of lines and its digest
-OUTPUT.shards/input               a copy of standard input
+OUTPUT.shards/input               a copy of the input
 """
 
 import json
@@ -19,7 +19,6 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.tables import kind_of_suffix
-from ..data.text_files import decode_lines, open_binary
 from ..io.files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
 from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
@@ -135,67 +134,49 @@ def split_lines(lines: Iterator[str], size: int) -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class SourceText:
-    """A file to translate, whose lines were checked and counted in a first pass.
+    """A copy of the lines to translate, because the input may change meanwhile, or be standard input.
 
     Attributes:
-        path: The file; it may be compressed.
-        name: Its name in messages.
+        path: The copy.
         lines_per_shard: Lines of a shard, except the last.
         lines: Number of lines.
-        digests: Digest of each shard.
         digest: Digest of all lines.
     """
 
     path: Path
-    name: str
     lines_per_shard: int
     lines: int
-    digests: list[str]
     digest: str
 
     @classmethod
-    def read_ahead(cls, path: Path, name: str, lines_per_shard: int) -> "SourceText":
-        """Read a file to its end, so that a bad line is found before any translation.
+    def copy(cls, lines: Iterable[str], path: Path, lines_per_shard: int) -> "SourceText":
+        """Read all lines, so that a bad one is found before any translation, and write them to `path`."""
+        count, digest = 0, sha256()
 
-        Raises:
-            ValueError: It is not UTF-8, or not compressed as its suffix says; the message names the line.
-        """
-        count, digests, whole = 0, [], sha256()
-        with open_binary(path) as file:
-            for lines in split_lines(decode_lines(file, Path(name)), lines_per_shard):
-                count += len(lines)
-                digests.append(_digest(lines))
-                whole.update(_encode(lines))
-        return cls(path, name, lines_per_shard, count, digests, whole.hexdigest())
+        def chunks() -> Iterator[bytes]:
+            nonlocal count
+            for line in lines:
+                chunk = line.encode() + b"\n"
+                digest.update(chunk)
+                count += 1
+                yield chunk
+
+        atomic_write(path, chunks())
+        return cls(path, lines_per_shard, count, digest.hexdigest())
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return -(-self.lines // self.lines_per_shard)
 
     def size(self, number: int) -> int:
         """Number of lines of a shard."""
         return min(self.lines_per_shard, self.lines - number * self.lines_per_shard)
 
-    def shards(self) -> Iterator[list[str]]:
-        """Read the file again, without lines appended since the first pass.
-
-        Raises:
-            ValueError: The file has changed.
-        """
-        with open_binary(self.path) as file:
-            shards = split_lines(islice(decode_lines(file, self.path), self.lines), self.lines_per_shard)
-            for digest in self.digests:
-                shard = next(shards, [])
-                if _digest(shard) != digest:
-                    raise ValueError(
-                        f"input: {self.name} was changed while it was translated; restore the original and repeat the "
-                        f"command, or start from the beginning"
-                    )
-                yield shard
-
-
-def _encode(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
-
-
-def _digest(lines: list[str]) -> str:
-    return sha256(_encode(lines)).hexdigest()
+    def read(self) -> Iterator[list[str]]:
+        """The lines of each shard."""
+        with open(self.path, encoding="utf-8", newline="\n") as file:
+            yield from split_lines((line.removesuffix("\n") for line in file), self.lines_per_shard)
 
 
 def _record_of_shard(content: bytes) -> bytes:
@@ -257,11 +238,6 @@ class TranslatedShards:
                 if not self.begun:
                     self._clear()
                 raise
-
-    def copy_input(self, chunks: Iterable[bytes]) -> Path:
-        """Copy standard input into the folder, since it can be read only once."""
-        atomic_write(self.folder / "input", chunks)
-        return self.folder / "input"
 
     def begin(self, manifest: Mapping[str, Json]) -> None:
         """Write the manifest or, if there are shards, compare it with theirs.

@@ -5,7 +5,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, TextIO
 
@@ -75,19 +75,21 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
                 only at the start of a text; and `decode(..., skip_special_tokens=True)` drops it.
 
         Raises:
-            ValueError: The corpus is empty, or has too little text or too many characters for `vocab_size`; or `model`
-                is unknown; or a special token is given twice, is an entry already, or cannot be one, see `add_tokens`.
+            ValueError: The corpus has too little text or too many characters for `vocab_size`; or `model` is unknown;
+                or a special token is an entry already, or cannot be one, see `add_tokens`.
         """
         if model not in ("bpe", "wordpiece"):
             raise ValueError(f'model: must be "bpe" or "wordpiece", is {model!r}')
-        _check_special_tokens(special_tokens, model)
-        corpus, size = _not_empty(corpus_iterator), max(vocab_size - len(special_tokens), 0)
+        special_tokens = list(dict.fromkeys(special_tokens))
+        for name in special_tokens:
+            _require_one_piece(name, model == "bpe")
+        size = max(vocab_size - len(special_tokens), 0)
         if model == "bpe":
-            backend = _learn_byte_pairs(corpus, size, show_progress, labels)
+            backend = _learn_byte_pairs(corpus_iterator, size, show_progress, labels)
         elif labels:
             raise ValueError('labels: only a "bpe" vocabulary can have them; leave out the model')
         else:
-            backend = _learn_word_pieces(corpus, size, show_progress)
+            backend = _learn_word_pieces(corpus_iterator, size, show_progress)
         learned = backend.get_vocab_size() + len(special_tokens)
         if learned < vocab_size:
             raise ValueError(
@@ -208,16 +210,6 @@ def is_own(backend: Tokenizer) -> bool:
     return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) == repr(expected)
 
 
-def _check_special_tokens(names: Sequence[str], model: str) -> None:
-    """Raise a ValueError for a name that cannot be a special token of a new vocabulary, before one is learned."""
-    for place, name in enumerate(names):
-        _require_one_piece(name, model == "bpe")
-        if name in names[:place]:
-            raise ValueError(f"special token {name!r}: is given twice; give it once")
-        if name in (PAD, EOS, UNK):
-            raise ValueError(f"special token {name!r}: every vocabulary has it already; leave it out")
-
-
 def _require_one_piece(token: str | AddedToken, is_byte_pair: bool) -> None:
     name = str(token)
     is_piece = re.fullmatch(rf"\S{{1,{_LONGEST_RUN - 1}}}", name) and name.isprintable()
@@ -311,16 +303,6 @@ def _characters_of(corpus: Iterable[str], copy: TextIO) -> list[str]:
         copy.write(json.dumps(sentence) + "\n")
     copy.seek(0)
     return sorted(counts, key=lambda character: (-counts[character], character))[:_MAX_CHARACTERS]
-
-
-def _not_empty(corpus_iterator: Iterable[str]) -> Iterator[str]:
-    """Yield the corpus; raise a ValueError at its end if it had no text."""
-    empty = True
-    for sentence in corpus_iterator:
-        empty = empty and not sentence.strip()
-        yield sentence
-    if empty:
-        raise ValueError("corpus_iterator: there is no text to learn a vocabulary from; give sentences")
 
 
 def for_targets(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
