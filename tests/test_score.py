@@ -11,6 +11,7 @@ from urllib.error import URLError
 import pytest
 from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks, start_ranks
 from sacrebleu.dataset import DATASETS
+from sacrebleu.metrics import BLEU, CHRF
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.cleaning import encode_corpus
@@ -101,14 +102,11 @@ def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
     assert written == ["bleu_by_source_length.png", "results.json"]
 
 
-@pytest.mark.system
 def test_several_references_and_no_source(run, files):
     results = run("--hypotheses", "better.de", "--reference", "ref.de", "worse.de", "--target_language", "fr")
-    bleu, chrf = json.loads(sacrebleu_command("ref.de", "worse.de", "-i", "better.de", "-w", "12"))
     (system,) = results.systems
-    assert system.sacrebleu.score == pytest.approx(bleu["score"], abs=1e-9)
-    assert system.sacrebleu.signature == bleu["signature"]
-    assert system.chrf.score == pytest.approx(chrf["score"], abs=1e-9)
+    assert system.sacrebleu.score == pytest.approx(BLEU().corpus_score(BETTER, [REFERENCES, WORSE]).score)
+    assert system.chrf.score == pytest.approx(CHRF().corpus_score(BETTER, [REFERENCES, WORSE]).score)
     both = [list(texts) for texts in zip(REFERENCES, WORSE, strict=True)]
     assert system.paper_bleu.score == paper_bleu(BETTER, both, "fr")
     assert system.by_source_length is None

@@ -38,8 +38,7 @@ def test_newstest2014_is_known_by_its_lines(newstest, shared_data):
 @pytest.mark.parametrize(
     ("name", "languages", "message"),
     [
-        ("wmt14/ful", ("en", "de"), "no 'wmt14/ful', but wmt14/full"),
-        ("newstest2014", ("en", "de"), "newstest2014 wmt14/full or, filtered, wmt14"),
+        ("newstest2014", ("en", "de"), "no 'newstest2014'; .* newstest2014 wmt14/full or, filtered, wmt14"),
         ("wmt14", ("en", "xx"), "wmt14 has no en-xx, only .*en-de"),
     ],
 )

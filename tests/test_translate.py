@@ -229,14 +229,12 @@ def interrupted(run, output, monkeypatch):
     return interrupted
 
 
-@pytest.mark.parametrize("older", [None, b"older\n"], ids=["new", "replaced"])
-@pytest.mark.parametrize("from_file", [True, False], ids=["file", "stdin"])
-def test_killed_at_any_moment_and_restarted(interrupted, translated, output, from_file, source, older):
+@pytest.mark.parametrize("older", [None, b"older\n"], ids=["new, from standard input", "replaced, from a file"])
+def test_killed_at_any_moment_and_restarted(interrupted, translated, output, source, older):
     text = "".join(f"line {number}\n" for number in range(14)).encode()
     expected = "".join(f"line {number}"[::-1] + "\n" for number in range(14)).encode()
     source.write_bytes(text)
-    arguments = ["--input", source] if from_file else []
-    arguments += ["--overwrite"] if older else []
+    arguments = ["--input", source, "--overwrite"] if older else []
     assert interrupted(None, *arguments, stdin=text)
     assert output.read_bytes() == expected
     moments = interrupted.killer.moment

@@ -226,7 +226,6 @@ class Paragraphs:
     Args:
         config: The model's configuration.
         texts: Each with its tag, if it needs one.
-        split_sentences: Whether to divide them; otherwise each text is a sentence.
 
     Attributes:
         sentences: The sentences of all texts, in their order.
@@ -236,12 +235,9 @@ class Paragraphs:
         ImportError: The sentence splitter is not installed.
     """
 
-    def __init__(self, config: PreTrainedConfig, texts: Sequence[str], split_sentences: bool) -> None:
-        if split_sentences:
-            require_splitter()
-            self._paragraphs = [Paragraph.of(config, text) for text in texts]
-        else:
-            self._paragraphs = [Paragraph(["", ""], [text], None) for text in texts]
+    def __init__(self, config: PreTrainedConfig, texts: Sequence[str]) -> None:
+        require_splitter()
+        self._paragraphs = [Paragraph.of(config, text) for text in texts]
         self.sentences = [sentence for paragraph in self._paragraphs for sentence in paragraph.sentences]
         self.texts = [index for index, paragraph in enumerate(self._paragraphs) for _ in paragraph.sentences]
 

@@ -306,8 +306,8 @@ def translate_in_batches(
         split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is.
         observe_long: Called before the first batch with those `sentences`, by index, that have more tokens than any
             trained on, and the number of tokens, including any cut off; with `split_sentences`, of such a sentence.
-        decode: What to make of generated ids `[rows, target]`: a translation of each row; by default its text, which
-            `split_sentences` requires.
+        decode: What to make of generated ids `[rows, target]`: a translation of each row; by default its text, and
+            with `split_sentences` a string.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1.
 
     Yields:
@@ -323,26 +323,29 @@ def translate_in_batches(
     sentences = [require_text(sentence, f"text {index}") for index, sentence in enumerate(sentences)]
     if tag := target_tag(model.config, None, target_language):
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
-    paragraphs = Paragraphs(model.config, sentences, split_sentences)
+    own = (tokens_per_batch, batch_size, truncation)
+    if split_sentences:
+        paragraphs = Paragraphs(model.config, sentences)
+
+        def observe(long: dict[int, int]) -> None:
+            if observe_long is not None:
+                observe_long({paragraphs.texts[index]: length for index, length in long.items()})
+
+        parts = paragraphs.sentences
+        options = {"observe_long": observe, "decode": decode, **generate_kwargs}
+        yield from paragraphs.join(translate_in_batches(model, tokenizer, parts, *own, **options))
+        return
 
     to_translations = decode or partial(tokenizer.batch_decode, skip_special_tokens=True)
-
-    def observe(long: dict[int, int]) -> None:
-        if observe_long is not None:
-            observe_long({paragraphs.texts[index]: length for index, length in long.items()})
-
-    def translated() -> Iterator[tuple[list[int], list[list[Any]]]]:
-        own = (paragraphs.sentences, tokens_per_batch, batch_size, truncation)
-        for indices, output_ids in generate_in_batches(model, tokenizer, *own, observe_long=observe, **generate_kwargs):
-            translations = to_translations(output_ids.flatten(0, 1).cpu())
-            returned = output_ids.shape[1]
-            yield indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
-        if blank := [index for index, sentence in enumerate(paragraphs.sentences) if not sentence.strip()]:
-            returned = count(model, generate_kwargs, "num_return_sequences")
-            end = torch.tensor(tokenizer("").input_ids).expand(returned, -1)  # [returned, 1]
-            yield blank, [to_translations(end) for _ in blank]
-
-    yield from paragraphs.join(translated()) if split_sentences else translated()
+    generated = generate_in_batches(model, tokenizer, sentences, *own, observe_long=observe_long, **generate_kwargs)
+    for indices, output_ids in generated:
+        translations = to_translations(output_ids.flatten(0, 1).cpu())
+        returned = output_ids.shape[1]
+        yield indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
+    if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
+        returned = count(model, generate_kwargs, "num_return_sequences")
+        end = torch.tensor(tokenizer("").input_ids).expand(returned, -1)  # [returned, 1]
+        yield blank, [to_translations(end) for _ in blank]
 
 
 def generate_in_batches(
