@@ -278,17 +278,6 @@ def test_several_tokens_at_once_may_follow_a_cache(model):
     torch.testing.assert_close(torch.cat((first.logits, second.logits), 1), expected, atol=1e-5, rtol=1e-5)
 
 
-@torch.no_grad()
-def test_decoder_alone_keeps_cross_attention_out_of_its_cache(model):
-    decoder, memory = model.model.decoder, torch.randn(2, 5, model.config.d_model)
-    target = torch.randint(3, VOCABULARY, (2, 4))
-    cache = DynamicCache(config=model.config)
-    whole = decoder(target, encoder_hidden_states=memory).last_hidden_state
-    for step in range(4):
-        state = decoder(target[:, step : step + 1], encoder_hidden_states=memory, past_key_values=cache)
-        torch.testing.assert_close(state.last_hidden_state[:, 0], whole[:, step], atol=1e-5, rtol=1e-5)
-
-
 def test_labels_are_shifted_behind_the_start_token(model):
     labels = torch.tensor([[5, 6, 1], [7, 1, -100]])
     shifted = model.prepare_decoder_input_ids_from_labels(labels)

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 
-from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.model import languages_vaswani
-from vaswani_transformer.model.languages_vaswani import Paragraph, longer_than_trained, split_sentences
+from vaswani_transformer.model.languages_vaswani import Paragraph, split_sentences
 from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 
 
@@ -162,8 +161,3 @@ def test_without_a_record_of_the_training_there_is_no_warning(translator, caplog
     with caplog.at_level(logging.WARNING):
         translator(["dog " * 200], **SHORT)
     assert not caplog.records
-
-
-def test_a_learned_position_table_is_a_limit_too():
-    config = VaswaniConfig(position_encoding="learned", max_position_embeddings=9)
-    assert longer_than_trained(config, {3: 10, 4: 9}) == {3: 10}

@@ -257,10 +257,10 @@ def test_two_commands_cannot_write_one_output(run, error, source, output, oracle
     refusals = []
 
     class Pipe(io.BytesIO):
-        def __next__(self):
+        def readline(self, size=-1):
             if not refusals:  # before there is any shard
                 refusals.append(error("--input", source, "--output", output, "--num_beams", "2"))
-            return super().__next__()
+            return super().readline(size)
 
     run("--output", output, stdin=Pipe(source.read_bytes()))
     assert "another process is at work" in refusals[0]
