@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, recipe_module
+from helpers import REPOSITORY, call_recipe
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 
@@ -287,12 +287,9 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
     like = REPOSITORY / "recipes" / "configs" / "demo.yaml"
     places = {"trap": trap, "text": text, "like": like, "folder": tmp_path, "new": tmp_path / "new"}
     name, *options = [argument.format(**places) for argument in arguments]
-    module = recipe_module(name)
     monkeypatch.setattr(sys, "stdin", answers)
-    monkeypatch.setattr(sys, "argv", [name, *options])
-    monkeypatch.setattr("vaswani_transformer.VaswaniTrainer.train", lambda *_, **__: pytest.fail("training began"))
     with pytest.raises(SystemExit) as caught:
-        module.main()
+        call_recipe(name, *options)
     message = str(caught.value.code)
     assert message.startswith(f"{Path(name).name}: ")
     assert str(trap) in message
