@@ -142,20 +142,13 @@ def test_a_sentence_is_drawn_by_one_call(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_pictures_are_the_same_each_time(weights, tokenizer, tmp_path, suffix):
-    model = lively(len(tokenizer))
-    draws = {
-        "attention": lambda: draw_attention(merge_words(weights), words=["until"]),
-        "entropy": lambda: entropy_view(model, tokenizer, "The old man.", "Der alte Mann."),
-        "positions": lambda: positions_view(32, 10),
-        "rate": learning_rate_view,
-    }
-    for name, draw in draws.items():
-        files = [tmp_path / f"{name}{number}.{suffix}" for number in range(2)]
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_pictures_are_the_same_each_time(weights, tmp_path, suffix):
+    draws = [lambda: draw_attention(merge_words(weights), words=["until"]), lambda: positions_view(32, 10)]
+    for draw in draws:
+        files = [tmp_path / f"{number}.{suffix}" for number in range(2)]
         for file in files:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Glyph")
-                draw().save(file)
+            draw().save(file)
         assert files[0].read_bytes() == files[1].read_bytes()
         assert files[0].read_bytes().startswith(b"<?xml" if suffix == "svg" else b"\x89PNG")
 

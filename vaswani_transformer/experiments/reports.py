@@ -1,6 +1,6 @@
 """Report of a sweep over Table 3: tables, a verdict in sentences, Markdown, JSON and a plot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -64,41 +64,38 @@ def cost_table(sweep: SweepRecord) -> Table:
 
 def verdict(sweep: SweepRecord) -> str:
     """The result of the comparison, and its limits, in sentences."""
-    return " ".join([*_rank_sentences(sweep), *_pair_sentences(sweep), *_length_sentences(sweep)])
+    return " ".join(_sentences(sweep))
 
 
-def _rank_sentences(sweep: SweepRecord) -> list[str]:
-    found = [
+def _sentences(sweep: SweepRecord) -> Iterator[str]:
+    agreement = sweep.agreement
+    scores = {"BLEU": agreement.bleu, "perplexity": agreement.perplexity}
+    ranked = [
         f"{score.rank_correlation:+.2f} by {label} ({score.random_orders_as_good:.0%} of random orders agree as well)"
-        for label, score in (("BLEU", sweep.agreement.bleu), ("perplexity", sweep.agreement.perplexity))
+        for label, score in scores.items()
         if score.rank_correlation is not None
     ]
-    return [f"Spearman's rank correlation with the paper's rows: {', '.join(found)}."] if found else []
-
-
-def _pair_sentences(sweep: SweepRecord) -> list[str]:
-    agreement = sweep.agreement
-    if not agreement.degrees_of_freedom:
-        return ["No row has a second seed, so that any difference may be due to chance."]
-    sentences = [
-        f"Of {agreement.pairs} pairs of rows, {score.separated} differ in {label} by more than twice the standard "
-        f"error of the difference (standard deviation over seeds, pooled: {score.standard_deviation:.2f}, "
-        f"{agreement.degrees_of_freedom} degrees of freedom): {score.as_in_paper} in the paper's order, "
-        f"{score.against_paper} in the opposite order, {score.tied_in_paper} that are equal in the paper."
-        for label, score in (("BLEU", agreement.bleu), ("perplexity", agreement.perplexity))
-    ]
-    return [*sentences, "The order of all other pairs may be due to chance."]
-
-
-def _length_sentences(sweep: SweepRecord) -> list[str]:
+    if ranked:
+        yield f"Spearman's rank correlation with the paper's rows: {', '.join(ranked)}."
+    if agreement.degrees_of_freedom:
+        for label, score in scores.items():
+            yield (
+                f"Of {agreement.pairs} pairs of rows, {score.separated} differ in {label} by more than twice the "
+                f"standard error of the difference (standard deviation over seeds, pooled: "
+                f"{score.standard_deviation:.2f}, {agreement.degrees_of_freedom} degrees of freedom): "
+                f"{score.as_in_paper} in the paper's order, {score.against_paper} in the opposite order, "
+                f"{score.tied_in_paper} that are equal in the paper."
+            )
+        yield "The order of all other pairs may be due to chance."
+    else:
+        yield "No row has a second seed, so that any difference may be due to chance."
     lengths = [row.length for row in sweep.rows.values()]
-    if min(lengths) >= _SHORT:
-        return []
-    return [
-        f"The translations of a row have {min(lengths):.0%} to {max(lengths):.0%} of the references' words: with a "
-        "model that has learned little, the search prefers translations that are too short, even empty ones. BLEU then "
-        "measures length as much as words; perplexity, which needs no search, does not."
-    ]
+    if min(lengths) < _SHORT:
+        yield (
+            f"The translations of a row have {min(lengths):.0%} to {max(lengths):.0%} of the references' words: with a "
+            "model that has learned little, the search prefers translations that are too short, even empty ones. BLEU "
+            "then measures length as much as words; perplexity, which needs no search, does not."
+        )
 
 
 def as_markdown(sweep: SweepRecord) -> str:

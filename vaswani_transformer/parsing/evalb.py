@@ -12,13 +12,7 @@ import datasets
 import evaluate
 
 
-_CITATION = """\
-@misc{sekine1997,
-    title = "Evalb: a bracket scoring program",
-    author = "Sekine, Satoshi and Collins, Michael",
-    year = "1997",
-    url = "https://nlp.cs.nyu.edu/evalb/",
-}"""
+_CITATION = "Sekine and Collins (1997): Evalb: a bracket scoring program. https://nlp.cs.nyu.edu/evalb/"
 
 _DESCRIPTION = """\
 Recall, precision and F1 of labelled brackets, tagging accuracy and crossing brackets of constituency parses, as the
@@ -91,18 +85,9 @@ class EvalbRules:
 
 # Parameters and the number of their values. Three are ignored: DEBUG; MAX_ERROR, which stops the program early; and
 # QUOTE_TERM, which the program does not know, either.
-_PARAMETERS = {
-    "DEBUG": 1,
-    "MAX_ERROR": 1,
-    "CUTOFF_LEN": 1,
-    "LABELED": 1,
-    "DELETE_LABEL": 1,
-    "DELETE_LABEL_FOR_LENGTH": 1,
-    "QUOTE_LABEL": 1,
-    "QUOTE_TERM": 1,
-    "EQ_LABEL": 2,
-    "EQ_WORD": 2,
-}
+_IGNORED = ("DEBUG", "MAX_ERROR", "QUOTE_TERM")
+_SINGLE = ("CUTOFF_LEN", "LABELED", "DELETE_LABEL", "DELETE_LABEL_FOR_LENGTH", "QUOTE_LABEL")
+_PARAMETERS = {**dict.fromkeys((*_IGNORED, *_SINGLE), 1), "EQ_LABEL": 2, "EQ_WORD": 2}
 
 
 @dataclass(frozen=True)
@@ -369,7 +354,6 @@ class Evalb(evaluate.Metric):
             citation=_CITATION,
             inputs_description=_INPUTS,
             features=datasets.Features({"predictions": text, "references": text}),
-            homepage="https://nlp.cs.nyu.edu/evalb/",
             reference_urls=["https://aclanthology.org/H91-1060"],
         )
 
