@@ -33,7 +33,7 @@ from transformers import PreTrainedTokenizerBase
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.convert.marian import POSITIONS, MarianTranslator, export_marian
 from vaswani_transformer.convert.output import PARITY
-from vaswani_transformer.convert.parity import Difference, Engine, ParityReport, parity_report
+from vaswani_transformer.convert.parity import Engine, ParityReport, parity_report
 from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
@@ -152,13 +152,10 @@ def show(args: ExportArguments, output: Path, report: ParityReport | None) -> No
         for name, bleu in (report.bleu or {}).items():
             table.add_row(f"sacreBLEU, {name}", f"{bleu['score']:.2f}")
     console.print(table)
-    if report is not None and report.differences:
-        show_differences(console, report.differences[:5])
-
-
-def show_differences(console: PlainConsole, differences: list[Difference]) -> None:
+    if report is None or not report.differences:
+        return
     table = Table("line", "kind", "ours", "exported", title="The first differences (the rest is in parity.json)")
-    for difference in differences:
+    for difference in report.differences[:5]:
         ours = f"{difference.ours} ({difference.ours_score:.4f})"
         exported = f"{difference.exported} ({difference.exported_score:.4f})"
         table.add_row(str(difference.line), difference.kind.replace("_", " "), ours, exported)

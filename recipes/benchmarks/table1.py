@@ -38,7 +38,6 @@ from vaswani_transformer.runs.records import Provenance
 
 
 HEADS, KERNEL = 8, 3
-MODULE: Any = SimpleNamespace(is_causal=False, training=False)  # what attention reads of its module
 
 # Exponents of n and of d (Table 1).
 PREDICTED = {
@@ -50,6 +49,7 @@ PREDICTED = {
 }
 
 Layer = Callable[[], torch.Tensor]
+Heads = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # queries, keys and values [1, heads, n, d_k]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,24 +111,30 @@ class Arguments(BenchmarkArguments):
             raise ValueError(f"max_length, max_width: must be at least 32 and {8 * HEADS}")
 
 
+def attend(heads: Heads, mask: torch.Tensor | None = None, neighborhood: int | None = None) -> torch.Tensor:
+    """Equation 1, or restricted attention: `[1, n, heads, d_k]`."""
+    module: Any = SimpleNamespace(is_causal=False, training=False)
+    scaling = heads[0].shape[-1] ** -0.5
+    if neighborhood is None:
+        return eager_attention_forward(module, *heads, mask, scaling)[0]
+    return restricted_attention_forward(module, *heads, mask, neighborhood, scaling)[0]
+
+
 def layers(args: Arguments, n: int, d: int) -> dict[str, Layer]:
     """A call of each kind of layer on a sentence of n positions of width d."""
     place, dtype = args.device, getattr(torch, args.dtype)
     states = torch.randn(1, n, d, device=place, dtype=dtype)  # [1, n, d]
-    heads = states.unflatten(-1, (HEADS, d // HEADS)).transpose(1, 2).contiguous()  # [1, heads, n, d_k]
-    scaling = (d // HEADS) ** -0.5
+    split = states.unflatten(-1, (HEADS, d // HEADS)).transpose(1, 2).contiguous()  # [1, heads, n, d_k]
+    heads = (split, split, split)
     lstm = nn.LSTM(d, d, batch_first=True, device=place, dtype=dtype)
     convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, device=place, dtype=dtype)
     channels = states.transpose(1, 2).contiguous()  # [1, d, n]
-
     return {
-        "self-attention": lambda: eager_attention_forward(MODULE, heads, heads, heads, None, scaling)[0],
-        "self-attention, fused": lambda: F.scaled_dot_product_attention(heads, heads, heads),
+        "self-attention": lambda: attend(heads),
+        "self-attention, fused": lambda: F.scaled_dot_product_attention(*heads),
         "recurrent": lambda: lstm(states)[0],
         "convolutional": lambda: convolution(channels),
-        "self-attention, restricted": lambda: restricted_attention_forward(
-            MODULE, heads, heads, heads, None, args.neighborhood, scaling
-        )[0],
+        "self-attention, restricted": lambda: attend(heads, neighborhood=args.neighborhood),
     }
 
 
@@ -203,17 +209,16 @@ def measure(args: Arguments) -> Iterator[Table1Record]:
 
 def compare(args: Arguments, n: int, d: int) -> Restricted:
     """The restricted layer beside full attention under the neighbourhood's mask, plain and fused."""
-    place, dtype, scaling = args.device, getattr(torch, args.dtype), (d // HEADS) ** -0.5
+    place, dtype = args.device, getattr(torch, args.dtype)
     query, key, value = (torch.randn(1, HEADS, n, d // HEADS, device=place, dtype=dtype) for _ in range(3))
+    heads = (query, key, value)
     positions = torch.arange(n, device=place)
     is_far = (positions[:, None] - positions).abs() > args.neighborhood // 2  # [n, n]
     mask = torch.zeros(n, n, device=place, dtype=dtype).masked_fill_(is_far, -math.inf)
     calls: dict[str, Layer] = {
-        "full": lambda: eager_attention_forward(MODULE, query, key, value, mask, scaling)[0],
-        "fused": lambda: F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2),
-        "restricted": lambda: restricted_attention_forward(MODULE, query, key, value, None, args.neighborhood, scaling)[
-            0
-        ],
+        "full": lambda: attend(heads, mask),
+        "fused": lambda: F.scaled_dot_product_attention(*heads, mask).transpose(1, 2),
+        "restricted": lambda: attend(heads, neighborhood=args.neighborhood),
     }
     spent = {name: seconds(call, args) for name, call in calls.items()}
     memory = {name: peak_memory(call, place) for name, call in calls.items()}
