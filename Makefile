@@ -10,11 +10,17 @@ TESTS := tests
 PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo test test-system test-matrix test-core test-transformers test-clients test-browser trials fuzz check format tree
+.PHONY: demo notebook notebook-outputs test test-system test-matrix test-core test-transformers test-clients test-browser trials fuzz check format tree
 
 demo: .venv/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
 	$(BIN)/python recipes/train_wmt.py --config recipes/configs/demo.yaml
+
+notebook: .venv/notebook  ## open the paper in code
+	$(BIN)/jupyter lab recipes/the_paper_in_code.ipynb
+
+notebook-outputs: .venv/installed  ## run the paper in code from its source, and store what comes out
+	$(BIN)/python tests/paper_notebook.py
 
 test: .venv/installed  ## all tests but those with the mark `system`
 	$(BIN)/python -m pytest $(PARALLEL) -m "not system"
@@ -64,6 +70,10 @@ format: .venv/installed
 .venv/installed: setup.py constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+.venv/notebook: .venv/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[notebook]"
 	touch $@
 
 .venv/node_modules: .venv/installed

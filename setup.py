@@ -12,6 +12,8 @@ CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: token
 PARSING = ["nltk>=3.9"]  # recipes/train_parsing.py: treebanks
 TEXT = ["sentencex>=1.0.32,<2"]  # split_sentences of pipeline("translation") and of recipes/translate.py
 DEMO = ["gradio>=6.31,<7", *TEXT]  # recipes/demo_app.py
+EXECUTION = ["ipykernel>=6.29", "jupytext>=1.17", "nbclient>=0.10"]  # tests/paper_notebook.py
+NOTEBOOK = ["jupyterlab>=4.4", *EXECUTION, *PARSING]  # recipes/the_paper_in_code.ipynb
 BROWSER = ["playwright>=1.50"]  # tests/test_explorer.py: drives a Chromium that is installed
 
 setup(
@@ -58,6 +60,7 @@ setup(
         "parsing": PARSING,
         "demo": DEMO,
         "text": TEXT,
+        "notebook": NOTEBOOK,
         "dev": [
             "pytest>=8.0",
             "pytest-xdist>=3.6",
@@ -73,6 +76,7 @@ setup(
             *PARSING,
             *DEMO,
             *BROWSER,
+            *EXECUTION,
         ],
     },
 )

@@ -43,7 +43,14 @@ import pytest  # noqa: E402
 
 
 # They wait, or have long tests; begun first, they do not keep one worker busy when the others have ended.
-LONG = ("test_reproduce_table3", "test_train_wmt", "test_faults", "test_translate", "test_processes")
+LONG = (
+    "test_paper_notebook",
+    "test_reproduce_table3",
+    "test_train_wmt",
+    "test_faults",
+    "test_translate",
+    "test_processes",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

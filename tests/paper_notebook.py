@@ -1,0 +1,34 @@
+"""`make notebook-outputs`: runs recipes/the_paper_in_code.py, and stores it and its outputs as a notebook beside it."""
+
+import os
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+
+SOURCE = Path(__file__).parents[1] / "recipes" / "the_paper_in_code.py"
+NOTEBOOK = SOURCE.with_suffix(".ipynb")
+
+
+def without_outputs() -> nbformat.NotebookNode:
+    """The notebook that the source describes."""
+    notebook = jupytext.read(SOURCE)
+    notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    for number, cell in enumerate(notebook.cells):
+        cell.id, cell.metadata = f"cell-{number}", {}  # else another at each call
+    return notebook
+
+
+def execute(notebook: nbformat.NotebookNode) -> None:
+    """Run all cells, in a process whose folder is the notebook's, as a browser does."""
+    client = NotebookClient(notebook, record_timing=False, coalesce_streams=True)
+    quiet = {**os.environ, "PYTHONWARNINGS": "ignore", "TQDM_DISABLE": "1"}  # what they write would be stored
+    client.execute(cwd=str(SOURCE.parent), env=quiet)
+
+
+if __name__ == "__main__":
+    made = without_outputs()
+    execute(made)
+    nbformat.write(made, NOTEBOOK)

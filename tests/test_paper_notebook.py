@@ -1,0 +1,93 @@
+"""The paper in code: the notebook and its source agree, follow the paper, and run."""
+
+import re
+
+import nbformat
+import paper_notebook
+import pytest
+
+
+# Sections, tables and figures of the paper, in its order. Those with sub-sections may have no code of their own.
+OUTLINE = [
+    "1 Introduction",
+    "2 Background",
+    "3 Model Architecture",
+    "Figure 1",
+    "3.1 Encoder and Decoder Stacks",
+    "3.2 Attention",
+    "3.2.1 Scaled Dot-Product Attention",
+    "3.2.2 Multi-Head Attention",
+    "Figure 2",
+    "3.2.3 Applications of Attention in our Model",
+    "3.3 Position-wise Feed-Forward Networks",
+    "3.4 Embeddings and Softmax",
+    "3.5 Positional Encoding",
+    "4 Why Self-Attention",
+    "Table 1",
+    "5 Training",
+    "5.1 Training Data and Batching",
+    "5.2 Hardware and Schedule",
+    "5.3 Optimizer",
+    "5.4 Regularization",
+    "6 Results",
+    "6.1 Machine Translation",
+    "Table 2",
+    "6.2 Model Variations",
+    "Table 3",
+    "6.3 English Constituency Parsing",
+    "Table 4",
+    "7 Conclusion",
+    "Attention Visualizations",
+    "Figure 3",
+    "Figure 4",
+    "Figure 5",
+]
+WITHOUT_CODE = {"4 Why Self-Attention", "5 Training", "6 Results", "6.2 Model Variations", "Attention Visualizations"}
+
+
+@pytest.fixture(scope="module")
+def stored() -> nbformat.NotebookNode:
+    return nbformat.read(paper_notebook.NOTEBOOK, as_version=4)
+
+
+def test_the_notebook_has_the_cells_of_its_source(stored):
+    nbformat.validate(stored)
+    cells = [
+        [(cell.cell_type, cell.source) for cell in each.cells] for each in (stored, paper_notebook.without_outputs())
+    ]
+    assert cells[0] == cells[1], "run `make notebook-outputs`"
+
+
+def test_headings_are_those_of_the_paper_and_have_code(stored):
+    found: dict[str, int] = {}  # cells of code by heading
+    heading = ""
+    for cell in stored.cells:
+        if cell.cell_type == "markdown":
+            for title in re.findall(r"^#+ (.*)$", cell.source, re.M):
+                heading = re.sub(r"^((?:Table|Figure) \d): .*", r"\1", title)
+                assert heading not in found
+                found[heading] = 0
+        elif heading:
+            found[heading] += 1
+    assert [each for each in found if not each.startswith("It learns")] == OUTLINE
+    assert {each for each, cells in found.items() if not cells} <= WITHOUT_CODE
+
+
+def test_the_notebook_is_stored_as_it_ran_with_pictures_and_nothing_of_the_machine(stored):
+    text = paper_notebook.NOTEBOOK.read_text(encoding="utf-8")
+    assert len(text) < 2_000_000
+    outputs = [output for cell in stored.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert [cell.execution_count for cell in stored.cells if cell.cell_type == "code"] == list(
+        range(1, 1 + sum(cell.cell_type == "code" for cell in stored.cells))
+    )
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 15
+    for output in outputs:
+        assert output.output_type in ("stream", "display_data")
+        assert output.get("name") != "stderr"
+        assert not re.search(r"/(?:tmp|home|root|work|Users)/", output.get("text", ""))
+
+
+@pytest.mark.system
+def test_the_notebook_runs_and_its_answers_are_right():
+    """The answers are checked by assertions in its cells."""
+    paper_notebook.execute(paper_notebook.without_outputs())
