@@ -40,19 +40,18 @@ def _cheapest_parts(source: np.ndarray, target: np.ndarray, num_parts: int) -> n
 
     Bisection of the largest cost: if it is too low, parts that are filled from the first on do not reach the end.
     """
-    costs = source + target  # [pairs] without padding
-    too_low = costs.sum() // num_parts - 1
-    enough = -(-len(costs) // num_parts) * (source.max() + target.max())  # of parts with equal counts, or more
+    too_low = (source + target).sum() // num_parts - 1  # without padding
+    enough = -(-len(source) // num_parts) * (source.max() + target.max())  # of parts with equal counts, or more
     while enough - too_low > 1:
         middle = (too_low + enough) // 2
-        if _fill(source, target, num_parts, middle, middle // costs.min())[-1] == len(costs):
+        if _fill(source, target, num_parts, middle)[-1] == len(source):
             enough = middle
         else:
             too_low = middle
-    return _fill(source, target, num_parts, enough, enough // costs.min())[:-1]
+    return _fill(source, target, num_parts, enough)[:-1]
 
 
-def _fill(source: np.ndarray, target: np.ndarray, num_parts: int, limit: int, most: int) -> np.ndarray:
+def _fill(source: np.ndarray, target: np.ndarray, num_parts: int, limit: int) -> np.ndarray:
     """`[parts + 1]` where the parts begin, and the last one ends, if each takes what its limit allows.
 
     Args:
@@ -60,9 +59,9 @@ def _fill(source: np.ndarray, target: np.ndarray, num_parts: int, limit: int, mo
         target: `[pairs]` costs of the target, ascending.
         num_parts: Number of parts; each leaves a pair for every later one.
         limit: Largest cost of a part.
-        most: Pairs that no part can have more of.
     """
     starts = [0]
+    most = limit // (source + target).min()  # pairs of a part
     for later in reversed(range(num_parts)):
         taken = slice(starts[-1], min(starts[-1] + most, len(source) - later))
         longest = np.maximum.accumulate(source[taken]) + target[taken]
