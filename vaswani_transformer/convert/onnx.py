@@ -246,32 +246,22 @@ class OnnxEncoder(nn.Module):
 
 
 class OnnxModel(PreTrainedModel, GenerationMixin):
-    """An exported model that onnxruntime runs, for `generate` of transformers.
-
-    Args:
-        directory: The exported directory.
-        options: For `onnxruntime.InferenceSession`: `providers`, `sess_options` and others.
-    """
+    """An exported model that onnxruntime runs on the CPU, for `generate` of transformers."""
 
     config_class = MarianConfig
     main_input_name = "input_ids"
-    _supports_cache_class = True
 
-    def __init__(self, directory: str | Path, **options: Any) -> None:
-        directory = Path(directory)
+    def __init__(self, directory: str | Path) -> None:
+        directory, providers = Path(directory), ["CPUExecutionProvider"]
         super().__init__(MarianConfig.from_pretrained(directory, trust_remote_code=False))
         self.generation_config = GenerationConfig.from_pretrained(directory)
-        options = {"providers": ["CPUExecutionProvider"], **options}
-        self.encoder = OnnxEncoder(onnxruntime.InferenceSession(directory / ENCODER, **options))
-        self.session = onnxruntime.InferenceSession(directory / DECODER, **options)
+        self.encoder = OnnxEncoder(onnxruntime.InferenceSession(directory / ENCODER, providers=providers))
+        self.session = onnxruntime.InferenceSession(directory / DECODER, providers=providers)
         self.names = _cache_names(self.config.decoder_layers)
 
     @property
     def device(self) -> torch.device:
         return torch.device("cpu")
-
-    def get_encoder(self, *args: Any, **kwargs: Any) -> nn.Module:
-        return self.encoder
 
     def forward(
         self,
@@ -310,7 +300,6 @@ class OnnxTranslator:
 
     Args:
         directory: The exported directory.
-        options: For `onnxruntime.InferenceSession`.
 
     Attributes:
         rule: Settings with which `generate` of our model searches by the same rules.
@@ -319,10 +308,10 @@ class OnnxTranslator:
         ValueError: The directory is not an export to ONNX.
     """
 
-    def __init__(self, directory: str | Path, **options: Any) -> None:
+    def __init__(self, directory: str | Path) -> None:
         if not (Path(directory) / ENCODER).is_file():
             raise ValueError(f"{directory} is not a model for ONNX; export one with recipes/export.py")
-        self.model = OnnxModel(directory, **options)
+        self.model = OnnxModel(directory)
         self.rule = rule_of_transformers(self.model.generation_config)
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
