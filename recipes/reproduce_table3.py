@@ -67,6 +67,8 @@ class SweepArguments(RecipeTrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        if unknown := [row for row in self.rows if row not in PAPER_VARIANTS]:
+            raise ValueError(f"rows: there is no {unknown[0]!r} in Table 3; choose from {', '.join(PAPER_VARIANTS)}")
         for row in self.rows:
             scaled_sizes(row, self.width, self.depth)
         super().__post_init__()
