@@ -1,6 +1,5 @@
 """`make notebook-outputs`: runs recipes/the_paper_in_code.py, and stores it and its outputs as a notebook beside it."""
 
-import os
 from pathlib import Path
 
 import jupytext
@@ -23,12 +22,13 @@ def without_outputs() -> nbformat.NotebookNode:
 
 def execute(notebook: nbformat.NotebookNode) -> None:
     """Run all cells, in a process whose folder is the notebook's, as a browser does."""
-    client = NotebookClient(notebook, record_timing=False, coalesce_streams=True)
-    quiet = {**os.environ, "PYTHONWARNINGS": "ignore", "TQDM_DISABLE": "1"}  # what they write would be stored
-    client.execute(cwd=str(SOURCE.parent), env=quiet)
+    NotebookClient(notebook, record_timing=False, coalesce_streams=True).execute(cwd=str(SOURCE.parent))
 
 
 if __name__ == "__main__":
     made = without_outputs()
     execute(made)
+    for cell in made.cells:
+        if cell.cell_type == "code":  # without progress bars and warnings
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     nbformat.write(made, NOTEBOOK)
