@@ -81,8 +81,9 @@ def run(args: ParsingArguments) -> None:
     if args.draw is not None:
         make_directory("draw", args.draw)
     filled = [words for words in sentences if words]
-    model, options = args.load(saved), (args.tokens_per_batch, args.constrained)
-    parses = parse_corpus(model, saved.tokenizer, filled, *options, **args.generate_kwargs)
+    parses = parse_corpus(
+        args.load(saved), saved.tokenizer, filled, args.tokens_per_batch, args.constrained, **args.generate_kwargs
+    )
     if PartialState().is_main_process:
         trees = iter([parse.tree for parse in parses])
         lines = [next(trees) if words else "" for words in sentences]

@@ -226,6 +226,7 @@ def test_it_can_be_trained_on_as_before(form, tmp_path):
     ("changes", "message"),
     [
         ({"encoder_attention_heads": 2}, "^encoder_attention_heads: 2 of the encoder and 4 of the decoder"),
+        ({"encoder_attention_heads": None, "decoder_attention_heads": None}, "^encoder_attention_heads: None of"),
         ({"encoder_normalize_before": True}, r"^encoder_normalize_before: .*pre-norm"),
         ({"activation_fn": "sine"}, "^activation: .*'sine'"),
         ({"target_lang": None}, r"checkpoint_best\.pt: has no source_lang and target_lang"),
@@ -251,6 +252,7 @@ def saved_with(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
         ({"decoder.embed_tokens.weight": None}, r"^weights: there is no decoder\.embed_tokens\.weight"),
         ({"encoder.embed_positions.weight": (32, 24)}, "^embed_positions: .* have 30 and None positions"),
         ({"decoder.layers.1.fc1.bias": None}, "cannot be filled"),
+        ({"decoder.layers.1.fc1.bias": (41,)}, r"fc1\.bias is \[41\], but must be \[40\]"),
     ],
 )
 def test_weights_that_cannot_be_expressed_are_refused(changes, message, tmp_path):

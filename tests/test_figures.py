@@ -197,6 +197,7 @@ def test_the_rate_is_the_schedules(warmup, steps):
     [
         ({"kind": "self"}, "kind: must be"),
         ({"layer": 3}, "layer: must be 1 to 2, is 3"),
+        ({"heads": []}, "heads: give at least one"),
         (
             {"words": ["cat"]},
             r"words: 'cat' is none of those that attend, which are: \$x\$, <b>&, שלום, 日本, until, </s>",

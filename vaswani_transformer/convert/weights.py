@@ -186,9 +186,9 @@ def _search(model: PreTrainedModel) -> GenerationConfig:
     return GenerationConfig(**{**_tokens(model), **settings, "length_penalty_type": "transformers"})
 
 
-def one_number_of_heads(encoder: int, decoder: int) -> int:
-    """The number of heads of both stacks; raises a ValueError if they differ."""
-    if encoder != decoder:
+def one_number_of_heads(encoder: int | None, decoder: int | None) -> int:
+    """The number of heads of both stacks; raises a ValueError if they differ or are unknown."""
+    if encoder is None or encoder != decoder:
         raise ValueError(
             f"encoder_attention_heads: {encoder} of the encoder and {decoder} of the decoder; "
             f"only one number for both can be expressed"

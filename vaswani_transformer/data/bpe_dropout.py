@@ -143,7 +143,7 @@ class BpeDropout:
             else:
                 return pieces
 
-    @lru_cache(_CACHED)  # noqa: B019
+    @lru_cache(_CACHED)  # noqa: B019 - as above
     def _possible_merges(self, pieces: _Pieces) -> list[tuple[int, int]]:
         """Place and result of each merge of two neighbours, in the order of the merge table, then of places."""
         ranked = []

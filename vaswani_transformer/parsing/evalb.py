@@ -78,7 +78,7 @@ class EvalbRules:
             quote_labels=frozenset(label for [label] in values["QUOTE_LABEL"]),
             equal_labels=frozenset(map(frozenset, values["EQ_LABEL"])),
             equal_words=frozenset(map(frozenset, values["EQ_WORD"])),
-            is_labeled=values["LABELED"][-1:] != [["0"]],
+            is_labeled=values["LABELED"][-1:] != [["0"]],  # the last line counts
             cut_off=int(values["CUTOFF_LEN"][-1][0]) if values["CUTOFF_LEN"] else cls.cut_off,
         )
 

@@ -167,7 +167,9 @@ def draw_attention(
 
 
 def require_numbers(name: str, numbers: Sequence[int], largest: int) -> None:
-    """Raise a ValueError unless all numbers are from 1 to `largest`."""
+    """Raise a ValueError unless there are numbers, all from 1 to `largest`."""
+    if not numbers:
+        raise ValueError(f"{name}: give at least one, or None for all")
     for number in numbers:
         if not 1 <= number <= largest:
             raise ValueError(f"{name}: must be 1 to {largest}, is {number}")

@@ -248,8 +248,10 @@ class _Recorder:
         returned = self._places(search.results)[: search.config.num_return_sequences]
         at_limit = Fate.LENGTH_LIMIT if reason is StopReason.LENGTH_LIMIT else Fate.STOPPED
         for index in self.steps[-1].live:
-            is_returned = (last, index) in returned
-            self._set_fate((last, index), *((Fate.UNFINISHED, None) if is_returned else (at_limit, last)))
+            if (last, index) in returned:
+                self._set_fate((last, index), Fate.UNFINISHED, None)
+            else:
+                self._set_fate((last, index), at_limit, last)
         hypotheses = []
         for index, place in enumerate(returned):
             tokens = self._tokens(search.results, index, place[0])
