@@ -16,8 +16,8 @@ the paper in the other hand. It is for readers who know Python and linear algebr
 
 Three models learn while you read: one copies symbols and one translates English into German (section 5), and one
 parses (6.3). All cells together take less than six minutes on two processor cores; the last one says how long it was.
-`make notebook` opens this page, and `make notebook-outputs` runs it anew from its source,
-`recipes/the_paper_in_code.py`.
+The first cell imports, and defines how this page shows code, tables and pictures: skip it. `make notebook` opens this
+page, and `make notebook-outputs` runs it anew from its source, `recipes/the_paper_in_code.py`.
 """
 
 # %%
@@ -130,7 +130,7 @@ def table(headings: Sequence[str], *rows: Sequence[object]) -> None:
 
 def draw(figure: Figure) -> None:
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=80)
+    figure.savefig(content, format="png", dpi=90)
     display(Image(content.getvalue()))
 
 
@@ -224,11 +224,7 @@ shapes: dict[str, list[int]] = {}
 
 def note_shape(name: str) -> Callable[..., None]:
     def note(module: nn.Module, inputs: tuple, output: Any) -> None:
-        first = (
-            output
-            if isinstance(output, torch.Tensor)
-            else next(iter(output.values() if hasattr(output, "values") else output))
-        )
+        first = output if isinstance(output, torch.Tensor) else output[0]
         shapes[name] = list(first.shape)
 
     return note
@@ -245,9 +241,7 @@ for name, module in base.named_modules():
         like = f"   (the first of {len(base.model.encoder.layers)} alike)" if name.endswith("layers.0") else ""
         label = f"{indent}{name.rpartition('.')[2]}: {type(module).__name__}"
         print(f"{label:<58}{shapes[name]!s:<18}{sum(p.numel() for p in module.parameters()):>11,}{like}")
-print(
-    f"{base.num_parameters():,} parameters; the matrix of embeddings, which stands here three times, counts once (3.4)"
-)
+print(f"{base.num_parameters():,} parameters: the matrix of embeddings stands here three times, and counts once (3.4)")
 
 # %% [markdown]
 r"""
@@ -1369,7 +1363,7 @@ and their log-probabilities.
 def words_so_far(trace: SearchTrace, step: int, index: int) -> str:
     candidate = trace.candidate((step, index))
     before = "" if candidate.parent is None else words_so_far(trace, step - 1, candidate.parent)
-    return before + candidate.text
+    return before + candidate.text.replace("</s>", " EOS")
 
 
 two_sentences = ["The old man reads a book.", "Because she is tired, she can not sleep."]
@@ -1671,9 +1665,27 @@ not prove what a head is for.
 ### Figure 3: long-distance dependencies
 
 The paper follows the verb "making" in layer 5 of 6 of the encoder: several heads attend to "more difficult", many
-words away. In our sentence, "read" belongs to "Can", which stands at its beginning. German writes both far apart,
-too. The lines are those of "read" in the last layer of the encoder; the table says for each head of each layer what
-"read" attends to most.
+words away. The cell finds the longest reach of our encoder instead of choosing a word: the heaviest line between
+words that are at least four places apart. It draws all heads of its layer for the word that attends. Do not expect
+the reach of the paper's model: ours has two layers, and short sentences.
+"""
+
+# %%
+apart = merge_words(read_attention(model, tokenizer, "Can the old teacher read a book in the garden?"))
+within = len(apart.source) - 2  # without the question mark and the end
+distances = np.abs(np.subtract.outer(range(within), range(within)))
+far_lines = apart.encoder[:, :, :within, :within] * (distances >= 4)  # [layers, heads, words, words]
+layer_of, head_of, from_word, to_word = map(int, np.unravel_index(far_lines.argmax(), far_lines.shape))
+print(f'layer {layer_of + 1}, head {head_of + 1}: "{apart.source[from_word]}" gives "{apart.source[to_word]}"')
+print(f"{far_lines.max():.2f} of its attention, over {abs(from_word - to_word)} places")
+draw(draw_attention(apart, kind="encoder", layer=layer_of + 1, words=[apart.source[from_word]]).figure)
+
+# %% [markdown]
+r"""
+### Figure 4: anaphora
+
+What does "she" refer to? The paper shows two heads that attend sharply from "its" to the noun it stands for. The
+table says for each head of our encoder what "she" attends to most, and with which weight.
 """
 
 
@@ -1688,18 +1700,6 @@ def most_attended(weights: AttentionWeights, word: str) -> None:
     table(["layer", *(f"head {number}" for number in range(1, len(rows[0])))], *rows)
 
 
-apart = merge_words(read_attention(model, tokenizer, "Can the old teacher read a book in the garden?"))
-most_attended(apart, "read")
-draw(draw_attention(apart, kind="encoder", words=["read"]).figure)
-
-# %% [markdown]
-r"""
-### Figure 4: anaphora
-
-What does "she" refer to? The paper shows two heads that attend sharply from "its" to the noun it stands for.
-"""
-
-# %%
 anaphora = merge_words(read_attention(model, tokenizer, "Because the woman is tired, she can not sleep."))
 most_attended(anaphora, "she")
 draw(draw_attention(anaphora, kind="encoder", words=["she"]).figure)
@@ -1721,8 +1721,8 @@ for name, chosen in (("sharpest", entropies.argmin()), ("broadest", entropies.ar
 
 # %% [markdown]
 r"""
-Last, what the translation looks at in the source, all heads of the decoder's last layer. Find the word that moved to
-the other end of the sentence.
+Last, what each word of the translation looks at in the source while it is predicted: all heads of the decoder's last
+layer. Lines that cross the others show where German has another order than English.
 """
 
 # %%
