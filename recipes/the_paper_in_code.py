@@ -114,18 +114,23 @@ from vaswani_transformer.visualization.search_trace import SearchTrace, trace_se
 
 
 ROOT = Path(vaswani_transformer.__file__).parents[1]
+SCRATCH = tempfile.TemporaryDirectory()  # deleted when the kernel ends
 
 
 def show(*objects: Any) -> None:
     """Show the package's own code of some functions or classes, and the file it stands in."""
     for each in objects:
-        file = Path(inspect.getsourcefile(each)).relative_to(ROOT)
+        file = Path(inspect.getsourcefile(inspect.unwrap(each))).relative_to(ROOT)
         code = textwrap.dedent(inspect.getsource(each))
         display(Markdown(f"`{each.__qualname__}` in `{file}`:\n\n```python\n{code}```"))
 
 
 def table(headings: Sequence[str], *rows: Sequence[object]) -> None:
     display(Markdown(markdown_table([list(headings), *([str(cell) for cell in row] for row in rows)])))
+
+
+def new_folder() -> Path:
+    return Path(tempfile.mkdtemp(dir=SCRATCH.name))
 
 
 def draw(figure: Figure) -> None:
@@ -1204,7 +1209,7 @@ copier = VaswaniForConditionalGeneration(copy_config)
 log_of_copier = train(
     copier,
     Dataset.from_dict({"input_ids": rows_to_copy[100:], "labels": rows_to_copy[100:]}),
-    Path(tempfile.mkdtemp()),
+    new_folder(),
     steps=400,
     source_tokens=500,
     target_tokens=500,
@@ -1250,7 +1255,7 @@ notebook takes that one instead.
 
 # %%
 run = ROOT / "runs" / "demo"
-curve_file = Path(tempfile.mkdtemp()) / "curve.png"
+curve_file = new_folder() / "curve.png"
 if not (run / "model.safetensors").exists():
     run = curve_file.parent
     sentence, translation = test_pairs[2]
@@ -1570,7 +1575,7 @@ phrase closes with its label again.
 gold = next(tree for tree in map(normalize_tree, demo_treebank("test")) if len(tree.leaves()) == 9)
 print(" ".join(gold.leaves()))
 print(" ".join(sequence_of_tree(gold)))
-picture = Path(tempfile.mkdtemp()) / "tree.png"
+picture = new_folder() / "tree.png"
 draw_tree(gold, picture)
 display(Image(picture, width=560))
 
@@ -1586,7 +1591,7 @@ The configurations of the package have batches of their own, and average the las
 """
 
 # %%
-trees = Path(tempfile.mkdtemp()) / "trees"
+trees = new_folder() / "trees"
 prepare_treebank(trees, TreebankOptions(train=["demo"], validation=["demo"], test=["demo"], vocab_size=500))
 labels_tokenizer = AutoTokenizer.from_pretrained(trees / "tokenizer", trust_remote_code=False)
 lines = (trees / "train.jsonl").read_text(encoding="utf-8").splitlines()
@@ -1610,7 +1615,7 @@ parser = VaswaniForConstituencyParsing(
 log_of_parser = train(
     parser,
     encode_corpus(Dataset.from_list(sentences_and_labels), labels_tokenizer, "en", "parse"),
-    Path(tempfile.mkdtemp()),
+    new_folder(),
     steps=300,
     source_tokens=2000,
     target_tokens=2000,

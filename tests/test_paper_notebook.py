@@ -5,6 +5,7 @@ import re
 import nbformat
 import paper_notebook
 import pytest
+from helpers import REPOSITORY
 
 
 # Sections, tables and figures of the paper, in its order. Those with sub-sections may have no code of their own.
@@ -85,9 +86,14 @@ def test_the_notebook_is_stored_as_it_ran_with_pictures_and_nothing_of_the_machi
         assert output.output_type in ("stream", "display_data")
         assert output.get("name") != "stderr"
         assert not re.search(r"/(?:tmp|home|root|work|Users)/", output.get("text", ""))
+        for path in re.findall(r"^`.*` in `(.*)`:$", output.get("data", {}).get("text/markdown", ""), re.M):
+            assert (REPOSITORY / path).is_file()
+            assert path.startswith("vaswani_transformer/")
 
 
 @pytest.mark.system
-def test_the_notebook_runs_and_its_answers_are_right():
+def test_the_notebook_runs_and_its_answers_are_right(tmp_path, monkeypatch):
     """The answers are checked by assertions in its cells."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     paper_notebook.execute(paper_notebook.without_outputs())
+    assert not [*tmp_path.glob("tmp*")]  # it leaves nothing behind
