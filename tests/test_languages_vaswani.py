@@ -52,6 +52,7 @@ def test_tag_of_a_text():
     assert split_tag(TWO_WAY, " <2en> Ein Hund. ") == ("<2en>", "Ein Hund. ")
     assert split_tag(TWO_WAY, "<2en>Ein Hund.", "<2en>") == ("<2en>", "Ein Hund.")
     assert split_tag(TWO_WAY, "Ein <2en> Hund.", "<2en>") == ("<2en>", "Ein <2en> Hund.")
+    assert split_tag(TWO_WAY, "Ein <2en> Hund.") == (None, "Ein <2en> Hund.")
     assert split_tag(PreTrainedConfig(), "<2en> x") == (None, "<2en> x")
     with pytest.raises(ValueError, match="begins with <2en>, but <2de_AT> is asked for"):
         split_tag(TWO_WAY, "<2en> Ein Hund.", "<2de_AT>")
