@@ -75,6 +75,7 @@ from vaswani_transformer.evaluation.multi_bleu import multi_bleu, paper_tokenize
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import score_translations
 from vaswani_transformer.experiments.reports import markdown_table
+from vaswani_transformer.model import modeling_vaswani
 from vaswani_transformer.model.beam_search_vaswani import BeamSearch, length_penalty
 from vaswani_transformer.model.modeling_vaswani import (
     VaswaniAttention,
@@ -107,6 +108,7 @@ from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treeba
 from vaswani_transformer.parsing.trees import normalize_tree, sequence_of_tree, tree_in_one_line
 from vaswani_transformer.runs.plots import plot_learning_curve
 from vaswani_transformer.runs.validation_bleu import ValidationBleu
+from vaswani_transformer.training.loss import SmoothedCrossEntropy
 from vaswani_transformer.visualization.attention import AttentionWeights, merge_words, read_attention
 from vaswani_transformer.visualization.explorer import explore
 from vaswani_transformer.visualization.figures import attention_entropy, draw_attention, positions_view
@@ -1080,15 +1082,16 @@ notes every call of dropout:
 """
 
 # %%
+show(modeling_vaswani.drop_out)
 calls: Counter[tuple[str, float]] = Counter()
 
 
-def noted_dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    calls[inspect.currentframe().f_back.f_code.co_qualname, p] += 1
-    return input
+def noted_dropout(hidden_states: torch.Tensor, probability: float, training: bool) -> torch.Tensor:
+    calls[inspect.currentframe().f_back.f_code.co_qualname, probability] += 1
+    return hidden_states
 
 
-with mock.patch.object(F, "dropout", noted_dropout):
+with mock.patch.object(modeling_vaswani, "drop_out", noted_dropout):
     small_model.train()(**pair)
 small_model.eval()
 table(
@@ -1108,7 +1111,7 @@ is spread over the whole vocabulary. Here is the target for a vocabulary of ten,
 """
 
 # %%
-show(LabelSmoothedLoss.__call__)
+show(SmoothedCrossEntropy, LabelSmoothedLoss.__call__)
 epsilon, vocabulary, right = 0.1, 10, 3
 target_distribution = torch.full((vocabulary,), epsilon / vocabulary)
 target_distribution[right] += 1 - epsilon

@@ -9,7 +9,7 @@ from transformers import AutoModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
-from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, sinusoidal_positions, source_mask
+from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, drop_out, sinusoidal_positions, source_mask
 
 
 PAD, VOCABULARY = 0, 37
@@ -414,3 +414,27 @@ def test_a_learned_table_ends_and_says_so(config):
 def test_sinusoids_go_on_where_training_ended(model):
     long = torch.randint(3, VOCABULARY, (1, 3000))
     assert torch.isfinite(model(long, decoder_input_ids=torch.tensor([[PAD]])).logits).all()
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.3])
+def test_dropout_drops_each_of_four_neighbours_independently(probability):
+    states = torch.ones(100, 2003, requires_grad=True)  # not a multiple of four elements
+    dropped = drop_out(states, probability, training=True)
+    dropped.sum().backward()
+    assert states.grad.equal(dropped)
+    assert dropped.unique().tolist() == [0.0, pytest.approx(1 / (1 - probability), rel=1e-4)]
+    fours = dropped.flatten()[:200_000].view(-1, 4).eq(0)
+    patterns = fours.long() @ torch.tensor([8, 4, 2, 1])
+    observed = torch.bincount(patterns, minlength=16).double()
+    number = torch.tensor([bin(pattern).count("1") for pattern in range(16)])  # of dropped elements in a pattern
+    expected = len(fours) * probability ** number.double() * (1 - probability) ** (4 - number)
+    assert ((observed - expected) ** 2 / expected).sum() < 45  # chi-square of 15 degrees: exceeded once in 10,000
+
+
+@pytest.mark.parametrize(("probability", "training", "expected"), [(0.0, True, 1), (0.5, False, 1), (1.0, True, 0)])
+def test_dropout_of_nothing_or_all(probability, training, expected):
+    assert drop_out(torch.ones(7), probability, training).eq(expected).all()
+
+
+def test_dropout_elsewhere_than_on_a_cpu_is_pytorchs():
+    assert drop_out(torch.ones(7, device="meta"), 0.5, training=True).device.type == "meta"

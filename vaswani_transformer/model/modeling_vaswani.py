@@ -1,7 +1,8 @@
 """Sections 3 and 4 of the paper, in its order.
 
 3.1 residual and layers, 3.2 attention, 3.3 feed-forward, 3.4 embeddings, 3.5 positions; then what these make up: the
-stacks, the model of Figure 1, and the model with the softmax. At the end, self-attention restricted to neighbours (4).
+stacks, the model of Figure 1, and the model with the softmax. At the end, self-attention restricted to neighbours (4),
+and dropout (5.4).
 """
 
 import math
@@ -50,7 +51,7 @@ class VaswaniResidual(nn.Module):
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def forward(self, hidden_states: torch.Tensor, sublayer_output: torch.Tensor) -> torch.Tensor:
-        return self.norm(hidden_states + F.dropout(sublayer_output, p=self.dropout, training=self.training))
+        return self.norm(hidden_states + drop_out(sublayer_output, self.dropout, self.training))
 
 
 class VaswaniEncoderLayer(GradientCheckpointingLayer):
@@ -135,7 +136,7 @@ def eager_attention_forward(
     if attention_mask is not None:  # a fully masked row has zero weights, as in the other implementations
         is_masked = attention_mask <= torch.finfo(attention_mask.dtype).min
         weights = weights.masked_fill(is_masked.all(-1, keepdim=True), 0.0)
-    weights = F.dropout(weights, p=dropout, training=module.training)
+    weights = drop_out(weights, dropout, module.training)
     output = torch.matmul(weights, value)  # [batch, heads, target, d_v]
     return output.transpose(1, 2).contiguous(), weights
 
@@ -245,7 +246,7 @@ class VaswaniFeedForward(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         inner = self.activation(self.fc1(hidden_states))  # [batch, length, d_ff]
-        inner = F.dropout(inner, p=self.activation_dropout, training=self.training)
+        inner = drop_out(inner, self.activation_dropout, self.training)
         return self.fc2(inner)  # [batch, length, d_model]
 
 
@@ -373,7 +374,7 @@ class VaswaniEmbeddingMixin:
         positions = positions_from_mask(attention_mask, length, past, embedded.device)
         longest = length if isinstance(past, torch.Tensor) else past + length
         hidden_states = embedded + self.embed_positions(positions, embedded.dtype, longest)
-        return F.dropout(hidden_states, p=self.config.dropout, training=self.training)
+        return drop_out(hidden_states, self.config.dropout, self.training)
 
 
 class VaswaniPreTrainedModel(PreTrainedModel):
@@ -805,3 +806,24 @@ def _block_mask(exists: torch.Tensor, block: int, before: int, after: int) -> to
     # A query always sees itself: otherwise the output of padding would be NaN.
     allowed = (near & exists.unsqueeze(2)) | distance.eq(0)  # [batch, blocks, block, window]
     return allowed.flatten(0, 1).unsqueeze(1)
+
+
+def drop_out(hidden_states: torch.Tensor, probability: float, training: bool) -> torch.Tensor:
+    """`F.dropout` (5.4), at half its time on a CPU.
+
+    There PyTorch draws one 64-bit number for each element, on one thread. Here each number decides about four elements,
+    with 16 bits for each, so that the probability is rounded to a multiple of 1/65,536.
+
+    Args:
+        hidden_states: Of any shape.
+        probability: Of setting an element to zero.
+        training: Whether anything is dropped.
+    """
+    values = 2**16
+    kept = round((1 - probability) * values)  # among the values of 16 bits
+    if not training or hidden_states.device.type != "cpu" or not 0 < kept < values:
+        return F.dropout(hidden_states, p=probability, training=training)
+    elements = hidden_states.numel()
+    drawn = torch.empty(-(-elements // 4), dtype=torch.int64).random_(-(2**63), None)
+    bits = drawn.view(torch.int16)[:elements].view(hidden_states.shape)
+    return hidden_states * (bits < kept - values // 2).to(hidden_states.dtype).mul_(values / kept)

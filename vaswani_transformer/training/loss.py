@@ -8,6 +8,37 @@ from torch.nn import functional as F
 from .divergence import spread_non_finite
 
 
+class SmoothedCrossEntropy(torch.autograd.Function):
+    """Cross-entropy with the smoothed target, and the plain one, each summed over the labels.
+
+    Its gradient is the prediction minus the target, written over the log-probabilities. Autograd would need three more
+    tensors of this size, the largest of a step.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: torch.Tensor, labels: torch.Tensor, epsilon: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        log_probabilities = F.log_softmax(logits, dim=-1)  # [tokens, vocabulary]
+        ctx.save_for_backward(log_probabilities, labels)
+        ctx.epsilon = epsilon
+        loss = likelihood = F.nll_loss(log_probabilities, labels, reduction="sum")
+        if epsilon:
+            uniform = -log_probabilities.sum(-1).masked_fill(labels.eq(-100), 0.0).sum()
+            loss = (1 - epsilon) * likelihood + uniform * (epsilon / logits.shape[-1])
+        likelihood = likelihood.clone()
+        ctx.mark_non_differentiable(likelihood)
+        return loss, likelihood
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        log_probabilities, labels = ctx.saved_tensors
+        difference = log_probabilities.exp_().sub_(ctx.epsilon / log_probabilities.shape[-1])  # [tokens, vocabulary]
+        rows = torch.arange(len(labels), device=labels.device)
+        difference[rows, labels.clamp(min=0)] -= 1 - ctx.epsilon
+        return difference.mul_((gradients[0] * labels.ne(-100)).unsqueeze(-1)), None, None
+
+
 class LabelSmoothedLoss:
     """Cross-entropy with the smoothed target of Szegedy et al.: epsilon spread evenly over the whole vocabulary.
 
@@ -42,14 +73,7 @@ class LabelSmoothedLoss:
             num_items_in_batch: Divisor of the sum; by default the number of labels given here.
         """
         logits, labels = outputs["logits"].flatten(0, 1).float(), labels.flatten()
-        log_probabilities = F.log_softmax(logits, dim=-1)  # [batch * target, vocabulary]
         divisor = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
-        likelihood = F.nll_loss(log_probabilities, labels, reduction="sum")
-        self.likelihood = likelihood.detach() / divisor
-        if not torch.is_grad_enabled():
-            return self.likelihood
-        loss = likelihood
-        if self.epsilon:
-            uniform = -log_probabilities.sum(-1).masked_fill(labels.eq(-100), 0.0).sum()
-            loss = (1 - self.epsilon) * likelihood + uniform * (self.epsilon / logits.shape[-1])
-        return spread_non_finite(loss / divisor)
+        loss, likelihood = SmoothedCrossEntropy.apply(logits, labels, self.epsilon)
+        self.likelihood = likelihood / divisor
+        return spread_non_finite(loss / divisor) if torch.is_grad_enabled() else self.likelihood
