@@ -12,6 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from vaswani_transformer import (
 from vaswani_transformer.io.files import Manifest
 from vaswani_transformer.launch.processes import leave_process_group
 from vaswani_transformer.launch.shared_directory import require_shared
+from vaswani_transformer.training import averaging, callbacks, trainer
 from vaswani_transformer.training.callbacks import TimeLimit, TrainingProgress
 from vaswani_transformer.training.divergence import DivergenceError
 from vaswani_transformer.training.loss import LabelSmoothedLoss
@@ -131,19 +133,25 @@ def gradients_of_one_step(
 
 
 class Clock(TrainerCallback):
-    """Replaces `time.monotonic` until `stop`: every step takes so many seconds."""
+    """Replaces the clock that trainings read until `stop`: every step takes so many seconds.
+
+    The process's own clock goes on, by which other threads of the tests wait, such as the Hub's.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.now = 1000.0
-        self.real = time.monotonic
-        time.monotonic = lambda: self.now
+        self._set(SimpleNamespace(monotonic=lambda: self.now))
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         self.now += self.seconds
 
     def stop(self) -> None:
-        time.monotonic = self.real
+        self._set(time)
+
+    def _set(self, clock: Any) -> None:
+        for module in (averaging, callbacks, trainer):
+            module.time = clock
 
 
 class MaskRecorder(TrainerCallback):

@@ -3,14 +3,14 @@
 import copy
 import json
 import shutil
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from distributed_step import Clock
 from helpers import call_recipe
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel, Seq2SeqTrainer, TrainerCallback
@@ -158,15 +158,12 @@ def test_works_for_a_model_that_does_not_save_all_of_its_tensors(tmp_path, make_
     assert_holds(model, mean_on_disk(averaging.averaged))
 
 
-class Clock(TrainerCallback):
-    """Replaces `time.monotonic`: every step takes a minute."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
-
-    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        self.now += 60.0
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    """Every step takes a minute."""
+    clock = Clock(60.0)
+    yield clock
+    clock.stop()
 
 
 @pytest.mark.system
@@ -179,10 +176,10 @@ class Clock(TrainerCallback):
     ],
 )
 def test_saves_every_so_many_minutes_and_at_the_end(
-    tmp_path, tiny, make_trainer, monkeypatch, every_minutes, strategy, saved
+    tmp_path, tiny, make_trainer, clock, every_minutes, strategy, saved
 ):
     averaging = CheckpointAveraging(2, every_minutes)
-    make_trainer(tiny, Clock(monkeypatch), averaging, max_steps=7, **strategy).train()
+    make_trainer(tiny, clock, averaging, max_steps=7, **strategy).train()
     assert steps_saved(tmp_path) == saved
     assert averaging.averaged == checkpoints(tmp_path, *sorted(saved)[-2:])
     assert_holds(tiny, mean_on_disk(averaging.averaged))
@@ -260,11 +257,11 @@ def test_resuming_goes_on_from_the_checkpoint_and_not_from_the_average(tmp_path,
 
 
 @pytest.mark.system
-def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, config, tiny, make_trainer, monkeypatch):
+def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, config, tiny, make_trainer, clock):
     make_trainer(tiny, CheckpointAveraging(2)).train()
     averaging = CheckpointAveraging(5, every_minutes=2)
     again = VaswaniForConditionalGeneration(config)
-    trainer = make_trainer(again, averaging, Clock(monkeypatch), save_strategy="no", max_steps=5)
+    trainer = make_trainer(again, averaging, clock, save_strategy="no", max_steps=5)
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert averaging.averaged == checkpoints(tmp_path, 1, 2, 4, 5)  # 3 is the earlier run's
     assert_holds(again, mean_on_disk(averaging.averaged))

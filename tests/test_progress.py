@@ -7,10 +7,10 @@ import re
 import struct
 import sys
 import termios
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TextIO
 
 import pytest
@@ -18,6 +18,7 @@ from datasets import Dataset
 from transformers import ProgressCallback, TrainerControl, TrainerState
 
 from vaswani_transformer import VaswaniTrainer
+from vaswani_transformer.training import callbacks
 from vaswani_transformer.training.callbacks import ProgressBar, TrainingProgress
 from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
@@ -105,7 +106,7 @@ def test_no_number_of_the_bar_is_cut(columns, args, model, tokenizer, terminal):
 
 def test_the_time_left_ends_with_the_limit(args, monkeypatch):
     now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: now))
     bar = ProgressBar(total=200_000, initial=100, limit=900.0)
     now += 300
     assert bar.line(400) == "400/200000  33%  05:00<10:00  1.00/s"
