@@ -5,17 +5,20 @@ r"""
 
 This notebook goes through [the paper](https://arxiv.org/abs/1706.03762) in its order, with its headings. Read it with
 the paper in the other hand. It is for readers who know Python and linear algebra, and have not met attention before.
+Some lines of the code shown are about things of later sections, such as masks (3.2.3) or dropout (5.4), or about
+speed; a first reading can pass over them.
 
 - A section says in a few sentences what the paper does, shows **the code of this package** that does it, runs that
   code on something small, and draws what one should see. Nothing is implemented a second time here.
-- Numbers in the text are the paper's. All other numbers are printed by the cell below the text.
+- Numbers in the text are the paper's. All other numbers are set or printed by the cell below the text.
 - **Open** marks what the paper does not say. There stands what the authors' own code did, as published in June 2017,
   and what this package does.
 - **Exercises** ask a question. The answer stands below, and the next cell computes and checks it. Think before you
   read on.
 
 Three models learn while you read: one copies symbols and one translates English into German (section 5), and one
-parses (6.3). All cells together take less than six minutes on two processor cores; the last one says how long it was.
+parses (6.3). All cells together take less than six minutes on two processor cores. The last one prints the processor
+time.
 The first cell imports, and defines how this page shows code, tables and pictures: skip it. `make notebook` opens this
 page, and `make notebook-outputs` runs it anew from its source, `recipes/the_paper_in_code.py`.
 """
@@ -49,7 +52,6 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PrinterCallback, TrainerCallback
-from transformers.masking_utils import create_causal_mask
 from transformers.trainer_callback import TrainerState
 
 import vaswani_transformer
@@ -79,6 +81,7 @@ from vaswani_transformer.model import modeling_vaswani
 from vaswani_transformer.model.beam_search_vaswani import BeamSearch, length_penalty
 from vaswani_transformer.model.modeling_vaswani import (
     VaswaniAttention,
+    VaswaniDecoder,
     VaswaniDecoderLayer,
     VaswaniEmbedding,
     VaswaniEncoder,
@@ -89,7 +92,6 @@ from vaswani_transformer.model.modeling_vaswani import (
     VaswaniResidual,
     eager_attention_forward,
     restricted_attention_forward,
-    self_attention_mask,
     sinusoidal_positions,
 )
 from vaswani_transformer.paper.costs import paper_cost
@@ -186,9 +188,14 @@ for file in sorted((ROOT / "vaswani_transformer").rglob("*.py")):
 r"""
 ## 2 Background
 
-The paper's task is translation: a sequence goes in, another one comes out, and neither the words nor their number or
-order agree. The package has a small corpus for it, English and German sentences that a grammar writes. Look at where
-the German verbs stand:
+Earlier models replaced recurrence by convolutions (ByteNet, ConvS2S), which compute all positions at once. In them the
+number of steps between two words grows with their distance: linearly in ConvS2S, logarithmically in ByteNet. In the
+Transformer it is constant (section 4). **Self-attention** is attention between the positions of one sequence. It had
+been used beside recurrence before. The paper's model is the first that rests on it alone.
+
+The task is translation: a sequence goes in, another one comes out, and neither the words nor their number or order
+agree. The package has a small corpus for it, English and German sentences that a grammar writes. Look at where the
+German verbs stand:
 """
 
 # %%
@@ -199,13 +206,22 @@ print(f"{len(phrasebook('train')):,} pairs to learn from, and {len(phrasebook('t
 r"""
 ## 3 Model Architecture
 
-The **encoder** reads the source $(x_1, \dots, x_n)$ and turns it into as many vectors $(z_1, \dots, z_n)$. The
-**decoder** writes the translation one symbol at a time. At each step it sees $z$, and the symbols that it has written
-so far: it is **auto-regressive**. Both are stacks of identical layers. A layer takes and returns a vector of
-$d_{model} = 512$ numbers for each position of each sentence, so that its shape is `[batch, length, d_model]`.
+A text is a row of **sub-words**: whole words, or parts of words (5.1). The **vocabulary** is the list of all of them,
+and a **token** is one sub-word of a text, stored as its number in the vocabulary. Each number stands for a vector of
+$d_{model} = 512$ numbers, its **embedding** (3.4).
 
-In training all of the translation is known. The decoder then computes all steps at once. Its input is the translation
-shifted right by one position, so that the position that predicts word $t$ has seen only the words before it.
+The **encoder** reads the source $(x_1, \dots, x_n)$ and turns it into as many vectors $(z_1, \dots, z_n)$. The
+**decoder** writes the translation one token at a time. At each step it sees $z$, and the tokens that it has written so
+far: it is **auto-regressive**. Both are stacks of identical layers. A layer takes and returns a vector of $d_{model}$
+numbers for each position of each sentence. Several sentences are computed at once, as a **batch**, so that the shape
+is `[batch, length, d_model]`.
+
+The numbers in the model's matrices are its **parameters**. They begin at random. **Training** changes them in many
+small **steps**. In each step a **loss** measures how wrong the model's predictions are for a batch of known
+translations, and each parameter moves a little against its derivative, the **gradient** (section 5).
+
+In training all of the translation is known. The decoder then computes all positions at once. Its input is the
+translation shifted right by one position, so that the position that predicts token $t$ has seen only those before it:
 """
 
 # %%
@@ -213,14 +229,17 @@ show(VaswaniForConditionalGeneration.prepare_decoder_input_ids_from_labels)
 
 # %% [markdown]
 r"""
-**Open: what the decoder starts from.** Other models start from a learned symbol. The authors' code starts from a
-vector of zeros, to which only the position is added. So does this package: the start has the number of padding, 0,
-whose embedding is zero. Both languages end in a symbol of their own, EOS, number 1.
+**Open: what the decoder starts from.** Other models start from a token of their own, with a learned embedding. The
+authors' code starts from a vector of zeros, to which only the position is added. So does this package: the start has
+number 0, whose embedding is zero. (The same number fills up short sentences of a batch, as **padding**. There the
+labels are -100, which the last line replaces.) Sentences of both languages end in the token EOS ("end of sentence"),
+number 1.
 
 ### Figure 1: The Transformer - model architecture
 
-This is Figure 1 as a tree of modules, each with the shape that comes out of it, and its parameters. The model is the
-paper's base model, and its input two sentences of 7 sub-words, whose translations have 6.
+This is Figure 1 as a tree of modules, each with the shape that comes out of it, and the number of its parameters. The
+model is the paper's base model, and its input two sentences of 7 tokens, whose translations have 6. `lm_head` is the
+figure's last "Linear"; its softmax is left to the loss and to the search. `activation` stands between `fc1` and `fc2`.
 """
 
 # %%
@@ -254,14 +273,15 @@ print(f"{base.num_parameters():,} parameters: the matrix of embeddings stands he
 r"""
 ### 3.1 Encoder and Decoder Stacks
 
-A layer of the encoder has two **sub-layers**, attention and a feed-forward network. A layer of the decoder has a
-third between them, which attends to the encoder's output. Around each sub-layer stands the same frame, a residual
-connection and a normalisation:
+Each stack has $N = 6$ layers. A layer of the encoder has two **sub-layers**, attention and a feed-forward network. A
+layer of the decoder has a third between them, which attends to the encoder's output. Around each sub-layer stands the
+same frame, a residual connection and a normalisation:
 
 $$\mathrm{LayerNorm}(x + \mathrm{Dropout}(\mathrm{Sublayer}(x)))$$
 
-The residual lets a layer change its input a little instead of replacing it. LayerNorm gives each position mean 0 and
-variance 1 over its $d_{model}$ numbers, and then scales and shifts them by learned factors.
+The residual connection is the "$x +$": it lets a layer change its input a little instead of replacing it. LayerNorm
+gives each position mean 0 and variance 1 over its $d_{model}$ numbers, and then scales and shifts each of them by
+parameters, which begin as 1 and 0. Dropout is the subject of section 5.4.
 """
 
 # %%
@@ -269,33 +289,24 @@ show(VaswaniResidual, VaswaniEncoderLayer, VaswaniDecoderLayer)
 
 # %% [markdown]
 r"""
-Whatever the size of the numbers that come in, each position leaves with mean 0 and variance 1:
+Whatever the size of the numbers that come in, each position leaves an untrained frame with mean 0 and variance 1:
 """
 
 # %%
 residual = VaswaniResidual(VaswaniConfig()).eval()
 states = 5 + 3 * torch.randn(1, 4, 512)  # [batch, length, d_model]
 after = residual(states, torch.randn(1, 4, 512))
+columns = [statistic for each in (states[0], after[0]) for statistic in (each.mean(-1), each.var(-1, correction=0))]
 table(
     ["position", "mean before", "variance before", "mean after", "variance after"],
-    *[
-        [
-            place + 1,
-            *(
-                f"{value:.3f}"
-                for each in (states, after)
-                for value in (each[0, place].mean(), each[0, place].var(correction=0))
-            ),
-        ]
-        for place in range(4)
-    ],
+    *[[number, *map("{:z.3f}".format, row)] for number, row in enumerate(torch.stack(columns, 1).tolist(), start=1)],
 )
 
 # %% [markdown]
 r"""
 **Open: the order.** The formula of the paper normalises after the addition (*post-norm*), and so does this package.
 The authors' later code, and most models since, normalise the input of each sub-layer instead (*pre-norm*), and then
-need one more LayerNorm at the end of each stack. The exercise of section 5.3 shows why they moved it.
+need one more LayerNorm at the end of each stack. The exercise of section 5.3 shows what is gained.
 
 **Open: epsilon.** LayerNorm divides by $\sqrt{variance + \epsilon}$. The paper does not give $\epsilon$. The authors'
 code has $10^{-6}$, and so has this package. PyTorch's default is $10^{-5}$.
@@ -303,8 +314,11 @@ code has $10^{-6}$, and so has this package. PyTorch's default is $10^{-5}$.
 ### 3.2 Attention
 
 Attention is a soft lookup. A **query** asks, each **key** says what is to be found at its position, and each
-**value** is what one gets there. The answer is an average of the values, in which a value weighs the more the better
-its key fits the query.
+**value** is what one gets there. All three are vectors, and every word has one of each. The answer to a query is a
+weighted average of the values. A value has a larger **weight**, the better its key fits the query.
+
+In a model, queries, keys and values are learned. Here are six words with queries and keys made by hand, as a grammar
+might choose them:
 """
 
 # %%
@@ -312,7 +326,7 @@ words = ["the", "old", "cat", "chased", "a", "mouse"]
 kinds = ["article", "adjective", "noun", "verb"]  # a dimension of keys and queries each
 kind_of = [0, 1, 2, 3, 0, 2]  # of each word
 asks_for = [2, 2, 3, 2, 2, 3]  # articles and adjectives look for nouns, nouns for verbs, verbs for nouns
-keys = 6 * torch.eye(4)[kind_of]  # [words, d_k]
+keys = 6 * torch.eye(4)[kind_of]  # [words, d_k]; the larger the factor, the clearer the difference of the weights
 queries = torch.eye(4)[asks_for]  # [words, d_k]
 values = torch.eye(6)  # [words, d_v]: a dimension for each word, so that an average can be read off
 table(
@@ -324,9 +338,11 @@ table(
 r"""
 #### 3.2.1 Scaled Dot-Product Attention
 
-How well key and query fit is their dot product. Softmax makes positive weights of the dot products, which sum to 1:
-$\mathrm{softmax}(x)_i = e^{x_i} / \sum_j e^{x_j}$. All queries are computed at once, as the rows of a matrix $Q$.
-This is equation 1, with $d_k$ the width of queries and keys:
+The dot product of a query and a key is their **score**: it says how well they fit. (Additive attention, the usual
+alternative, has a small network in its place; a dot product is faster.) Softmax makes weights of the scores, which are
+positive and sum to 1: $\mathrm{softmax}(x)_i = e^{x_i} / \sum_j e^{x_j}$. Queries, keys and values are the rows of
+matrices $Q$, $K$ and $V$, so that all are computed at once. This is equation 1, with $d_k$ the width of queries and
+keys, and $d_v$ that of values:
 
 $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^T}{\sqrt{d_k}}\right)V \qquad (1)$$
 """
@@ -336,22 +352,26 @@ show(eager_attention_forward)
 
 # %% [markdown]
 r"""
-Here it runs on the six words. Row by row: "chased" divides its attention between the two nouns, and both nouns look
-at the verb. Nothing in equation 1 knows the order of the words: "the" and "a" ask the same question, and get the same
-answer. Section 3.5 is about that.
+Here it runs on the six words, as one sentence (`batch`) with one attention (`heads`, 3.2.2). A row of the picture is a
+query, a column is a key: "chased" divides its attention between the two nouns, and both nouns look at the verb. Nothing
+in equation 1 knows the order of the words: "the" and "a" ask the same question, and get the same answer. Section 3.5 is
+about that.
 """
 
 # %%
 one_q, one_k, one_v = (states[None, None] for states in (queries, keys, values))  # [batch, heads, words, width] each
 output, weights = eager_attention_forward(nn.Module().eval(), one_q, one_k, one_v, attention_mask=None, scaling=4**-0.5)
 print_shapes({"Q": one_q, "K": one_k, "V": one_v, "weights": weights, "output": output})
-figure = Figure(figsize=(4.2, 3.8), layout="constrained")
-heatmap(figure.subplots(), weights[0, 0], words, words, "weights of the six words", with_numbers=True)
+figure = Figure(figsize=(4.2, 3.9), layout="constrained")
+axes = figure.subplots()
+heatmap(axes, weights[0, 0], words, words, "weights of the six words", with_numbers=True)
+axes.set(xlabel="keys", ylabel="queries")
 draw(figure)
 
 # %% [markdown]
 r"""
-The same for "chased" alone, with loops: three lines of arithmetic are all that attention is.
+The same for "chased" alone, with loops: three lines of arithmetic are all that attention is. Each value here marks its
+own word, so that the average shows the weights.
 """
 
 # %%
@@ -364,8 +384,8 @@ print(" ".join(f"{word}: {value:.2f} " for word, value in zip(words, average, st
 # %% [markdown]
 r"""
 Why divide by $\sqrt{d_k}$? If the components of $q$ and $k$ are independent, with mean 0 and variance 1, then
-$q \cdot k$ has variance $d_k$ (the paper's footnote 4). The division makes the spread of the scores independent of
-the width:
+$q \cdot k$ has variance $d_k$ (the paper's footnote 4). The division makes the spread of the scores (their standard
+deviation) independent of the width:
 """
 
 # %%
@@ -380,11 +400,11 @@ table(["$d_k$", "spread of $q \\cdot k$", "$\\sqrt{d_k}$", "spread after divisio
 # %% [markdown]
 r"""
 **Exercise.** Remove the scaling. With $d_k = 512$, as for the single head of Table 3 (A), what becomes of the weights
-that a query gives to ten keys? And what becomes of the gradient, which for a weight $w$ and its own score is
-$w(1-w)$?
+that a query gives to ten keys? And what becomes of the gradient? The derivative of a weight $w$ with respect to its own
+score is $w(1-w)$.
 
 **Answer.** Softmax saturates: nearly all of the weight goes to one key, whichever happens to have the largest
-product, and nearly no gradient comes back that could change this.
+product. The derivatives are nearly 0, so that training can hardly change this.
 """
 
 # %%
@@ -404,39 +424,42 @@ assert found["not divided"][1] < found["divided by the root of d_k"][1] / 3
 r"""
 #### 3.2.2 Multi-Head Attention
 
-One attention gives each position one average. A position that needs to know two things, say its subject and its
-object, would get their mixture. The paper therefore has $h = 8$ **heads**. Each projects queries, keys and values by
-matrices of its own, and attends by itself. Their outputs stand side by side, and one more matrix mixes them:
+One attention gives each position one average. A verb that needs to know two things, its subject and its object, would
+get their mixture. The paper therefore has $h = 8$ **heads**. Each makes its queries, keys and values from the vectors
+of the layer, by matrices of its own (`[d_model, d_k]`, and `[d_model, d_v]` for values), and attends by itself. The
+outputs of the heads stand side by side, and one more matrix mixes them:
 
 $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O,\quad
 \mathrm{head}_i = \mathrm{Attention}(QW_i^Q, KW_i^K, VW_i^V)$$
 
 In code, the eight matrices $W_i^Q$ stand side by side in one matrix `q_proj`, and a product with it gives all heads
-at once.
+at once. (`_keys_and_values` does the same with `k_proj` and `v_proj`. While a translation is written, it also keeps the
+keys and values of the steps before, in a **cache**.)
 """
 
 # %%
-show(VaswaniAttention)
+show(VaswaniAttention.__init__, VaswaniAttention.forward, VaswaniAttention._split_heads)
 
 # %% [markdown]
 r"""
 ### Figure 2: Scaled Dot-Product Attention and Multi-Head Attention
 
-Both parts of Figure 2 as shapes: the right part is the module, the left part is equation 1 inside of it.
+Both parts of Figure 2 as shapes. The right part is the module, here done by hand: divide into heads, attend, join. The
+left part is equation 1 inside of it.
 """
 
 # %%
 sizes = VaswaniConfig()
 attention = VaswaniAttention(sizes).eval()
 six_words = torch.randn(1, 6, sizes.d_model) + sinusoidal_positions(torch.arange(6), sizes.d_model)
-with (
-    torch.no_grad(),
-    mock.patch(
-        "vaswani_transformer.model.modeling_vaswani.eager_attention_forward", side_effect=eager_attention_forward
-    ) as equation_1,
-):
-    mixed, eight_weights = attention(six_words, implementation="eager")
-seen_q, seen_k, seen_v = equation_1.call_args.args[1:4]
+with torch.no_grad():
+    seen_q, seen_k, seen_v = (
+        projection(six_words).unflatten(-1, (8, 64)).transpose(1, 2)  # [batch, heads, words, width]
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    of_heads, eight_weights = eager_attention_forward(attention, seen_q, seen_k, seen_v, None, scaling=64**-0.5)
+    mixed = attention.out_proj(of_heads.flatten(2))
+    assert torch.allclose(mixed, attention(six_words, implementation="eager")[0], atol=1e-6)  # the same as the module
 print_shapes(
     {
         "x": six_words,
@@ -450,8 +473,8 @@ print_shapes(
 
 # %% [markdown]
 r"""
-Eight heads give eight patterns of weights over the same six words. The matrices are still random, so that no pattern
-means anything. Figures 3 to 5 at the end show heads that have learned something.
+Eight heads give eight patterns of weights over the same six words (rows are queries). The vectors and matrices are
+still random, so that no pattern means anything. Figures 3 to 5 at the end show heads that have learned something.
 """
 
 # %%
@@ -487,10 +510,10 @@ r"""
 and removed them in November 2017. This package has them (`attention_bias`): with them, the counts of Table 3 come
 out, see section 6.2.
 
-**Open: initialisation.** The paper says nothing. The authors' code draws each weight uniformly from
-$\pm\sqrt{6 / (\mathrm{fan_{in}} + \mathrm{fan_{out}})}$, but it treats $W^Q$, $W^K$ and $W^V$ of self-attention as
-one matrix, which has three times the outputs (in encoder-decoder attention $W^K$ and $W^V$, twice). Their weights are
-therefore smaller than those of separate matrices:
+**Open: initialisation.** The paper says nothing. The authors' code draws the entries of a matrix uniformly between
+$\pm\sqrt{6 / (\mathrm{fan_{in}} + \mathrm{fan_{out}})}$, with the numbers of its inputs and outputs. But it treats
+$W^Q$, $W^K$ and $W^V$ of self-attention as one matrix, which has three times the outputs (in encoder-decoder attention
+$W^K$ and $W^V$, twice). Their entries are therefore smaller than those of separate matrices:
 """
 
 # %%
@@ -508,11 +531,13 @@ for name in (
 
 # %% [markdown]
 r"""
-**Exercise.** Symbols stand in a row. Each position shall name the two symbols before it. Train one layer of attention
-for it, with a linear answer for each of the two, once with one head, once with eight. What can one head not do?
+**Exercise.** Symbols stand in a row, each one of eight. Each position is to name the two symbols before it. Train one
+layer of attention for it, with a linear answer for each of the two, once with one head, once with eight. What can one
+head not do?
 
-**Answer.** One head has one average for both answers. In it, it cannot be seen which symbol came from which place.
-Eight heads look at the two places separately, and write into different parts of the vector.
+**Answer.** One head has one average for both answers. If both symbols had the same weight in it, one could not tell
+which came first. So the head looks at one of the two places, and the symbol at the other is little better than guessed
+(one in eight). Eight heads look at the two places separately, and write into different parts of the vector.
 """
 
 
@@ -540,7 +565,7 @@ table(
     *[[heads, *map("{:.0%}".format, each)] for heads, each in named.items()],
 )
 assert min(named[8]) > 0.95
-assert min(named[1]) < 0.8
+assert min(named[1]) < 0.5
 
 # %% [markdown]
 r"""
@@ -552,30 +577,34 @@ The same module serves in three places. They differ in where queries and keys co
   the translation sees all of the source.
 - **self-attention of the encoder**: all three from the layer before. Every word sees every word.
 - **self-attention of the decoder**: the same, but a position must not see those after it, or it would read its
-  answer. Their scores are set to $-\infty$ before the softmax, so that their weights are 0.
+  answer. Their scores are set to $-\infty$ before the softmax, so that their weights are 0. (The code adds the most
+  negative number of the data type, which has the same effect.)
 
-Padding, which fills shorter sentences of a batch, is masked everywhere in the same way.
+Padding is masked everywhere in the same way.
+
+The cell runs a small untrained model. The first picture is its decoder's mask. The others are the weights of one head
+in each of the three places. A row is the position that attends, a column the position that it looks at.
 """
 
 # %%
-show(self_attention_mask)
+show(VaswaniDecoder.forward)
 small = VaswaniConfig(vocab_size=50, d_model=32, d_ff=64, num_heads=2, encoder_layers=2, decoder_layers=2)
 small_model = VaswaniForConditionalGeneration(small).eval()
 small_model.set_attn_implementation("eager")  # the implementation that returns its weights
-no_cache = {"past_key_values": None}
-causal = self_attention_mask(create_causal_mask, small_model.config, torch.zeros(1, 6, 32), None, **no_cache)[0]
-print("the decoder's mask, which is added to the scores:", list(causal.shape))
-
+masks: list[torch.Tensor] = []
+handle = small_model.model.decoder.layers[0].register_forward_pre_hook(lambda _, inputs: masks.append(inputs[1]))
 pair = {"input_ids": torch.randint(2, 50, (1, 8)), "decoder_input_ids": torch.randint(2, 50, (1, 6))}
 with torch.no_grad():
     seen = small_model(**pair, output_attentions=True)
+    handle.remove()
     changed = small_model(
         **{**pair, "decoder_input_ids": torch.cat((pair["decoder_input_ids"][:, :-1], torch.tensor([[9]])), 1)}
     )
+print("the decoder's mask, which is added to the scores:", list(masks[0].shape))
 
 figure = Figure(figsize=(10, 3), layout="constrained")
 panels = figure.subplots(1, 4)
-heatmap(panels[0], causal[0, 0].eq(0), [], [], "mask: dark may be seen")
+heatmap(panels[0], masks[0][0, 0].eq(0), [], [], "mask: dark may be seen")
 for axes, (name, layers) in zip(
     panels[1:],
     {
@@ -590,8 +619,9 @@ draw(figure)
 
 # %% [markdown]
 r"""
-The proof that the mask works: another word at the last place changes nothing at the places before it, to the last
-bit. (**Logits** are the model's numbers for all words of the vocabulary, before the softmax.)
+The proof that the masks work. Another token at the last place of the decoder changes nothing at the places before it,
+to the last bit. Padding behind the source changes nothing at all, up to rounding. (**Logits** are the model's numbers
+for all sub-words of the vocabulary, before the softmax.)
 """
 
 # %%
@@ -600,12 +630,19 @@ print("largest change of the logits at each place:", [f"{value:.2g}" for value i
 assert differences[:-1].eq(0).all()
 assert differences[-1] > 0
 
+padded = {**pair, "input_ids": F.pad(pair["input_ids"], (0, 3))}  # three numbers 0 behind the source
+with torch.no_grad():
+    padded_logits = small_model(**padded, attention_mask=padded["input_ids"].ne(0).long()).logits
+print(f"largest change by padding: {(padded_logits - seen.logits).abs().max():.1g}")
+assert torch.allclose(padded_logits, seen.logits, atol=1e-5)
+
 # %% [markdown]
 r"""
 ### 3.3 Position-wise Feed-Forward Networks
 
 Attention moves information between positions. The second sub-layer works on each position by itself, with the same
-weights at all of them. It widens 512 numbers to $d_{ff} = 2048$, sets the negative ones to zero, and goes back:
+parameters at all of them. It widens 512 numbers to $d_{ff} = 2048$, sets the negative ones to zero (ReLU), and goes
+back to 512:
 
 $$\mathrm{FFN}(x) = \max(0, xW_1 + b_1)W_2 + b_2 \qquad (2)$$
 """
@@ -620,7 +657,7 @@ with torch.no_grad():
     as_convolution = F.conv1d(x.transpose(1, 2), feed_forward.fc1.weight[:, :, None], feed_forward.fc1.bias)
     assert torch.allclose(as_convolution.transpose(1, 2), feed_forward.fc1(x), atol=1e-5)
 print("Exchanged positions give exchanged results.")
-print("The first half is a convolution of kernel size 1, as the paper says.")
+print("The first product is a convolution of kernel size 1, as the paper says.")
 layer = base.model.encoder.layers[0]
 share = sum(p.numel() for p in layer.feed_forward.parameters()) / sum(p.numel() for p in layer.parameters())
 print(f"It has {share:.0%} of the parameters of a layer of the encoder.")
@@ -629,13 +666,14 @@ print(f"It has {share:.0%} of the parameters of a layer of the encoder.")
 r"""
 ### 3.4 Embeddings and Softmax
 
-Words are divided into sub-words (section 5.1), and each sub-word of the vocabulary has a vector. At the end, the
-decoder's output is compared with every vector of the vocabulary by a dot product, and a softmax makes probabilities
-of the results. One matrix serves the source, the target and this last step.
+The embeddings are the rows of a matrix, one for each sub-word of the vocabulary. At the end, the decoder's output is
+compared with every row by a dot product, and a softmax makes probabilities of these logits. One matrix serves the
+source, the target and this last step.
 
 In the embeddings, the matrix is multiplied by $\sqrt{d_{model}}$. The paper does not say why. The numbers show one
-reason: the entries are drawn with a standard deviation of $d_{model}^{-0.5}$, which suits the softmax. Multiplied, an
-embedding is about as long a vector as the position that is added to it.
+reason. The entries are drawn with a standard deviation of $d_{model}^{-0.5}$, so that rows have a length near 1. That
+suits the logits, which then begin near 1 in size too. Without the factor, the position that is added to an embedding
+(3.5) would be many times as long a vector. With it, their lengths are of the same order.
 """
 
 # %%
@@ -647,6 +685,8 @@ assert base.model.decoder.embed_tokens.weight is matrix
 embedded = base.model.encoder.embed_tokens(source)
 seven = sinusoidal_positions(torch.arange(7), 512)  # positions
 print(f"one matrix {list(matrix.shape)}; mean length of its rows {matrix.norm(dim=-1).mean():.2f}")
+with torch.no_grad():
+    print(f"spread of the untrained model's logits {base(source, decoder_input_ids=target).logits.std():.2f}")
 print(f"mean length of an embedding {embedded.norm(dim=-1).mean():.1f}, of a position {seven.norm(dim=-1).mean():.1f}")
 print(f"{matrix.numel() / 1e6:.1f} of {base.num_parameters() / 1e6:.1f} million parameters are in this matrix")
 
@@ -656,19 +696,15 @@ r"""
 40,960 rows: only with these comes the count of Table 3 out (section 6.2). Here the matrix has as many rows as the
 vocabulary has entries.
 
-**Open: padding.** Softmax and embeddings share the row of the padding, so that training changes it. The authors' code
-sets the embedding of padding, which is also the decoder's start, to zero all the same. So does `VaswaniEmbedding`
+**Open: padding.** Softmax and embeddings share the row of number 0, which is padding and the decoder's start. So
+training changes the row. The authors' code sets the embedding of 0 to zero all the same. So does `VaswaniEmbedding`
 above, in its last line.
 """
 
 # %%
 start = base.model.decoder.embed_tokens(torch.tensor([[0, 5]]))
-print(
-    "largest number in the embedding of 0:",
-    start[0, 0].abs().max().item(),
-    " and of 5:",
-    round(start[0, 1].abs().max().item(), 2),
-)
+for number, vector in zip((0, 5), start[0], strict=True):
+    print(f"largest number in the embedding of {number}: {vector.abs().max():.2f}")
 del base, layer, matrix, embedded
 
 # %% [markdown]
@@ -676,10 +712,14 @@ r"""
 ### 3.5 Positional Encoding
 
 To attention, a sentence is a set: in 3.2.1 the answer for a word did not depend on where it stood. So the position is
-added to the embedding, as a vector of the same width. Each pair of dimensions turns like the hand of a clock, each
-pair at its own speed, from one radian a position to one in 10000:
+added to the embedding, as a vector of the same width. Each pair of dimensions turns like the hand of a clock. Pair $i$
+has the speed $\omega_i = 1 / 10000^{2i/d_{model}}$: the first turns by one radian a position, the last by hardly more
+than one in 10,000 positions.
 
 $$PE_{(pos, 2i)} = \sin(pos / 10000^{2i/d_{model}}), \qquad PE_{(pos, 2i+1)} = \cos(pos / 10000^{2i/d_{model}})$$
+
+In the picture, fast pairs are at the left. The slow ones at the right hardly turn in sixty positions: their sines stay
+near 0, their cosines near 1.
 """
 
 # %%
@@ -689,14 +729,15 @@ draw(positions_view(d_model=128, length=60).figure)
 # %% [markdown]
 r"""
 The paper chose sinusoids because "for any fixed offset $k$, $PE_{pos+k}$ can be represented as a linear function of
-$PE_{pos}$". This linear function is a **rotation**. A pair $(\sin a, \cos a)$ is a point on a circle, and $k$
-positions further it has turned by $k\omega$, whatever $a$ was:
+$PE_{pos}$". This linear function is a **rotation**. A pair $(\sin a, \cos a)$, with $a = \omega_i\,pos$, is a point on
+a circle, and $k$ positions further it has turned by $k\omega_i$, whatever $a$ was:
 
-$$\begin{pmatrix}\sin(a + k\omega)\\ \cos(a + k\omega)\end{pmatrix} =
-\begin{pmatrix}\cos k\omega & \sin k\omega\\ -\sin k\omega & \cos k\omega\end{pmatrix}
+$$\begin{pmatrix}\sin(a + k\omega_i)\\ \cos(a + k\omega_i)\end{pmatrix} =
+\begin{pmatrix}\cos k\omega_i & \sin k\omega_i\\ -\sin k\omega_i & \cos k\omega_i\end{pmatrix}
 \begin{pmatrix}\sin a\\ \cos a\end{pmatrix}$$
 
-The cell makes the matrix of all these rotations for $k = 7$, and moves fifty positions with it at once.
+The cell makes the matrix of all these rotations for $k = 7$, and moves fifty positions with it at once. Then it draws
+three pairs as points, from dark (position 0) to bright (position 59), and two shifts by 7 as arrows.
 """
 
 # %%
@@ -710,16 +751,20 @@ for pair_number in range(d_model // 2):
     rotation[place, place] = torch.tensor(block)
 assert torch.allclose(encoding[:50] @ rotation.T, encoding[shift : 50 + shift])
 assert torch.allclose(rotation @ rotation.T, torch.eye(d_model, dtype=torch.float64))
-products = encoding @ encoding.T  # [positions, positions]
-assert all(torch.allclose(diagonal, diagonal[0]) for k in range(50) for diagonal in [products.diagonal(k)])
 print("PE(pos + 7) = R PE(pos) at all fifty positions, and R is a rotation: R times its transpose is 1.")
+for layout in ("sinusoidal_halves", "sinusoidal"):
+    encoding = sinusoidal_positions(torch.arange(60), d_model, layout, dtype=torch.float64)
+    products = encoding @ encoding.T  # [positions, positions]
+    assert all(torch.allclose(diagonal, diagonal[0]) for k in range(50) for diagonal in [products.diagonal(k)])
+    assert products[29].argmax() == 29
+    print(f"{layout}: the product of two positions depends on their distance, and is largest at distance 0.")
 
 figure = Figure(figsize=(9.5, 3), layout="constrained")
 *circles, last = figure.subplots(1, 4)
 for axes, number in zip(circles, (0, 4, 8), strict=True):
     sine, cosine = encoding[:, 2 * number], encoding[:, 2 * number + 1]
     axes.scatter(cosine, sine, c=range(60), cmap="viridis", s=12)
-    for at in (10, 35):
+    for at in (10, 37):
         axes.annotate(
             "",
             (cosine[at + shift], sine[at + shift]),
@@ -734,13 +779,12 @@ draw(figure)
 
 # %% [markdown]
 r"""
-The arrows are shifts by 7: in each circle both have the same angle. The last picture is a consequence. The dot
-product of two encodings depends on their distance alone, and is largest at distance 0. So a head can learn to look
-"three words back" anywhere.
+In each circle both arrows span the same angle. The last picture is a consequence. The dot product of two encodings
+depends on their distance alone, and is largest at distance 0. So a head can learn to look "three words back" anywhere.
 
 **Open: the layout.** The formula alternates sines and cosines. The authors' code has all sines first, then all
 cosines, and speeds that end at 1/10000 exactly. This package alternates; `position_encoding="sinusoidal_halves"` is
-the authors' layout. Both have the property above.
+the authors' layout. Both have the property above, as the cell prints.
 
 Table 3 (E) replaces the sinusoids by a table of learned vectors, with nearly the same BLEU.
 
@@ -771,7 +815,7 @@ r"""
 
 Why not recurrence or convolutions? The paper compares three things for sequences of length $n$ and width $d$: how
 much a layer computes, how many steps must wait for one another, and how many layers lie between two positions that
-depend on each other.
+depend on each other. It also hopes that attention makes models easier to interpret: see Figures 3 to 5.
 
 ### Table 1: Maximum path lengths, per-layer complexity and minimum number of sequential operations
 
@@ -782,12 +826,12 @@ depend on each other.
 | convolutional, $k$ positions | $O(k n d^2)$ | $O(1)$ | $O(\log_k n)$ |
 | self-attention, restricted to $r$ neighbours | $O(r n d)$ | $O(1)$ | $O(n/r)$ |
 
-The restricted kind is an idea for future work in the paper. The package has it (`attention_neighborhood`). It equals
-full attention under a mask, but computes only the scores it needs:
+The restricted kind is an idea for future work in the paper. The package has it (`attention_neighborhood`; the function
+is `restricted_attention_forward`, below equation 1 in `modeling_vaswani.py`). It equals full attention under a mask,
+but computes only the scores it needs:
 """
 
 # %%
-show(restricted_attention_forward)
 q, k, v = (torch.randn(1, 2, 100, 16) for _ in range(3))
 distance = (torch.arange(100)[:, None] - torch.arange(100)).abs()
 far_away = torch.zeros(100, 100).masked_fill(distance > 4, torch.finfo(torch.float32).min)
@@ -802,7 +846,8 @@ print("9 neighbours: the same result as full attention under a mask")
 r"""
 Complexity, counted: PyTorch counts the multiplications and additions of each layer, at $n = 256$ and $d = 256$, and
 with each doubled. Table 1 says by how much they grow: doubling $n$ makes $n^2 d$ four times as large. Attention is
-counted without its projections, as in the table. (`recipes/benchmarks/table1.py` measures times.)
+counted without its projections, as in the table. The sequential operations of the recurrent layer are the turns of its
+loop; the other layers have no loop. (`recipes/benchmarks/table1.py` measures times.)
 """
 
 
@@ -869,18 +914,19 @@ table(["layer", "path from the first position to the last"], *lengths.items())
 r"""
 ## 5 Training
 
-A model is trained to give the next sub-word of the right translation a high probability. Its **loss** is the negative
-logarithm of this probability, averaged over all sub-words, and each **step** changes the weights a little against the
-gradient of the loss. An **epoch** is one pass through the corpus.
+A model is trained to give the next token of the right translation a high probability. Its **loss** is the negative
+logarithm of this probability, averaged over all tokens. $e$ to this mean is the **perplexity**: at a perplexity of 5
+the model is as unsure as between five equally likely sub-words. An **epoch** is one pass through the corpus.
 
 ### 5.1 Training Data and Batching
 
-
+The paper has two corpora of WMT 2014: 4.5 million sentence pairs of English and German, and 36 million of English and
+French.
 
 Text becomes numbers by **byte-pair encoding**: the vocabulary begins with single characters, and the pair of
 neighbours that is most frequent in the corpus becomes a new entry, again and again. Frequent words end as one entry,
-rare ones as several. English and German share one vocabulary. The paper's has about 37,000 entries. Our corpus is
-small, and 600 are enough:
+rare ones as several. English and German share one vocabulary, of about 37,000 entries in the paper. Our corpus is
+small, and 600 are enough. The cell prints the sub-words of a test sentence and their numbers; `</s>` is EOS:
 """
 
 # %%
@@ -902,11 +948,10 @@ train_rows, test_rows = encoded("train"), encoded("test")
 r"""
 **Open: what a byte pair is.** The authors split the text with the Moses tokenizer, and then into byte pairs. This
 package splits raw text, whose characters are bytes, so that no character is unknown. For English-French the paper has
-word-pieces. The authors' are not published; this package trains its own (`tokenizer_model="wordpiece"`).
+32,000 word-pieces. The authors' are not published; this package trains its own (`tokenizer_model="wordpiece"`).
 
-Sentences of a batch must have one length, so shorter ones are **padded**. To pad little, sentences of similar length
-go into the same batch. Each batch holds about 25,000 source and 25,000 target tokens, however many sentences that
-are.
+A batch is a matrix, so its shorter sentences are **padded**. To pad little, sentences of similar length go into the
+same batch. Each batch holds about 25,000 source and 25,000 target tokens, however many sentences that are:
 """
 
 # %%
@@ -954,7 +999,7 @@ are left out (`max_length`, `max_ratio`).
 ### 5.2 Hardware and Schedule
 
 The paper trained on eight GPUs, NVIDIA P100. The base model took 100,000 steps of 0.4 seconds, the big model 300,000
-steps of 1.0 second:
+steps of 1.0 second. The file that the cell prints is the configuration of the base model's training in the package:
 """
 
 # %%
@@ -967,8 +1012,6 @@ print((ROOT / "recipes" / "configs" / "wmt14_en_de_base.yaml").read_text(encodin
 
 # %% [markdown]
 r"""
-The file above is the configuration of this training in the package.
-
 **Open: precision.** The authors trained in 32-bit numbers. The configuration has `bf16: true`, which halves the
 memory and is faster on today's GPUs; `--bf16 false` trains as they did.
 
@@ -977,8 +1020,10 @@ wider feed-forward network ($d_{ff} = 8192$) and a softmax of its own.
 
 ### 5.3 Optimizer
 
-Adam with $\beta_1 = 0.9$, $\beta_2 = 0.98$, $\epsilon = 10^{-9}$, and a learning rate that rises for `warmup_steps`
-steps, and then falls with the root of the step number:
+The optimizer says how far each parameter moves in a step. It is Adam, with $\beta_1 = 0.9$, $\beta_2 = 0.98$ and
+$\epsilon = 10^{-9}$. Adam divides each gradient by its usual size, so that the **learning rate** says how far a
+parameter moves. The paper's rate rises for `warmup_steps` steps (4,000), and then falls with the root of the step
+number:
 
 $$lrate = d_{model}^{-0.5} \cdot \min(step\_num^{-0.5},\; step\_num \cdot warmup\_steps^{-1.5}) \qquad (3)$$
 """
@@ -1010,8 +1055,8 @@ draw(figure)
 
 # %% [markdown]
 r"""
-Both branches of the minimum meet at `warmup_steps`. A longer warm-up is also a lower rate for the first thousands of
-steps, and none for the steps far behind it, where all curves are one.
+Both branches of the minimum meet at `warmup_steps`. A longer warm-up lowers the peak. It changes nothing after its
+peak: from there on the three curves are one. A wider model has a lower rate throughout.
 
 **Open: clipping.** The paper names none, the authors' code has none, and so `max_grad_norm` is 0.
 
@@ -1026,7 +1071,7 @@ learns the task, and so does post-norm with a warm-up.
 
 # %%
 class PreNormLayer(VaswaniEncoderLayer):
-    """The encoder layer in the other order: `x + Sublayer(LayerNorm(x))`."""
+    """The encoder layer in the other order, without dropout: `x + Sublayer(LayerNorm(x))`."""
 
     def forward(self, hidden_states: torch.Tensor, attention_mask: Any = None, **kwargs: Any) -> torch.Tensor:
         attended, _ = self.self_attn(self.self_attn_residual.norm(hidden_states), attention_mask, **kwargs)
@@ -1076,13 +1121,15 @@ assert max(ends.values()) < 1
 r"""
 ### 5.4 Regularization
 
+Regularization makes it harder for a model to learn its corpus by heart.
+
 **Residual dropout** sets a tenth of the numbers to zero in training, chosen anew in each step, and makes the others
-larger to keep the mean. Where does it stand? The cell lets the small model of section 3.2.3 run in training, and
-notes every call of dropout:
+larger to keep the mean. Where does it stand? One place is `VaswaniResidual` (3.1), another the sum below. The cell lets
+the small model of section 3.2.3 run in training, and notes every call of dropout:
 """
 
 # %%
-show(modeling_vaswani.drop_out)
+show(modeling_vaswani.VaswaniEmbeddingMixin.add_positions)
 calls: Counter[tuple[str, float]] = Counter()
 
 
@@ -1099,19 +1146,20 @@ table(
     *[[f"`{place}`", p, count] for (place, p), count in calls.items()],
 )
 assert calls["VaswaniResidual.forward", 0.1] == 2 * 2 + 2 * 3  # each sub-layer of encoder and decoder
+assert {place for place, p in calls if p} == {"VaswaniResidual.forward", "VaswaniEmbeddingMixin.add_positions"}
 
 # %% [markdown]
 r"""
-**Open: the other places.** The paper names two: the output of each sub-layer, and the sum of embedding and position.
-Many later implementations also drop attention weights and inner numbers of the feed-forward network. In the authors'
-hyper-parameters of the paper both probabilities are 0, as in the table.
+**Open: the other places.** The paper names these two: the output of each sub-layer, and the sum of embedding and
+position. Many later implementations also drop attention weights and inner numbers of the feed-forward network. In the
+authors' hyper-parameters of the paper both probabilities are 0, as in the table.
 
 **Label smoothing** changes the target: instead of all probability on the right sub-word, $\epsilon_{ls} = 0.1$ of it
 is spread over the whole vocabulary. Here is the target for a vocabulary of ten, when number 3 is right:
 """
 
 # %%
-show(SmoothedCrossEntropy, LabelSmoothedLoss.__call__)
+show(SmoothedCrossEntropy.forward, LabelSmoothedLoss.__call__)
 epsilon, vocabulary, right = 0.1, 10, 3
 target_distribution = torch.full((vocabulary,), epsilon / vocabulary)
 target_distribution[right] += 1 - epsilon
@@ -1127,8 +1175,8 @@ draw(figure)
 
 # %% [markdown]
 r"""
-"This hurts perplexity, as the model learns to be more unsure": even a perfect model of this target gives the right
-sub-word less than 1, and its perplexity stays above 1.
+"This hurts perplexity, as the model learns to be more unsure, but improves accuracy and BLEU score." Even a perfect
+model of this target gives the right sub-word less than 1, and its perplexity stays above 1.
 
 **Open: over which sub-words.** Szegedy et al., whom the paper cites, spread $\epsilon$ over all $V$ sub-words, the
 right one included, and so does this package. The authors' code gives the right one $1 - \epsilon$, and each of the
@@ -1147,13 +1195,15 @@ r"""
 
 All parts are there. Before a language, a task whose answer everybody knows: copy a row of symbols. Encoder and
 decoder have one layer each. `VaswaniTrainer` brings the batches of 5.1, the loss of 5.4 and Adam of 5.3, and
-`NoamSchedule` equation 3.
+`NoamSchedule` equation 3. One row that is not in the training is copied again and again:
 """
 
 # %%
 EOS, SYMBOLS = 1, range(3, 19)
 numbers = np.random.default_rng(0)
 rows_to_copy = [[*numbers.choice(SYMBOLS, numbers.integers(3, 9)).tolist(), EOS] for _ in range(4000)]
+unseen = rows_to_copy[:100]
+rows_to_copy = [row for row in rows_to_copy if row not in unseen]
 
 
 class Watch(TrainerCallback):
@@ -1199,8 +1249,8 @@ def train(
 
 def copied(model: Any, step: int, log: list) -> None:
     with torch.no_grad():
-        written = model.generate(torch.tensor(rows_to_copy[:1]))[0, 1:].tolist()
-    given, written = (" ".join(str(symbol) for symbol in row if symbol != EOS) for row in (rows_to_copy[0], written))
+        written = model.generate(torch.tensor(unseen[:1]))[0, 1:].tolist()
+    given, written = (" ".join(str(symbol) for symbol in row if symbol != EOS) for row in (unseen[0], written))
     print(f"step {step:>3}: {given}  ->  {written}")
 
 
@@ -1211,7 +1261,7 @@ torch.manual_seed(0)
 copier = VaswaniForConditionalGeneration(copy_config)
 log_of_copier = train(
     copier,
-    Dataset.from_dict({"input_ids": rows_to_copy[100:], "labels": rows_to_copy[100:]}),
+    Dataset.from_dict({"input_ids": rows_to_copy, "labels": rows_to_copy}),
     new_folder(),
     steps=400,
     source_tokens=500,
@@ -1222,24 +1272,23 @@ log_of_copier = train(
 
 # %% [markdown]
 r"""
-The row above was not in the training, nor were 99 others. How many of these are copied without a mistake? And how
-does the model do it? The picture shows where each position of the decoder looks in the source when it writes a
-symbol: nobody told the model about the diagonal.
+How many of 100 rows that are not in the training are copied without a mistake? And how does the model do it? The
+picture shows the encoder-decoder attention: which place of the source (column) the decoder looks at when it writes a
+symbol (row). Nobody told the model about the diagonal.
 """
 
 # %%
 copier.eval()
-sources = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows_to_copy[:100]], batch_first=True)
+sources = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in unseen], batch_first=True)
 outputs = copier.generate(sources)[:, 1:]
-is_right = [row == [*output[: len(row)]] for row, output in zip(rows_to_copy[:100], outputs.tolist(), strict=True)]
+is_right = [row == [*output[: len(row)]] for row, output in zip(unseen, outputs.tolist(), strict=True)]
 print(f"{sum(is_right)} of 100 unseen rows are copied without a mistake")
 assert sum(is_right) >= 80
 copier.set_attn_implementation("eager")
-one = torch.tensor(rows_to_copy[:1])
+one = torch.tensor(unseen[:1])
 with torch.no_grad():
     looks = copier(one, labels=one, output_attentions=True).cross_attentions[0][0]  # [heads, target, source]
-copier.set_attn_implementation("sdpa")
-names = [*map(str, rows_to_copy[0][:-1]), "EOS"]
+names = [*map(str, unseen[0][:-1]), "EOS"]
 figure = Figure(figsize=(9.5, 2.9), layout="constrained")
 for number, axes in enumerate(figure.subplots(1, 4)):
     heatmap(axes, looks[number], names if number == 0 else [], names, f"head {number + 1}")
@@ -1249,11 +1298,12 @@ draw(figure)
 r"""
 ### It learns: a first translation
 
-Now the corpus of section 2. Two layers in each stack are enough for it, with four heads and a width of 128: a million
-parameters. It trains without dropout, because it sees each sentence only a few times; the legend of the curve names
-dropout nevertheless. The training takes some minutes. While it runs, one sentence of the test set is translated again
-and again, and the curve of BLEU grows. If there is a model of `make demo` in `runs/demo`, which trained longer, the
-notebook takes that one instead.
+Now the corpus of section 2. Two layers in each stack are enough for it, with four heads and a width of 128: the cell
+prints the number of parameters. The model trains without dropout, because it sees each sentence only a few times (the
+legend of the curve names dropout nevertheless). The training takes a few minutes. While it runs, one sentence of the
+test set is translated again and again. The curve shows the loss, the learning rate, and **BLEU**, a score of
+translations from 0 to 100 (6.1), of held-out sentences. If there is a model of `make demo` in `runs/demo`, which
+trained longer, the notebook takes that one instead.
 """
 
 # %%
@@ -1324,13 +1374,9 @@ r"""
 
 ### 6.1 Machine Translation
 
-**Perplexity** measures a model on sentence pairs whose translation is given. It is $e$ to the mean negative
-log-likelihood of a sub-word: a perplexity of 5 means that the model hesitates as between five equally likely
-sub-words.
-
-**Averaging.** The paper's model is not the last one of its training, but the average of the last five checkpoints,
-weight by weight (of the last twenty for the big model). Late steps of training wander around a good place; their mean
-lies nearer to it.
+**Averaging.** A **checkpoint** is a model as it is stored during training. The paper's model is not the last one, but
+the average of the last five, parameter by parameter (of the last twenty for the big model). Late steps of training
+wander around a good place; their mean lies nearer to it. Lower perplexity is better:
 """
 
 # %%
@@ -1348,22 +1394,24 @@ r"""
 steps, at 10 minutes of the paper's machine, so that the result does not depend on the speed of yours;
 `--save_minutes` saves by time.
 
-**Beam search.** The decoder gives probabilities for the next sub-word only. The most probable sentence need not begin
-with the most probable sub-word. Beam search keeps four beginnings alive (the **beam**): each is extended by every
-sub-word, the best four of the extensions live on, and those that end in EOS are finished. Since every further
-sub-word can only lower a probability, finished sentences are compared by a score that divides by a **length penalty**
-(Wu et al., 2016), with $\alpha = 0.6$:
+**Beam search.** The decoder gives probabilities for the next token only. The most probable sentence need not begin with
+the most probable token. Beam search keeps four beginnings alive, the **hypotheses** of the **beam**. In each step every
+one is extended by every sub-word. Extensions that end in EOS are finished, and the best four of the others live on.
+
+The logarithm of a hypothesis's probability is the sum of those of its tokens, so that every further token lowers it.
+Finished sentences are therefore compared by a score that divides by a **length penalty** (Wu et al., 2016). $|Y|$ is
+the number of tokens with EOS, and $\alpha = 0.6$:
 
 $$score(Y) = \log P(Y \mid X) / lp(Y), \qquad lp(Y) = \left(\frac{5 + |Y|}{6}\right)^\alpha$$
 """
 
 # %%
-show(length_penalty, BeamSearch.advance, BeamSearch.stopping_scores)
+show(length_penalty, BeamSearch.advance)
 
 # %% [markdown]
 r"""
-Two sentences, with the search recorded. Each line is a step, with the hypotheses that live on after it, best first,
-and their log-probabilities.
+Two sentences, with the search recorded. Each line is a step, with the best two of the four hypotheses that live on
+after it, and their log-probabilities. The second table has what finished, ranked by $\alpha = 0.6$.
 """
 
 
@@ -1384,19 +1432,19 @@ for text in two_sentences:
             for index in step.live[:2]
         ]
         lines_shown.append([number, *alive])
-    table(["step", f"{text} The best beginning", "the second best"], *lines_shown)
+    display(Markdown(f"**{text}** {len(trace.steps)} steps of at most {trace.length_limit}"))
+    table(["step", "best live hypothesis", "second best"], *lines_shown)
     rows = []
     for found_at in trace.steps[-1].finished:
         length, log_probability = found_at[0], trace.candidate(found_at).score
         penalized = [log_probability / length_penalty(length, alpha, "gnmt") for alpha in (0.0, 0.6, 1.0)]
         rows.append([words_so_far(trace, *found_at).strip(), length, *(f"{score:.3f}" for score in penalized)])
     table(["finished", "length", "score, alpha = 0", "alpha = 0.6", "alpha = 1"], *rows)
-    display(Markdown(f"The search stopped after {len(trace.steps)} of at most {trace.length_limit} steps."))
 
 # %% [markdown]
 r"""
-Without a penalty ($\alpha = 0$), the sum of the log-probabilities decides alone, and each further sub-word lowers it.
-With a larger $\alpha$, translations become longer:
+Without a penalty ($\alpha = 0$), the log-probability decides alone, which favours short translations. With a larger
+$\alpha$, translations become longer:
 """
 
 # %%
@@ -1415,24 +1463,27 @@ draw(figure)
 
 # %% [markdown]
 r"""
-**Open: when to stop.** The paper says "terminate early when possible". The authors' code stops when the best live
-hypothesis, were its log-probability divided by the penalty of the greatest length, could no longer beat the finished
-ones. In 2017 these were the worst of those kept, later the best. Here it is the best, since only the best is
-returned. If nothing has finished at the limit, which is the source's length plus 50, the best live hypotheses are
-returned.
+**Open: when to stop.** The limit is the source's length plus 50 tokens; the paper adds "terminate early when
+possible". The authors' code stops when no live hypothesis can still win. The best that it can reach is its
+log-probability so far, divided by the penalty of the greatest length. This bound must be below the score of a finished
+hypothesis: in 2017 the worst of those kept, later the best. Here it is the best, since only the best is returned. If
+nothing has finished at the limit, the best live hypotheses are returned. `"never"` below is this rule; the other two
+are those of other libraries.
 
 The explorer shows all of it on one page: every candidate with its fate, attention, and the alternatives to each word.
 (GitHub shows no such frames. In Jupyter, run the cell.)
 """
 
 # %%
+show(BeamSearch.stopping_scores)
 display(explore(model, tokenizer, two_sentences[0], alternatives=2))
 
 # %% [markdown]
 r"""
-**BLEU** compares a translation with a reference. For $n$ from 1 to 4 it counts the n-grams of the translation, and
-how many of them the reference has, each at most as often as there. The score is the geometric mean of the four
-shares, times a brevity penalty for translations that are shorter than the reference. By hand, for one sentence:
+**BLEU** compares translations with references, which are right. An n-gram is a row of $n$ words. For $n$ from 1 to 4
+BLEU counts the n-grams of the translation, and how many of them the reference has, each at most as often as there. The
+score is the geometric mean of the four shares, times a brevity penalty for translations that are shorter than the
+reference. For a test set, the counts of all sentences are added first. By hand, for one sentence:
 """
 
 # %%
@@ -1456,13 +1507,14 @@ assert math.isclose(bleu, multi_bleu([" ".join(hypothesis)], [" ".join(reference
 r"""
 **Open: which BLEU.** The number depends on what a word is. The authors' script tokenized with Moses, and split German
 compounds at their hyphens, so that a compound counts as several words. That raises the score; papers today report
-sacreBLEU, which leaves them whole. This package prints both.
+sacreBLEU, which leaves them whole. This package prints both. They differ little here: our corpus has no hyphens.
 """
 
 # %%
 show(split_compounds)
 print(paper_tokenizer("de")("Der EU-Kommissar traf die CDU-Vorsitzende."))
 written = translate_corpus(model, tokenizer, english_texts, show_progress=False)
+assert not any("-" in german for _, german in test_pairs)
 scored = score_translations(written, [[german] for _, german in test_pairs[:200]], "de")
 print(f"{len(english_texts)} sentences of the test set: BLEU as in the paper {scored.paper_bleu.score:.1f},")
 print(f"sacreBLEU {scored.sacrebleu.score:.1f}")
@@ -1474,16 +1526,22 @@ r"""
 
 The paper's own numbers, on newstest2014 (the text of section 6.1 says 41.0 for the last BLEU of the big model):
 
-| model | BLEU, English-German | BLEU, English-French | training cost, FLOPs |
+| model | BLEU, English-German | BLEU, English-French | training cost, FLOPs (German, French) |
 |---|---|---|---|
+| ByteNet | 23.75 | | |
+| Deep-Att + PosUnk | | 39.2 | -, $1.0 \cdot 10^{20}$ |
 | GNMT + RL | 24.6 | 39.92 | $2.3 \cdot 10^{19}$, $1.4 \cdot 10^{20}$ |
 | ConvS2S | 25.16 | 40.46 | $9.6 \cdot 10^{18}$, $1.5 \cdot 10^{20}$ |
+| MoE | 26.03 | 40.56 | $2.0 \cdot 10^{19}$, $1.2 \cdot 10^{20}$ |
+| Deep-Att + PosUnk, ensemble | | 40.4 | -, $8.0 \cdot 10^{20}$ |
+| GNMT + RL, ensemble | 26.30 | 41.16 | $1.8 \cdot 10^{20}$, $1.1 \cdot 10^{21}$ |
+| ConvS2S, ensemble | 26.36 | 41.29 | $7.7 \cdot 10^{19}$, $1.2 \cdot 10^{21}$ |
 | Transformer, base | 27.3 | 38.1 | $3.3 \cdot 10^{18}$ |
 | Transformer, big | 28.4 | 41.8 | $2.3 \cdot 10^{19}$ |
 
 The cost is time × devices × the rate that a device sustains, which the paper estimates as 9.5 TFLOPS for its P100
 (footnote 5). That counts what the devices could have computed. The shapes of the matrices say what the training
-needed:
+needed, for full batches of sentences of 25 tokens, which is our guess:
 """
 
 # %%
@@ -1499,7 +1557,9 @@ for name, printed in (("base", "3.3e+18"), ("big", "2.3e+19")):
 r"""
 ### 6.2 Model Variations
 
-How much does each part matter? The paper changes one thing at a time, and scores on newstest2013.
+How much does each part matter? The paper changes one thing at a time, and scores on newstest2013, without averaging
+checkpoints: (A) the number of heads, (B) the width of keys, (C) the size of the model, (D) dropout and label smoothing,
+(E) learned positions.
 
 ### Table 3: Variations on the Transformer architecture
 
@@ -1546,7 +1606,7 @@ print(f"big with 36,000 rows: {millions('big', 36_000):.0f} million; base with 3
 r"""
 One row in detail, B with $d_k = 16$: narrower queries and keys, values as wide as before. The paper's reading:
 "determining compatibility is not easy", since BLEU falls by the difference that the cell prints. What is smaller is
-$W^Q$ and $W^K$ of 18 attentions:
+$W^Q$ and $W^K$ of 18 attentions, one in each layer of the encoder and two in each of the decoder:
 """
 
 # %%
@@ -1569,9 +1629,11 @@ paper's.
 
 ### 6.3 English Constituency Parsing
 
-Does the model work for something else than translation? A parse is a tree over the words of a sentence. Written as a
-sequence of labels, it can be translated into: a phrase opens with its label, a word is its part of speech, and a
-phrase closes with its label again.
+Does the model work for something else than translation? A **parse** is a tree over the words of a sentence. Its inner
+nodes are phrases (`S` is the sentence, `NP` a noun phrase, `VP` a verb phrase, `PP` a prepositional phrase), and each
+word has a part of speech (`DT` is an article, `NN` a noun). A tree can be written as a sequence of labels. A phrase
+opens with its label, a word is its part of speech, and a phrase closes with `/` and its label. `TOP`, which all trees
+have, is left out.
 """
 
 # %%
@@ -1585,7 +1647,9 @@ display(Image(picture, width=560))
 # %% [markdown]
 r"""
 A parser is then the same model, with a target vocabulary of labels. This one learns the package's small treebank, of
-sentences with at most ten words. Its search may choose only labels that continue a well-formed tree (`LegalParse`).
+sentences with at most ten words. The cell searches twice: freely, and among those labels only that continue a
+well-formed tree (`LegalParse`). **F1** says how many phrases are right, from 0 to 100: it is the harmonic mean of two
+shares, of the parse's phrases that the true tree has, and of the true tree's phrases that the parse has.
 
 **Open: no tree.** The paper does not say what happens to a sequence that is no tree. The package repairs it.
 
@@ -1615,7 +1679,7 @@ parser = VaswaniForConstituencyParsing(
         target_language="parse",
     )
 )
-log_of_parser = train(
+train(
     parser,
     encode_corpus(Dataset.from_list(sentences_and_labels), labels_tokenizer, "en", "parse"),
     new_folder(),
@@ -1636,15 +1700,19 @@ for constrained in (False, True):
         f"{'well-formed trees only' if constrained else 'free search':<24}F1 {parser_scores.all_sentences.f1:.1f}, "
         f"{parser_scores.repaired} of {parser_scores.sentences} parses had to be repaired"
     )
-draw_tree(parses[short.index(gold)].tree, picture)
+parse = parses[short.index(gold)].tree
+is_gold = tree_in_one_line(parse) == tree_in_one_line(gold)
+print("The parse of the sentence above is", "right:" if is_gold else "wrong:")
+draw_tree(parse, picture)
 display(Image(picture, width=560))
 
 # %% [markdown]
 r"""
 ### Table 4: English constituency parsing
 
-The paper's numbers, F1 on section 23 of the Wall Street Journal. Its parser has four layers of $d_{model} = 1024$,
-and searches with a beam of 21 and $\alpha = 0.3$:
+The paper's numbers, F1 on section 23 of the Wall Street Journal (WSJ). Its parser has four layers of
+$d_{model} = 1024$, and searches with a beam of 21, $\alpha = 0.3$ and at most 300 tokens more than the source has. "WSJ
+only" means 40,000 sentences with trees; "semi-supervised" adds 17 million that other parsers have parsed:
 """
 
 # %%
@@ -1667,8 +1735,8 @@ r"""
 ## Attention Visualizations
 
 The paper's appendix draws what single heads of a trained model attend to: lines from each word to the words that it
-attends to, in a colour for each head, thicker for larger weights. These are pictures of one sentence each. They do
-not prove what a head is for.
+attends to, in a colour for each head, thicker for larger weights. Weights of sub-words are added up to those of words
+(`merge_words`). These are pictures of one sentence each. They do not prove what a head is for.
 
 ### Figure 3: long-distance dependencies
 
@@ -1692,8 +1760,9 @@ draw(draw_attention(apart, kind="encoder", layer=layer_of + 1, words=[apart.sour
 r"""
 ### Figure 4: anaphora
 
-What does "she" refer to? The paper shows two heads that attend sharply from "its" to the noun it stands for. The
-table says for each head of our encoder what "she" attends to most, and with which weight.
+What does "she" refer to? The paper shows two heads of layer 5 that attend sharply from "its" to the noun it stands
+for. The table says for each head of our encoder what "she" attends to most, and with which weight. Do not expect
+"woman": our model needs no such head, since "she" is "sie" in German whoever it is.
 """
 
 
@@ -1716,8 +1785,9 @@ draw(draw_attention(anaphora, kind="encoder", words=["she"]).figure)
 r"""
 ### Figure 5: heads with different tasks
 
-Heads of one layer do different things. The **entropy** of a head's weights says how many words it looks at: 0 bits
-are one word, 3 bits are eight words equally. The cell draws the sharpest and the broadest head of the encoder.
+The paper shows two heads of layer 5 that clearly do different things. The **entropy** of a head's weights says how many
+words it looks at, on average: 0 bits are one word, 3 bits are eight words equally. The cell draws the sharpest and the
+broadest head of our encoder.
 """
 
 # %%
@@ -1729,8 +1799,8 @@ for name, chosen in (("sharpest", entropies.argmin()), ("broadest", entropies.ar
 
 # %% [markdown]
 r"""
-Last, what each word of the translation looks at in the source while it is predicted: all heads of the decoder's last
-layer. Lines that cross the others show where German has another order than English.
+Last, what each word of the translation looks at in the source while it is predicted: the encoder-decoder attention of
+the decoder's last layer, with all heads. Lines that cross the others show where German has another order than English.
 """
 
 # %%
