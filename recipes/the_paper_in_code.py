@@ -4,7 +4,7 @@ r"""
 ===================================================================
 
 This notebook goes through [the paper](https://arxiv.org/abs/1706.03762) in its order, with its headings. Read it with
-the paper in the other hand. It is for readers who know Python and linear algebra, and have not met attention before.
+the paper in the other hand. It is for readers who know Python and linear algebra, but not attention.
 Some lines of the code shown are about things of later sections, such as masks (3.2.3) or dropout (5.4), or about
 speed; a first reading can pass over them.
 
@@ -51,8 +51,16 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PrinterCallback, TrainerCallback
-from transformers.trainer_callback import TrainerState
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PrinterCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 import vaswani_transformer
 from vaswani_transformer import (
@@ -149,7 +157,12 @@ def print_shapes(tensors: dict[str, torch.Tensor]) -> None:
 
 
 def heatmap(
-    axes: Axes, matrix: Any, rows: Sequence[str], columns: Sequence[str], title: str, with_numbers: bool = False
+    axes: Axes,
+    matrix: torch.Tensor | np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str,
+    with_numbers: bool = False,
 ) -> None:
     """Draw a matrix `[rows, columns]` of numbers from 0 (white) to 1 (dark)."""
     axes.imshow(matrix, cmap="Blues", vmin=0, vmax=1)
@@ -513,7 +526,7 @@ out, see section 6.2.
 **Open: initialisation.** The paper says nothing. The authors' code draws the entries of a matrix uniformly between
 $\pm\sqrt{6 / (\mathrm{fan_{in}} + \mathrm{fan_{out}})}$, with the numbers of its inputs and outputs. But it treats
 $W^Q$, $W^K$ and $W^V$ of self-attention as one matrix, which has three times the outputs (in encoder-decoder attention
-$W^K$ and $W^V$, twice). Their entries are therefore smaller than those of separate matrices:
+$W^K$ and $W^V$, twice). Therefore the entries are smaller than in three separate matrices:
 """
 
 # %%
@@ -1209,10 +1222,10 @@ rows_to_copy = [row for row in rows_to_copy if row not in unseen]
 class Watch(TrainerCallback):
     """Calls a function with the model, the step and the log, every so many steps."""
 
-    def __init__(self, every: int, look: Callable[[Any, int, list], None]) -> None:
+    def __init__(self, every: int, look: Callable[[PreTrainedModel, int, list], None]) -> None:
         self.every, self.look = every, look
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step % self.every == 0:
             kwargs["model"].eval()
             self.look(kwargs["model"], state.global_step, state.log_history)
@@ -1220,7 +1233,7 @@ class Watch(TrainerCallback):
 
 
 def train(
-    model: Any,
+    model: PreTrainedModel,
     rows: Dataset,
     folder: Path,
     steps: int,
@@ -1247,7 +1260,7 @@ def train(
     return trainer.state.log_history
 
 
-def copied(model: Any, step: int, log: list) -> None:
+def copied(model: PreTrainedModel, step: int, log: list) -> None:
     with torch.no_grad():
         written = model.generate(torch.tensor(unseen[:1]))[0, 1:].tolist()
     given, written = (" ".join(str(symbol) for symbol in row if symbol != EOS) for row in (unseen[0], written))
@@ -1315,7 +1328,7 @@ if not (run / "model.safetensors").exists():
     print(f"{sentence}\n{translation}\n")
     shown_curve = display(display_id=True)
 
-    def translated(model: Any, step: int, log: list) -> None:
+    def translated(model: PreTrainedModel, step: int, log: list) -> None:
         with torch.no_grad():
             ids = model.generate(**tokenizer(sentence, return_tensors="pt"))[0]
         print(f"step {step:>3}: {tokenizer.decode(ids, skip_special_tokens=True)}")
@@ -1398,7 +1411,7 @@ steps, at 10 minutes of the paper's machine, so that the result does not depend 
 the most probable token. Beam search keeps four beginnings alive, the **hypotheses** of the **beam**. In each step every
 one is extended by every sub-word. Extensions that end in EOS are finished, and the best four of the others live on.
 
-The logarithm of a hypothesis's probability is the sum of those of its tokens, so that every further token lowers it.
+The log-probability of a hypothesis is the sum of its tokens' log-probabilities. Every further token lowers it.
 Finished sentences are therefore compared by a score that divides by a **length penalty** (Wu et al., 2016). $|Y|$ is
 the number of tokens with EOS, and $\alpha = 0.6$:
 
@@ -1467,8 +1480,8 @@ r"""
 possible". The authors' code stops when no live hypothesis can still win. The best that it can reach is its
 log-probability so far, divided by the penalty of the greatest length. This bound must be below the score of a finished
 hypothesis: in 2017 the worst of those kept, later the best. Here it is the best, since only the best is returned. If
-nothing has finished at the limit, the best live hypotheses are returned. `"never"` below is this rule; the other two
-are those of other libraries.
+nothing has finished at the limit, the best live hypotheses are returned. `"never"` below is this rule; other
+libraries have the other two.
 
 The explorer shows all of it on one page: every candidate with its fate, attention, and the alternatives to each word.
 (GitHub shows no such frames. In Jupyter, run the cell.)
@@ -1735,7 +1748,7 @@ r"""
 ## Attention Visualizations
 
 The paper's appendix draws what single heads of a trained model attend to: lines from each word to the words that it
-attends to, in a colour for each head, thicker for larger weights. Weights of sub-words are added up to those of words
+attends to, in a colour for each head, thicker for larger weights. A word's weight is the sum over its sub-words
 (`merge_words`). These are pictures of one sentence each. They do not prove what a head is for.
 
 ### Figure 3: long-distance dependencies

@@ -88,11 +88,11 @@ def read_sample(text: str, references: str | None, count: int) -> tuple[list[str
 def generate_search(model: PreTrainedModel, **settings: Any) -> Search:
     """The search of `generate` in one batch; `settings` are for it. Peers have one limit for all sentences."""
     padding, end = model.config.pad_token_id, model.config.eos_token_id
+    is_ours = isinstance(model, VaswaniForConditionalGeneration)
 
     def search(sources: list[list[int]]) -> list[list[int]]:
         rows = [torch.tensor(ids) for ids in sources]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)  # [batch, source]
-        is_ours = isinstance(model, VaswaniForConditionalGeneration)
         limit = {} if is_ours else {"max_new_tokens": ids.shape[1] + OVER_SOURCE}
         inputs = {"input_ids": ids.to(model.device), "attention_mask": ids.ne(padding).long().to(model.device)}
         found = model.generate(**inputs, **limit, **settings)[:, 1:].tolist()

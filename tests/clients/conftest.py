@@ -30,7 +30,7 @@ Encode = Callable[..., dict[str, Any]]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent == Path(__file__).parent:  # pytest passes all items of the run, also those of other folders
+        if item.path.parent == Path(__file__).parent:  # pytest passes the items of all folders
             item.add_marker("system")  # clients train, and start programs
 
 

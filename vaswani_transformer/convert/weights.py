@@ -204,7 +204,7 @@ def require_fields(config: VaswaniConfig, values: dict[str, object], target: str
 
 
 def require_own_tokenizer(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a ValueError if the tokenizer has ids that the model has not."""
+    """Raise a ValueError if an id of the tokenizer is outside the model's vocabulary."""
     if len(tokenizer) > config.vocab_size:
         raise ValueError(
             f"vocab_size: the model has {config.vocab_size} entries, but the tokenizer {len(tokenizer)}; give the "

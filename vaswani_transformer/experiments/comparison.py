@@ -262,7 +262,7 @@ def _mean_cost(records: Sequence[RunRecord]) -> RowCost:
 
 
 def _score_agreement(rows: Sequence[tuple[SweepScore, PaperScore]]) -> ScoreAgreement:
-    """Agreement of the rows' own scores with those of the paper."""
+    """Agreement of the measured scores with the paper's."""
     scores = [score for score, _ in rows]
     correlation, share = rank_correlation([score.mean for score in scores], [paper.mean for _, paper in rows])
     freedom = sum(len(score.values) - 1 for score in scores)

@@ -30,8 +30,8 @@ except ImportError:  # only `return_nltk` needs it
 class VaswaniForConstituencyParsing(VaswaniForConditionalGeneration):
     """The model of 6.3: it translates the words of a sentence into the labels of its parse.
 
-    Layers and search are those of a translation model. The class tells the two apart, and brings the code of
-    parsing to the Hub with parsers only.
+    It has the layers and the search of a translation model. Being a class of its own, it takes the code of parsing to
+    the Hub with parsers only.
     """
 
 

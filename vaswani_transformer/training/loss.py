@@ -22,11 +22,11 @@ class SmoothedCrossEntropy(torch.autograd.Function):
         log_probabilities = F.log_softmax(logits, dim=-1)  # [tokens, vocabulary]
         ctx.save_for_backward(log_probabilities, labels)
         ctx.epsilon = epsilon
-        loss = likelihood = F.nll_loss(log_probabilities, labels, reduction="sum")
+        likelihood = F.nll_loss(log_probabilities, labels, reduction="sum")
+        loss = (1 - epsilon) * likelihood
         if epsilon:
             uniform = -log_probabilities.sum(-1).masked_fill(labels.eq(-100), 0.0).sum()
-            loss = (1 - epsilon) * likelihood + uniform * (epsilon / logits.shape[-1])
-        likelihood = likelihood.clone()
+            loss += uniform * (epsilon / logits.shape[-1])
         ctx.mark_non_differentiable(likelihood)
         return loss, likelihood
 
