@@ -64,7 +64,7 @@ def translate_lines(
 
 
 def warn_of_long_lines(count: int, config: PreTrainedConfig, split_sentences: bool) -> None:
-    """Say on standard error how many lines, or with `split_sentences` their sentences, exceed all sources trained on."""
+    """Say on standard error how many lines are longer, or hold a longer sentence, than all sources trained on."""
     what, advice = "have", "--split_sentences translates sentence by sentence"
     if split_sentences:
         what, advice = "have sentences with", "divide these sentences"
