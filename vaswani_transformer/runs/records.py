@@ -104,7 +104,7 @@ class RunModel:
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3,
-    `bpe_dropout` in older files."""
+    `bpe_dropout` in older files, which also had neither a cooldown nor Muon."""
 
     source_tokens: int
     target_tokens: int
@@ -115,6 +115,8 @@ class RunSettings:
     save_minutes: float | None
     max_minutes: float | None = None
     bpe_dropout: float | None = None
+    cooldown: float = 0.0
+    muon: bool = False
     seed: int
     bf16: bool
     fp16: bool

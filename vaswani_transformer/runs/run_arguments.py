@@ -154,6 +154,13 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         POSITIVE,
         decides="weights",
     )
+    cooldown: float = option(
+        0.0,
+        "Share of the training, at its end, in which the learning rate falls to zero: of max_steps, or of max_minutes. "
+        "With it, average_last 1 is best.",
+        Interval(minimum=0, maximum=1),
+        decides="weights",
+    )
     do_train: bool = option(True, "Only for scripts that name it; this recipe trains.", decides=None)
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None)
     save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE, decides=None)

@@ -44,7 +44,7 @@ from ..model.saved_model import SavedModel
 from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
-from ..training.schedule import NoamSchedule
+from ..training.schedule import Cooldown, NoamSchedule
 from ..training.trainer import VaswaniTrainer
 from .fine_tuning import fit_batches
 from .plots import plot_learning_curve
@@ -190,6 +190,8 @@ class TrainingRun:
         callbacks: list[TrainerCallback] = [TimeLimit(args.max_minutes)] if args.max_minutes is not None else []
         if args.constant_learning_rate is None:
             callbacks.append(NoamSchedule(int(args.warmup_steps), args.learning_rate_factor))
+        if args.cooldown:
+            callbacks.append(Cooldown(args.cooldown, args.max_minutes))
         if args.early_stopping_patience is not None:
             callbacks.append(EarlyStopping(args.early_stopping_patience))
         set_seed(args.seed)

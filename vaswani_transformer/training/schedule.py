@@ -1,13 +1,18 @@
 """Section 5.3 of the paper: the learning rate of each step.
 
 It rises linearly for `warmup_steps` steps, then falls with the inverse square root of the step number.
-The authors' code calls this schedule "noam".
+The authors' code calls this schedule "noam". A cooldown at the end of the training is opt-in.
 """
 
+import time
 from typing import Any
 
+import torch
+from accelerate.utils import broadcast
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
+
+from .callbacks import TrainingTotals
 
 
 logger = logging.get_logger(__name__)
@@ -68,3 +73,43 @@ class NoamSchedule(TrainerCallback):
         for group in groups:
             group["lr"] = rate
         kwargs["lr_scheduler"]._last_lr = [rate] * len(groups)  # what the trainer logs
+
+
+class Cooldown(TrainerCallback):
+    """Lowers the rate of any schedule to zero at the end of the training, in a straight line over a share of it.
+
+    The paper averages checkpoints instead (6.1). The training ends after `args.max_steps`, or after some minutes, if
+    that comes first.
+
+    Args:
+        share: Of the training; 1 for all of it.
+        minutes: As of `TimeLimit`; by default the steps alone count.
+
+    Raises:
+        ValueError: `share` is not above 0 and at most 1.
+    """
+
+    def __init__(self, share: float, minutes: float | None = None) -> None:
+        if not 0 < share <= 1:
+            raise ValueError(f"share: must be above 0 and at most 1, is {share}")
+        self.share = share
+        self.minutes = minutes
+        self._began = 0.0
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._began = time.monotonic() - TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        done = state.global_step / state.max_steps
+        if self.minutes is not None:
+            passed = torch.tensor(time.monotonic() - self._began, device=args.device) / (60 * self.minutes)
+            if args.world_size > 1:
+                passed = broadcast(passed)  # clocks differ, but all processes must make the same step
+            done = max(done, passed.item())
+        factor = min(1.0, max(0.0, 1.0 - done) / self.share)
+        groups = kwargs["optimizer"].param_groups
+        for group in groups:
+            group["lr"] *= factor
+        kwargs["lr_scheduler"]._last_lr = [group["lr"] for group in groups]  # what the trainer logs

@@ -40,6 +40,7 @@ from .divergence import DivergenceGuard
 from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, gradients_of
 from .flops import training_flops
 from .loss import LabelSmoothedLoss
+from .muon import Muon, split_parameters
 from .randomness import SeedByRank
 
 
@@ -74,6 +75,12 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     adam_beta1: float = option(0.9, "Adam's beta1 (5.3).", decides="weights")
     adam_beta2: float = option(0.98, "Adam's beta2 (5.3).", decides="weights")
     adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).", decides="weights")
+    muon: bool = option(
+        False,
+        "Optimize the matrices of the layers with Muon (Jordan et al. 2024), and the rest with Adam. A small model "
+        "learns the same in far fewer steps.",
+        decides="weights",
+    )
     ddp_find_unused_parameters: bool | None = option(
         False,
         "Look for parameters without a gradient; not needed, because every step uses every parameter.",
@@ -109,6 +116,8 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
                 f"dataloader_num_workers: sockets of workers need a temporary directory whose path has at most "
                 f"{_LONGEST_TMPDIR} bytes; set TMPDIR to a shorter one"
             )
+        if self.muon and (self.fsdp or self.deepspeed):
+            raise ValueError("muon: needs whole matrices on each process; leave out FSDP and DeepSpeed")
         if self.virtual_ranks is None:
             return
         check_values(self)
@@ -244,6 +253,14 @@ class VaswaniTrainer(CheckpointingTrainer):
         table = self.model.config.max_positions or math.inf
         limits = min(self.args.source_tokens, table), min(self.args.target_tokens, table)
         return ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
+
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+        if not self.args.muon or self.optimizer is not None:
+            return super().create_optimizer(model)
+        args, parameters = self.args, split_parameters(model or self.model)
+        betas, dtype = (args.adam_beta1, args.adam_beta2), torch.bfloat16 if args.bf16 else torch.float32
+        self.optimizer = Muon(*parameters, args.learning_rate, betas, args.adam_epsilon, args.weight_decay, dtype)
+        return self.optimizer
 
     def _check_train_dataset(self) -> None:
         if not isinstance(self.train_dataset, Dataset) or not len(self.train_dataset):

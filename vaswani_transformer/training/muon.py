@@ -1,0 +1,104 @@
+"""Muon, an optimizer for the matrices of the layers (opt-in): the paper's is Adam (5.3)."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+
+# Coefficients of the quintic iteration, chosen by Jordan et al. to grow small singular values fastest.
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_ITERATIONS = 5
+_MOMENTUM = 0.95
+
+
+class Muon(torch.optim.AdamW):
+    """Momentum made orthogonal (Jordan et al. 2024) for matrices; Adam for embeddings, biases and norms.
+
+    The update of a matrix has singular values of about 1, times `0.2 * sqrt(max(rows, columns))` (Liu et al. 2025), so
+    that its size is that of Adam's, and one learning rate serves both.
+
+    Args:
+        matrices: Weights of linear layers, `[rows, columns]`, those of embeddings and the softmax left out.
+        others: All other parameters.
+        lr: Learning rate of both.
+        betas: Adam's (5.3), for the others.
+        eps: Adam's.
+        weight_decay: Decoupled, of both.
+        dtype: Precision of the products that make a matrix orthogonal; Jordan et al. compute them in bfloat16.
+    """
+
+    def __init__(
+        self,
+        matrices: Iterable[torch.nn.Parameter],
+        others: Iterable[torch.nn.Parameter],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.98),
+        eps: float = 1e-9,
+        weight_decay: float = 0.0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        groups = [{"params": list(others), "is_matrix": False}, {"params": list(matrices), "is_matrix": True}]
+        super().__init__(groups, lr, betas, eps, weight_decay)
+        self._dtype = dtype
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        groups = self.param_groups
+        # `Adam.step` applies itself to all groups that it sees.
+        self.param_groups = [group for group in groups if not group["is_matrix"]]
+        try:
+            loss = super().step(closure)
+        finally:
+            self.param_groups = groups
+        for group in groups:
+            if group["is_matrix"]:
+                self._step_matrices(group)
+        return loss
+
+    def _step_matrices(self, group: dict[str, Any]) -> None:
+        by_shape: dict[torch.Size, list[torch.nn.Parameter]] = {}  # of one shape all at once: small products are slow
+        for weights in group["params"]:
+            if weights.grad is not None:
+                by_shape.setdefault(weights.shape, []).append(weights)
+        for shape, matrices in by_shape.items():
+            gradients = [weights.grad for weights in matrices]
+            momenta = [self.state[weights].setdefault("momentum", torch.zeros_like(weights)) for weights in matrices]
+            torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
+            updates = torch.stack(torch._foreach_lerp(gradients, momenta, _MOMENTUM))  # Nesterov's
+            updates = orthogonalize(updates.to(self._dtype)).to(updates.dtype) * (
+                0.2 * max(shape) ** 0.5
+            )  # [matrices, rows, columns]
+            torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(matrices, list(updates), alpha=-group["lr"])
+
+
+def split_parameters(model: torch.nn.Module) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
+    """The matrices of linear layers, the softmax left out, and all other parameters; trained ones only.
+
+    A softmax that shares the matrix of an embedding is an embedding.
+    """
+    linear = {id(each.weight) for name, each in model.named_modules() if isinstance(each, torch.nn.Linear)}
+    linear -= {id(each.weight) for name, each in model.named_modules() if name.endswith("lm_head")}
+    trained = [weights for weights in model.parameters() if weights.requires_grad]
+    matrices = [weights for weights in trained if id(weights) in linear]
+    return matrices, [weights for weights in trained if id(weights) not in linear]
+
+
+def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
+    """Set all singular values to about 1, between 0.7 and 1.2, by five Newton-Schulz iterations.
+
+    Args:
+        matrices: `[..., rows, columns]`
+
+    Returns:
+        The same shape. Singular values below about 1/1000 of the matrix's norm stay smaller.
+    """
+    if matrices.shape[-2] > matrices.shape[-1]:
+        return orthogonalize(matrices.mT).mT
+    a, b, c = _COEFFICIENTS
+    x = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)  # singular values of at most 1
+    for _ in range(_ITERATIONS):
+        squared = x @ x.mT  # [..., rows, rows]
+        x = torch.baddbmm(x, torch.baddbmm(squared, squared, squared, beta=b, alpha=c), x, beta=a)
+    return x
