@@ -1,6 +1,7 @@
 """The learning rate (5.3) that the optimizer is really given, in the Trainer of transformers."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from transformers import TrainerCallback
 
 from vaswani_transformer import NoamSchedule, VaswaniForConditionalGeneration, noam_learning_rate
+from vaswani_transformer.training import schedule
+from vaswani_transformer.training.schedule import Cooldown
 
 
 pytestmark = pytest.mark.system
@@ -90,6 +93,36 @@ def test_rates_and_weights_go_on_exactly_after_an_interruption(tmp_path, tiny, s
     assert recorder.rates == uninterrupted.rates[3:]
     for (name, mine), theirs in zip(tiny.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs), name
+
+
+@pytest.mark.parametrize("noam", [True, False])
+def test_a_cooldown_ends_any_schedule_at_zero(tiny, stock_trainer, noam):
+    callbacks = [NoamSchedule(WARMUP), Cooldown(0.4), recorder := Recorder()]
+    settings = {"max_steps": 10, "learning_rate": 7.0, "lr_scheduler_type": "constant"}
+    trainer = stock_trainer(tiny, *callbacks[0 if noam else 1 :], **settings)
+    trainer.train()
+    shares = [1, 1, 1, 1, 1, 1, 1, 3 / 4, 2 / 4, 1 / 4]
+    before = [rate_of_equation_3(step, 24, WARMUP) if noam else 7.0 for step in range(1, 11)]
+    expected = [exactly(rate * share) for rate, share in zip(before, shares, strict=True)]
+    assert recorder.rates == [[rate] * 2 for rate in expected]
+    assert [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry] == expected
+
+
+def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, monkeypatch):
+    clock = iter(range(100, 160, 6))  # the training begins at 100, and each step takes 6 seconds
+    monkeypatch.setattr(schedule, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    settings = {"max_steps": 8, "learning_rate": 8.0, "lr_scheduler_type": "constant"}
+    stock_trainer(tiny, Cooldown(1.0, minutes=0.5), recorder := Recorder(), **settings).train()
+    seconds = [6, 12, 18, 24, 30, 36, 42, 48]
+    steps = [0, 1, 2, 3, 4, 5, 6, 7]
+    done = [min(1.0, max(each / 30, step / 8)) for each, step in zip(seconds, steps, strict=True)]
+    assert recorder.rates == [[pytest.approx(8.0 * (1 - share))] * 2 for share in done]
+
+
+@pytest.mark.parametrize("share", [0, 1.5, math.nan])
+def test_a_cooldown_is_a_share(share):
+    with pytest.raises(ValueError, match=r"^share: must be above 0 and at most 1, is "):
+        Cooldown(share)
 
 
 @pytest.mark.parametrize(("field", "value"), [("warmup_steps", 0), ("warmup_steps", -5), ("factor", math.nan)])

@@ -104,7 +104,7 @@ class RunModel:
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3,
-    `bpe_dropout` in older files, which also had neither a cooldown nor Muon."""
+    `bpe_dropout`, `cooldown` and `muon` in older files."""
 
     source_tokens: int
     target_tokens: int
@@ -115,8 +115,8 @@ class RunSettings:
     save_minutes: float | None
     max_minutes: float | None = None
     bpe_dropout: float | None = None
-    cooldown: float = 0.0
-    muon: bool = False
+    cooldown: float | None = None
+    muon: bool | None = None
     seed: int
     bf16: bool
     fp16: bool

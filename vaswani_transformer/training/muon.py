@@ -57,7 +57,7 @@ class Muon(torch.optim.AdamW):
         return loss
 
     def _step_matrices(self, group: dict[str, Any]) -> None:
-        by_shape: dict[torch.Size, list[torch.nn.Parameter]] = {}  # of one shape all at once: small products are slow
+        by_shape: dict[torch.Size, list[torch.Tensor]] = {}  # of one shape all at once: small products are slow
         for weights in group["params"]:
             if weights.grad is not None:
                 by_shape.setdefault(weights.shape, []).append(weights)

@@ -255,7 +255,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         return ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
-        if not self.args.muon or self.optimizer is not None:
+        if not self.args.muon or self.optimizer is not None:  # type: ignore[has-type]
             return super().create_optimizer(model)
         args, parameters = self.args, split_parameters(model or self.model)
         betas, dtype = (args.adam_beta1, args.adam_beta2), torch.bfloat16 if args.bf16 else torch.float32

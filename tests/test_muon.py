@@ -1,0 +1,121 @@
+"""Muon, beside a singular value decomposition, torch's own Muon and torch's Adam."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from datasets import Dataset
+
+from vaswani_transformer import NoamSchedule, VaswaniForConditionalGeneration, VaswaniTrainer
+from vaswani_transformer.training.muon import Muon, orthogonalize, split_parameters
+from vaswani_transformer.training.trainer import VaswaniTrainingArguments
+
+
+SHAPES = [(24, 24), (24, 24), (48, 24), (24, 48)]
+
+
+def parameters(shapes: list[tuple[int, ...]]) -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+
+
+def copies(weights: list[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(each.detach().clone()) for each in weights]
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (48, 24), (24, 96)])
+def test_singular_values_become_about_one_and_singular_vectors_stay(shape):
+    matrices = torch.randn(3, *shape) * torch.tensor([1e-4, 1.0, 1e4])[:, None, None]
+    for before, after in zip(matrices, orthogonalize(matrices), strict=True):
+        left, values, right = torch.linalg.svd(before, full_matrices=False)
+        found = left.T @ after @ right.T  # diagonal, if the singular vectors are the same
+        large = values > values.max() / 100
+        assert found.diagonal()[large].min() > 0.65
+        assert found.diagonal().max() < 1.25
+        torch.testing.assert_close(found, found.diagonal().diag(), atol=1e-4, rtol=0.0)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_matrices_go_as_with_the_muon_of_torch(weight_decay):
+    ours = parameters(SHAPES)
+    theirs = copies(ours)
+    settings = {"lr": 0.1, "weight_decay": weight_decay}
+    optimizer = Muon(ours, [], **settings)
+    reference = torch.optim.Muon(theirs, momentum=0.95, adjust_lr_fn="match_rms_adamw", **settings)
+    for _ in range(4):
+        before = [each.detach().clone() for each in ours]
+        for mine, other in zip(ours, theirs, strict=True):
+            other.data.copy_(mine.data)
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        optimizer.step()
+        reference.step()
+        for start, mine, other in zip(before, ours, theirs, strict=True):
+            # torch computes the iterations in bfloat16, which has 8 bits.
+            assert (mine - other).norm() < 0.06 * (other - start).norm()
+
+
+def test_all_else_goes_as_with_adam():
+    ours = parameters([(7, 5), (5,)])
+    theirs = copies(ours)
+    optimizer = Muon(parameters(SHAPES), ours, lr=0.1)
+    reference = torch.optim.Adam(theirs, lr=0.1, betas=(0.9, 0.98), eps=1e-9)
+    for _ in range(3):
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        optimizer.step()
+        reference.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_half_precision_differs_by_its_rounding_alone():
+    exact = parameters(SHAPES)
+    rounded = copies(exact)
+    optimizers = [Muon(exact, [], lr=1.0), Muon(rounded, [], lr=1.0, dtype=torch.bfloat16)]
+    before = copies(exact)
+    for mine, other in zip(exact, rounded, strict=True):
+        mine.grad = other.grad = torch.randn_like(mine)
+    for optimizer in optimizers:
+        optimizer.step()
+    for start, mine, other in zip(before, exact, rounded, strict=True):
+        assert 0 < (mine - other).norm() < 0.06 * (mine - start).norm()
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_embeddings_and_the_softmax_are_no_matrices_of_layers(config, is_tied):
+    config.tie_word_embeddings = is_tied
+    model = VaswaniForConditionalGeneration(config)
+    model.model.encoder.layers[0].feed_forward.fc1.weight.requires_grad = False  # as adapters do
+    matrices, others = ({id(weights) for weights in group} for group in split_parameters(model))
+    of_layers = [
+        weights
+        for name, weights in model.named_parameters()
+        if "layers." in name and weights.dim() == 2 and weights.requires_grad
+    ]
+    assert matrices == {id(weights) for weights in of_layers}
+    assert matrices | others == {id(weights) for weights in model.parameters() if weights.requires_grad}
+    assert not matrices & others
+
+
+@pytest.mark.system
+def test_a_resumed_training_has_the_same_weights(tmp_path, tiny, tokenizer):
+    rows = Dataset.from_list([{"input_ids": [5, 6 + n, 1], "labels": [7, 8 + n, 1]} for n in range(4)])
+    settings = {"source_tokens": 6, "target_tokens": 6, "muon": True, "report_to": "none", "use_cpu": True}
+    trained = []
+    for steps, checkpoint in ((4, None), (4, str(tmp_path / "checkpoint-2"))):
+        args = VaswaniTrainingArguments(str(tmp_path), max_steps=steps, save_steps=2, disable_tqdm=True, **settings)
+        trainer = VaswaniTrainer(
+            deepcopy(tiny), args, train_dataset=rows, processing_class=tokenizer, callbacks=[NoamSchedule(2)]
+        )
+        trainer.train(resume_from_checkpoint=checkpoint)
+        assert isinstance(trainer.optimizer.optimizer, Muon)
+        trained.append(list(trainer.model.parameters()))
+    assert all(map(torch.equal, *trained))
+    assert not any(map(torch.equal, trained[0], tiny.parameters()))
+
+
+def test_muon_needs_whole_matrices(tmp_path):
+    with pytest.raises(ValueError, match=r"^muon: needs whole matrices on each process; leave out FSDP"):
+        VaswaniTrainingArguments(str(tmp_path), muon=True, fsdp=True, use_cpu=True)
