@@ -32,9 +32,9 @@ RECIPES = {
     "benchmarks/decode.py": ["--text=t", "--model=m"],
     "benchmarks/edge.py": ["--model=m", "--text=t"],
     "benchmarks/table1.py": [],
-    "benchmarks/stock_trainer.py": ["--like=c", "--ours=o"],
     "benchmarks/elastic.py": [],
     "benchmarks/scaling.py": ["--source=s", "--target=t"],
+    "benchmarks/train.py": ["--source=s", "--target=t"],
 }
 
 NUMBERS_NO_OPTION_TAKES = ("nan", "inf", "-inf", "-2", str(2**65), "1e308", "x", "")
@@ -48,7 +48,7 @@ TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
 TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
     *("max_ratio", "num_train_epochs", "weight_decay", "adam_epsilon", "max_grad_norm"),
     *("neftune_noise_alpha", "eval_delay", "eval_steps", "width", "depth", "length_penalty"),
-    *("learning_rate_factor", "save_minutes", "max_minutes", "minutes", "timeout_minutes"),
+    *("learning_rate_factor", "save_minutes", "max_minutes", "minutes", "timeout_minutes", "seconds"),
     "layer_norm_eps",
 }
 TEXTS_NO_OPTION_TAKES = ("", " ", "a\x1b[31mb", "a\nb", "a\0b", "\ud800", "a" * 256, "a/" * 2001)

@@ -1,13 +1,13 @@
 """The benchmarks: what they refuse, the tables that they write, and the published ones."""
 
 import re
+import statistics
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from helpers import REPOSITORY, call_recipe, recipe_module, run_python, write_pairs
+from helpers import REPOSITORY, call_recipe, recipe_module, write_pairs
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -21,14 +21,13 @@ def text(tmp_path) -> Path:
     path = tmp_path / "text.en"
     path.write_text("".join(english + "\n" for english, _ in phrasebook("validation")[:20]), encoding="utf-8")
     (tmp_path / "short.de").write_text("Ein Satz.\n", encoding="utf-8")
-    (tmp_path / "part.yaml").write_text("train: phrasebook\n", encoding="utf-8")
     (tmp_path / "empty.en").write_text("\n \n", encoding="utf-8")
     return path
 
 
 DECODE = "decode --text {folder}/text.en --output {folder}/out"
 SCALING = "scaling --source {folder}/text.en --output {folder}/out"
-STOCK = "stock_trainer --ours {model} --output {folder}/out"
+TRAIN = "train --source {folder}/text.en --target {folder}/text.en --output {folder}/out"
 
 
 @pytest.mark.parametrize(
@@ -39,8 +38,11 @@ STOCK = "stock_trainer --ours {model} --output {folder}/out"
         (f"{DECODE} --model {{model}} --device cuda", "device: there is no CUDA device"),
         (f"{DECODE} --model {{folder}}", r"model: .* has no (config\.json|weights)"),
         (f"{DECODE} --model {{model}} --text {{folder}}/empty.en", "text: there is nothing in .* to translate"),
-        (f"{STOCK} --like {{folder}}/text.en", r"text\.en: must hold lines of the form"),
-        (f"{STOCK} --like {{folder}}/part.yaml", "like: the configuration has no test; name that of a training"),
+        (f"{TRAIN} --target {{folder}}/short.de", r"text\.en has 20 lines but .*short\.de has 1"),
+        (f"{TRAIN} --source {{folder}}/no.en", r"no\.en"),
+        (f"{TRAIN} --sizes small huge", "sizes: must be of tiny, small, base, is huge"),
+        (f"{TRAIN} --release {{folder}}", "release: .* is no checkout of this package"),
+        (f"{TRAIN} --device cuda", "device: there is no CUDA device"),
         ("table1 --output {folder}/text.en/below", "output: cannot write into .*below"),
         ("table1 --max_length 16", "max_length, max_width: must be at least 32 and 64"),
         (f"{SCALING} --target {{folder}}/short.de", r"text\.en has 20 lines but .*short\.de has 1"),
@@ -65,6 +67,7 @@ def test_what_is_wrong_is_said_in_one_line(command, message, text, saved_model, 
         ("elastic", "ElasticRecord"),
         ("scaling", "ScalingRecord"),
         ("table1", "Table1Record"),
+        ("train", "TrainRecord"),
     ],
 )
 def test_a_published_chapter_is_made_of_the_record_beside_it(name, record):
@@ -131,22 +134,33 @@ def test_elastic_compares_the_processor_time_of_three_trainings(tmp_path):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("limit", [{"max_steps": 2}, {"max_steps": 1000, "max_minutes": 0.0001}])
-def test_the_peer_in_the_stock_trainer_trains_and_is_scored(saved_model, tmp_path, limit):
-    for split, pairs in (("train", phrasebook("validation")[:40]), ("test", phrasebook("test")[:2])):
-        write_pairs(pairs, tmp_path / f"{split}.en", tmp_path / f"{split}.de")
-    files = {split: [f"{split}.en", f"{split}.de"] for split in ("train", "test")}
-    (tmp_path / "like.yaml").write_text(yaml.safe_dump({**files, "warmup_steps": 4, **limit}), encoding="utf-8")
-    options = {"like": "like.yaml", "ours": str(saved_model), "output": "out", "batch_size": "8", "bf16": "false"}
+def test_train_measures_each_system_on_whole_batches_of_the_corpus(tmp_path):
+    files = write_pairs(phrasebook("validation")[:200], tmp_path / "text.en", tmp_path / "text.de")
+    options = {"sizes": "tiny", "precisions": "float32", "vocab_size": 300, "tokens": 200, "release": REPOSITORY}
+    options |= {"seconds": 0.01, "rounds": 2, "output": tmp_path / "out"}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    result = run_python([FOLDER / "stock_trainer.py", *words], folder=tmp_path)
-    assert result.returncode == 0, result.stderr[-3000:]
-    module = recipe_module("benchmarks/stock_trainer.py")
-    record = module.StockTrainerRecord.load(tmp_path / "out" / "stock_trainer.json")
-    assert record.steps == (1 if "max_minutes" in limit else 2)
-    assert record.target_tokens_per_second > 0
-    assert record.bleu.signature.startswith("nrefs:1")
-    assert f"sacreBLEU {record.bleu.score:.2f}" in result.stdout
+    call_recipe("benchmarks/train.py", "--source", files[0], "--target", files[1], *words)
+    train = recipe_module("benchmarks/train.py")
+    (found,) = train.TrainRecord.load(tmp_path / "out" / "train.json").results
+    assert [row.system for row in found.rows] == [*train.SYSTEMS, "the other checkout"]
+    shown = " ".join((tmp_path / "out" / "train.md").read_text(encoding="utf-8").split())
+    for row in found.rows:
+        assert len(row.target_tokens_per_second) == 2 <= row.steps
+        assert min(row.target_tokens_per_second) > 0
+        assert 0 <= row.padding_share < 0.5
+        assert row.peak_bytes > 4 * 8000 * 128 * 4  # weights, gradients and moments of the embeddings alone
+        assert f"| {row.system} | {statistics.median(row.target_tokens_per_second):,.0f} |" in shown
+
+
+def test_a_speed_counts_tokens_without_padding_and_products_with_it():
+    train = recipe_module("benchmarks/train.py")
+    turns = [train.Turn(seconds=2.0, tokens=60, target_tokens=20, shapes=[(4, 10, 5), (2, 10, 10)])]
+    config = VaswaniConfig.from_variant("base", vocab_size=1000)
+    found = train.speed("a", turns, config)
+    assert found.target_tokens_per_second == [10]
+    assert found.padding_share == pytest.approx(1 - 60 / (4 * 15 + 2 * 20))
+    linear = [module for module in VaswaniForConditionalGeneration(config).modules() if type(module) is torch.nn.Linear]
+    assert found.operations_per_second[0] > 3 * 2 * 20 / 2 * linear[-1].weight.numel()  # of the logits alone
 
 
 @pytest.mark.parametrize("power", [0, 2, 0.5])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe
+from helpers import call_recipe
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 
@@ -275,7 +275,6 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
         ["translate.py", "--model", "{trap}", "--output", "{folder}/out.txt"],
         ["score.py", "--hypotheses", "{text}", "--compare", "{trap}", "--source", "{text}", "--reference", "{text}"],
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
-        ["benchmarks/stock_trainer.py", "--like", "{like}", "--ours", "{trap}", "--output", "{new}"],
         ["train_wmt.py", "--train", "phrasebook", "--tokenizer", "{trap}", "--output_dir", "{new}"],
     ],
     ids=lambda arguments: arguments[0].rpartition("/")[2],
@@ -284,8 +283,7 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
     text = tmp_path / "text"
     text.write_text("y\n", encoding="utf-8")
     answers = io.TextIOWrapper(io.BytesIO(b"y\n" * 9))
-    like = REPOSITORY / "recipes" / "configs" / "demo.yaml"
-    places = {"trap": trap, "text": text, "like": like, "folder": tmp_path, "new": tmp_path / "new"}
+    places = {"trap": trap, "text": text, "folder": tmp_path, "new": tmp_path / "new"}
     name, *options = [argument.format(**places) for argument in arguments]
     monkeypatch.setattr(sys, "stdin", answers)
     with pytest.raises(SystemExit) as caught:
