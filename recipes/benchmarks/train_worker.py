@@ -67,7 +67,7 @@ class Work:
         return load_from_disk(Path(self.data, "corpus"))
 
     def tokenizer(self) -> VaswaniTokenizer:
-        return VaswaniTokenizer.from_pretrained(Path(self.data, "tokenizer"))
+        return VaswaniTokenizer.from_pretrained(Path(self.data, "tokenizer"), trust_remote_code=False)
 
     def config(self) -> VaswaniConfig:
         return VaswaniConfig.from_variant("base", **self.sizes)
