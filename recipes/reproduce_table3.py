@@ -36,7 +36,7 @@ from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, RecipeP
 from vaswani_transformer.paper.costs import paper_cost
 from vaswani_transformer.paper.numbers import PAPER_TRAININGS
 from vaswani_transformer.runs.provenance import describe_run
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingArguments
 from vaswani_transformer.runs.run_directory import RECORD_NAME
 
 
@@ -50,7 +50,7 @@ REFUSED = {
     "hub_token": "a sweep pushes nothing; leave it out",
     **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth"),
 }
-NOT_PASSED_ON = ("config", "output_dir", "test", "variant", "average_last")
+NOT_PASSED_ON = ("config", "output_dir", "test", "variant", "average_last", "precision", "bf16", "fp16")
 
 
 @dataclass
@@ -58,6 +58,9 @@ class SweepArguments(RecipeTrainingArguments):
     """Options of reproduce_table3.py."""
 
     output_dir: str | None = option("runs/table3", "Directory for all results.")
+    precision: Precision = option(
+        "auto", "Precision of all rows; 'auto' is float32, because the fastest could differ between rows."
+    )
     rows: list[str] = option(list(PAPER_VARIANTS), "Rows of Table 3; by default all.")
     seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
     width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
@@ -72,6 +75,8 @@ class SweepArguments(RecipeTrainingArguments):
         for row in self.rows:
             scaled_sizes(row, self.width, self.depth)
         super().__post_init__()
+        if self.precision == "auto":
+            self.set_precision("float32")
 
 
 def main() -> None:
@@ -104,6 +109,7 @@ def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
     given = vars(parser.parse_args())  # as given, because the dataclasses change some values
     defaults = vars(RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse_args([]))
     settings = {name: given[name] for name in defaults if name not in NOT_PASSED_ON and given[name] != defaults[name]}
+    settings |= {name: True for name in ("bf16", "fp16") if getattr(args, name)}
     for name in settings.keys() & REFUSED.keys():
         parser.error(f"{name}: {REFUSED[name]}")
     if not data_args.validation:
@@ -125,6 +131,7 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
             "variant": job.row,
             **scaled_sizes(job.row, args.width, args.depth),
             "seed": job.seed,
+            "precision": args.precision,
             "resume": (job.directory / RECORD_NAME).exists(),
         }
         return [str(TRAIN), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]

@@ -1025,8 +1025,8 @@ print((ROOT / "recipes" / "configs" / "wmt14_en_de_base.yaml").read_text(encodin
 
 # %% [markdown]
 r"""
-**Open: precision.** The authors trained in 32-bit numbers. The configuration has `bf16: true`, which halves the
-memory and is faster on today's GPUs; `--bf16 false` trains as they did.
+**Open: precision.** The authors trained in 32-bit numbers. The configuration has `precision: bf16`, which halves
+the memory and is faster on today's GPUs; `--precision float32` trains as they did.
 
 **Open: English-French big.** Here it is the big model with less dropout, as the paper says. The authors' code had a
 wider feed-forward network ($d_{ff} = 8192$) and a softmax of its own.

@@ -20,7 +20,7 @@ from zygote import ZYGOTE, Program, Zygote
 
 _STORES: list[TCPStore] = []  # of groups, until the tests end
 REPOSITORY = Path(__file__).resolve().parents[1]
-# Languages and sizes of a model that train_wmt.py trains in a few seconds.
+# Languages, sizes and precision of a model that train_wmt.py trains in a few seconds.
 TINY_MODEL = {
     "source_language": "en",
     "target_language": "de",
@@ -30,6 +30,7 @@ TINY_MODEL = {
     "d_model": 16,
     "d_ff": 32,
     "num_heads": 2,
+    "precision": "float32",
 }
 TINY = {
     **TINY_MODEL,

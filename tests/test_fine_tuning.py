@@ -36,6 +36,7 @@ TUNED: dict[str, Any] = {
     "logging_steps": 1,
     "save_steps": 1,
     "average_last": 1,
+    "precision": "float32",
     "num_proc": 1,
     "report_to": "none",
 }

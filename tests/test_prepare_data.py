@@ -171,9 +171,9 @@ def test_training_refuses_what_was_prepared_otherwise(main, settings):
 def test_the_configurations_of_wmt14_prepare_base_and_big_in_one_place(path, monkeypatch):
     train_wmt = recipe_module("train_wmt.py")
     classes = (train_wmt.DataArguments, train_wmt.ModelArguments, train_wmt.RecipeTrainingArguments)
-    data, _, _ = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--bf16", "false"])
+    data, _, _ = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--precision", "float32"])
     other = Path(str(path).replace("base", "BIG").replace("big", "base").replace("BIG", "big"))
-    sibling, _, _ = train_wmt.RecipeParser(classes).parse(["--config", str(other), "--bf16", "false"])
+    sibling, _, _ = train_wmt.RecipeParser(classes).parse(["--config", str(other), "--precision", "float32"])
     assert data == sibling
     assert data.sources == {split: ["wmt/wmt14"] for split in ("train", "validation", "test")}
     assert set(data.dataset_config.split("-")) == {data.source_language, data.target_language}

@@ -328,7 +328,7 @@ def test_there_must_be_a_validation_set(sweep):
 @pytest.mark.parametrize("name", ["multi30k_sweep", "wmt14_en_de_base"])
 def test_configurations_without_sizes_serve_a_sweep(recipe, monkeypatch, name):
     path = REPOSITORY / "recipes" / "configs" / f"{name}.yaml"
-    monkeypatch.setattr(sys, "argv", ["x", "--config", str(path), "--bf16", "false"])
+    monkeypatch.setattr(sys, "argv", ["x", "--config", str(path), "--precision", "float32"])
     args, data_args, passed_on = recipe.parse()
     assert args.rows == list(PAPER_VARIANTS)
     assert data_args.test is None

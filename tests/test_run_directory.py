@@ -25,7 +25,7 @@ from vaswani_transformer.runs.run_arguments import (
     DataArguments,
     RecipeTrainingArguments,
 )
-from vaswani_transformer.runs.run_directory import TrainingSettings, check_data, open_run
+from vaswani_transformer.runs.run_directory import TrainingSettings, check_data, open_run, recorded_precision
 
 
 MODEL = {"d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 0.1}
@@ -88,7 +88,7 @@ def forget(directory: Path, *names: str, **earlier: Any) -> None:
         ({"lr_scheduler_type": "constant"}, "lr_scheduler_type (linear then, constant now)"),
         ({"adam_epsilon": 0.1}, "adam_epsilon (1e-09 then, 0.1 now)"),
         ({"virtual_ranks": 8}, "virtual_ranks (None then, 8 now)"),
-        ({"seed": 7, "bf16": True}, "bf16 (False then, True now), seed (42 then, 7 now)"),
+        ({"seed": 7, "precision": "bf16"}, "precision (auto then, bf16 now), seed (42 then, 7 now)"),
     ],
 )
 def test_another_training_is_not_resumed(
@@ -127,6 +127,20 @@ def test_a_constant_rate_that_earlier_versions_recorded_is_the_same(
     assert begin(tmp_path, describe(corpus, **options), resume=True) is None
     with pytest.raises(ValueError, match=r"it differs in .*learning_rate "):
         begin(tmp_path, describe(corpus, lr_scheduler_type="constant", learning_rate=0.5), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "precision"), [({"bf16": True, "fp16": False}, "bf16"), ({"bf16": False}, "float32"), ({}, "float32")]
+)
+def test_the_precision_that_earlier_versions_recorded_is_the_same(
+    tmp_path: Path, corpus: list[str], earlier: dict[str, bool], precision: str
+) -> None:
+    begin(tmp_path, describe(corpus))
+    forget(tmp_path, "precision", **earlier)
+    assert recorded_precision(tmp_path) == precision
+    assert begin(tmp_path, describe(corpus, precision=precision), resume=True) is None
+    with pytest.raises(ValueError, match=rf"it differs in precision \({precision} then, fp16 now\)"):
+        begin(tmp_path, describe(corpus, precision="fp16"), resume=True)
 
 
 # Options of transformers on which the weights do not depend, or which may change when a training is resumed; and how

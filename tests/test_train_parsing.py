@@ -149,7 +149,7 @@ def test_mistakes_are_one_line(changes, message, settings, tmp_path):
 def test_every_configuration_is_understood_and_describes_a_model(path):
     recipe = recipe_module("train_parsing.py")
     classes = (recipe.ParsingArguments, recipe.ModelArguments, recipe.RecipeTrainingArguments)
-    data, model, args = recipe.RecipeParser(classes).parse(["--config", str(path), "--bf16", "false"])
+    data, model, args = recipe.RecipeParser(classes).parse(["--config", str(path), "--precision", "float32"])
     config = recipe.configure_model(model, *data.languages)
     if path.stem.startswith("wsj"):  # section 6.3
         assert (config.encoder_layers, config.decoder_layers, config.d_model) == (4, 4, 1024)

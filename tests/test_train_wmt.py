@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniTrainer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.training_run import configure_model
 
 
@@ -351,9 +353,59 @@ def test_the_launchers_precision_is_that_of_the_run(error, monkeypatch, tmp_path
 
     assert train_wmt.RecipeTrainingArguments(str(tmp_path), use_cpu=True).bf16
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
-    assert "fp16: the CPU would train in float32" in error()
+    assert "fp16: the CPU would train in float32" in error(precision=None)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp8")
     assert "mixed_precision: fp8 of accelerate launch is not supported" in error()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "options", "precision"),
+    [
+        ("no", {}, "auto"),
+        ("no", {"bf16": True}, "bf16"),
+        ("no", {"bf16": False}, "float32"),
+        ("bf16", {"precision": "bf16", "bf16": True}, "bf16"),
+        ("bf16", {"precision": "float32"}, None),
+        ("bf16", {"bf16": False}, None),
+        ("no", {"precision": "bf16", "fp16": True}, None),
+    ],
+)
+def test_all_that_name_a_precision_must_name_the_same(launcher, options, precision, monkeypatch, tmp_path):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
+    begin = partial(recipe_module("train_wmt.py").RecipeTrainingArguments, str(tmp_path), use_cpu=True, **options)
+    if precision is None:
+        with pytest.raises(ValueError, match=r"^precision: .* ask for \w+ and \w+; name one, as --precision [bf]"):
+            begin()
+    else:
+        args = begin()
+        assert (args.precision, args.bf16, args.fp16) == (precision, precision == "bf16", False)
+
+
+@pytest.mark.system
+def test_the_fastest_precision_is_printed_recorded_and_kept(settings, tmp_path, monkeypatch, capsys):
+    del settings["precision"]
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+
+    def train(directory, *options):
+        call_recipe("train_wmt.py", "--config", config, "--output_dir", tmp_path / directory, *options)
+        return (tmp_path / directory / "model.safetensors").read_bytes()
+
+    def measured(config, device, tokens):
+        assert (config.vocab_size, config.d_model, tokens) == (320, 16, 400)
+        return {"float32": 1.0, "bf16": 1.5}
+
+    monkeypatch.setattr(training_run, "relative_speeds", measured)
+    train("run", "--max_steps", 2)
+    line = "precision bf16; measured speed of a layer on each side: float32 1.00, bf16 1.50"
+    assert line in capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(training_run, "relative_speeds", lambda *_: pytest.fail("measured again"))
+    weights = train("run", "--resume")
+    assert json.loads((tmp_path / "run" / "all_results.json").read_text(encoding="utf-8"))["settings"]["bf16"] is True
+    assert "- Precision: bf16\n" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"it differs in precision \(bf16 then, float32 now\)"):
+        train("run", "--resume", "--precision", "float32")
+    assert train("explicit", "--precision", "bf16") == weights
 
 
 def test_a_training_that_ends_within_its_warmup(error, settings):
@@ -382,7 +434,7 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
     train_wmt = recipe_module("train_wmt.py")
 
     classes = (train_wmt.DataArguments, train_wmt.ModelArguments, train_wmt.RecipeTrainingArguments)
-    data, model, args = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--bf16", "false"])
+    data, model, args = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--precision", "float32"])
     if path.stem in ("small", "student"):  # for a corpus of one's own
         assert (data.train, data.validation, data.test) == (None, None, None)
     else:

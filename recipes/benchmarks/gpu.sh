@@ -6,8 +6,8 @@
 # DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`; for canlaws its `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz`
 # as `canlaws.*`, and `newstest2014.{en,fr}.gz`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for
 # each training, the model card, the results, the translations and the learning curve, to be kept in `model_cards/`, and the
-# tables of speeds, for `recipes/benchmarks/`. Needs one GPU with bf16, ctranslate2, and no network. The times are guesses:
-# nothing of it has run yet.
+# tables of speeds, for `recipes/benchmarks/`. Trainings choose their precision, and print its measured speed. Needs one GPU,
+# ctranslate2, and no network. The times are guesses: nothing of it has run yet.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 data=$1 out=$2
@@ -54,7 +54,7 @@ faults() {
 multi30k() {
     python3 recipes/train_wmt.py --config recipes/configs/multi30k_en_de.yaml \
         --train "$data"/train.{en,de}.gz --validation "$data"/val.{en,de}.gz --test "$data"/test_2016_flickr.{en,de}.gz \
-        --output_dir runs/multi30k_gpu --bf16 true \
+        --output_dir runs/multi30k_gpu \
         --dropout 0.3 --source_tokens 4096 --target_tokens 4096 --learning_rate_factor 1 --warmup_steps 2000 \
         --max_steps 12000 --max_minutes 12 --save_steps 500 --average_last 10 --eval_steps 1000
     keep multi30k_gpu
@@ -80,7 +80,7 @@ canlaws() {
 # The paper's second task on CRAFT, aim: F1 >= 80 of all its dev trees. 25 minutes.
 parsing() {
     python3 recipes/train_parsing.py --config recipes/configs/craft_parsing.yaml \
-        --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir runs/craft_gpu --bf16 true \
+        --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir runs/craft_gpu \
         --d_model 512 --d_ff 2048 --num_heads 8 --encoder_layers 4 --decoder_layers 4 \
         --dropout 0.2 --attention_dropout 0.2 --source_tokens 4000 --target_tokens 6000 --warmup_steps 2000 \
         --learning_rate_factor 1 --max_minutes 18 --save_steps 500 --average_last 10 --curve_sentences 500

@@ -29,9 +29,7 @@ _LONGEST_TEXT, _LONGEST_NAME = 4000, 255  # limits of file systems for a path an
 # What depends on an option of a training: see `option`.
 Decision: TypeAlias = Literal["inputs", "data", "weights"]
 
-_OFTEN_USED = (
-    "max_steps, num_train_epochs, save_steps, eval_steps, logging_steps, seed, bf16, report_to and push_to_hub"
-)
+_OFTEN_USED = "max_steps, num_train_epochs, save_steps, eval_steps, logging_steps, seed, report_to and push_to_hub"
 
 
 @dataclass(frozen=True)

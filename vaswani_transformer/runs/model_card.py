@@ -119,6 +119,7 @@ def _training_section(record: RunRecord | ParsingRecord, picture: str | None) ->
         bpe_dropout=record.settings.bpe_dropout,
         muon=record.settings.muon,
         cooldown=record.settings.cooldown,
+        precision=record.settings.precision,
         picture=picture,
         scientific=_scientific,
     )

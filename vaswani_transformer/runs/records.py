@@ -126,6 +126,11 @@ class RunSettings:
         """Select the fields from all options of a training."""
         return cls(**{each.name: getattr(args, each.name) for each in fields(cls)})
 
+    @property
+    def precision(self) -> str:
+        """The precision of matrix products, as the option of trainings calls it."""
+        return "bf16" if self.bf16 else "fp16" if self.fp16 else "float32"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunTraining:

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
 
@@ -39,9 +39,7 @@ _OF_CONSTANT, _OF_NOAM = ("learning_rate", "lr_scheduler_type"), ("warmup_steps"
 
 # Options that transformers declares, on which the weights depend.
 DECISIVE_OF_TRANSFORMERS = (
-    "bf16",
     "data_seed",
-    "fp16",
     "neftune_noise_alpha",
     "optim",
     "optim_args",
@@ -63,6 +61,9 @@ DEFAULTS: dict[str, Any] = {
     "lr_scheduler_type": "linear",
     "learning_rate": 5e-5,
 }
+
+
+Precision = Literal["auto", "float32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,14 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         Interval(minimum=0, maximum=1),
         decides="weights",
     )
+    precision: Precision = option(
+        "auto",
+        "Precision of matrix products: 'auto' measures for half a second which trains this model fastest on this "
+        "machine; a resumed training keeps the choice.",
+        decides="weights",
+    )
+    bf16: bool = option(None, "The same as --precision bf16; false, as float32.", decides=None)
+    fp16: bool = option(None, "The same as --precision fp16; false, as float32.", decides=None)
     do_train: bool = option(True, "Only for scripts that name it; this recipe trains.", decides=None)
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None)
     save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE, decides=None)
@@ -204,12 +213,10 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             }
         changed = {name for name, default in DEFAULTS.items() if getattr(self, name) != default}
         refuse_unused(self, UNUSED | {name: advice for name, advice in by_schedule.items() if name in changed})
-        self._take_precision_of_launcher()
         if not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
             self.dataloader_pin_memory = False
-        if self.fp16 and self.use_cpu:
-            raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
+        self.set_precision(self._asked_precision())
         if self.hub_strategy != "end":
             raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
         self._check_metric()
@@ -250,10 +257,33 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         """The rate of every step; None for the schedule of 5.3."""
         return self.learning_rate if self.lr_scheduler_type == "constant" else None
 
-    def _take_precision_of_launcher(self) -> None:
-        """Take the mixed precision of `accelerate launch`, which the trainer would use without an option."""
-        precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        if precision not in ("no", "bf16", "fp16"):
-            raise ValueError(f"mixed_precision: {precision} of accelerate launch is not supported; choose bf16 or fp16")
-        if precision != "no" and not (self.bf16 or self.fp16):
-            setattr(self, precision, True)
+    def set_precision(self, precision: str) -> None:
+        """Train in this precision; "auto" leaves it open.
+
+        Raises:
+            ValueError: It is fp16, on a CPU.
+        """
+        if precision == "fp16" and self.use_cpu:
+            raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
+        self.precision = cast(Precision, precision)
+        self.bf16, self.fp16 = precision == "bf16", precision == "fp16"
+        self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # what the trainer reads
+
+    def _asked_precision(self) -> str:
+        """The precision that the options and `accelerate launch` ask for.
+
+        Raises:
+            ValueError: They ask for several, or the launcher for one that is not supported.
+        """
+        launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if launcher not in ("no", "bf16", "fp16"):
+            raise ValueError(f"mixed_precision: {launcher} of accelerate launch is not supported; choose bf16 or fp16")
+        switches = {name: getattr(self, name) for name in ("bf16", "fp16") if getattr(self, name) is not None}
+        asked = {name for name, is_on in switches.items() if is_on} or ({"float32"} if switches else set())
+        asked |= {self.precision, launcher} - {"auto", "no"}
+        if len(asked) > 1:
+            raise ValueError(
+                f"precision: the options precision, bf16 and fp16, and mixed_precision of accelerate launch, ask for "
+                f"{' and '.join(sorted(asked))}; name one, as --precision {max(asked & {'bf16', 'fp16'})}"
+            )
+        return next(iter(asked), "auto")

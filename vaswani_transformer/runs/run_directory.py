@@ -65,7 +65,7 @@ class TrainingSettings:
         Args:
             data: Corpora, cleaning and vocabulary.
             config: Of the model.
-            args: Schedule, optimizer, seed and precision.
+            args: Schedule, optimizer, seed and precision, which may be open until the corpora are loaded.
             inputs: The result of `identify_inputs`.
             parent: The saved model to start from.
         """
@@ -119,6 +119,9 @@ class TrainingRecord(Record):
             rate = settings.pop("constant_learning_rate", None)
             settings["lr_scheduler_type"] = DEFAULTS["lr_scheduler_type"] if rate is None else "constant"
             settings["learning_rate"] = DEFAULTS["learning_rate"] if rate is None else rate
+        if "precision" not in settings:  # nor had they this option
+            on = [name for name in ("bf16", "fp16") if settings.pop(name, False)]
+            settings["precision"] = on[0] if on else "float32"
         return replace(record, settings=settings)
 
 
@@ -221,8 +224,16 @@ def _record(directory: Path, settings: TrainingSettings, resume: bool) -> None:
         TrainingRecord(settings.values).save(directory / RECORD_NAME)
 
 
-def check_data(directory: Path, data: TrainingData, args: VaswaniTrainingArguments) -> None:
-    """Record vocabulary, encoded pairs and the size of batches, or compare them with the record. Collective.
+def recorded_precision(directory: Path) -> str:
+    """The precision of the training in a directory; "auto" if it is open yet."""
+    record = TrainingRecord.of(directory)
+    return str(record.settings["precision"]) if record else "auto"
+
+
+def check_data(directory: Path, data: TrainingData, args: RecipeTrainingArguments) -> None:
+    """Record vocabulary, encoded pairs and the size of batches, or compare them with the record; record the precision.
+
+    Collective.
 
     Raises:
         ValueError: The training was begun with another vocabulary, other sentence pairs or other batches.
@@ -231,7 +242,8 @@ def check_data(directory: Path, data: TrainingData, args: VaswaniTrainingArgumen
     def check() -> None:
         record, now = TrainingRecord.of(directory), describe_data(data, args)
         _require_equal(directory, record.data, now)
-        replace(record, data=now).save(directory / RECORD_NAME)
+        settings: dict[str, Json] = {**record.settings, "precision": args.precision}
+        replace(record, data=now, settings=settings).save(directory / RECORD_NAME)
 
     on_main_process(check)
 

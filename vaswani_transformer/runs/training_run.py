@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import PartialState
 from datasets import concatenate_datasets
 from huggingface_hub.errors import StrictDataclassError
@@ -44,6 +43,8 @@ from ..model.saved_model import SavedModel
 from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
+from ..training.elastic import cpu_threads
+from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.schedule import Cooldown, NoamSchedule
 from ..training.trainer import VaswaniTrainer
 from .fine_tuning import fit_batches
@@ -52,7 +53,7 @@ from .provenance import describe_run, published
 from .push import push_run, repository_of_training
 from .records import ParentModel, RunData, RunModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from .run_directory import TrainingSettings, check_data, open_run, require_usable
+from .run_directory import TrainingSettings, check_data, open_run, recorded_precision, require_usable
 from .validation_bleu import ValidationBleu
 
 
@@ -148,6 +149,8 @@ class TrainingRun:
         self.averaging.check(self.args)
         require_directory("output_dir", directory)
         inputs = on_main_process(lambda: self._identify_inputs(data))
+        if self.args.resume and self.args.precision == "auto":
+            self.args.set_precision(on_main_process(lambda: recorded_precision(directory)))
         settings = TrainingSettings.of(data, config, self.args, inputs, parent)
         self.checkpoint = self.until_the_end.enter_context(open_run(directory, settings, self.args.resume))
         self.args.hub_model_id = repository_of_training(self.args)
@@ -178,11 +181,15 @@ class TrainingRun:
                 fewer sentences than parts.
         """
         args = self.args
+        if args.use_cpu:
+            keep_freed_memory()
         fit_batches(args, data)
-        check_data(Path(args.output_dir), data, args)
         if model is None:
             complete_config(config, data.tokenizer)
         require_positions(config, data)
+        if args.precision == "auto":
+            args.set_precision(on_main_process(lambda: choose_precision(config, args)))
+        check_data(Path(args.output_dir), data, args)
         config.language_tags = data.language_tags
         if model is None or config.longest_source is not None:  # what a converted parent was trained on is unknown
             config.longest_source = max(config.longest_source or 1, max(data.train["source_length"][:]))
@@ -220,8 +227,6 @@ class TrainingRun:
         _show_plan(trainer, data)
         with self.errors_in_one_line():
             trainer.model.generation_config.validate(strict=True)  # as saving does
-        if self.args.use_cpu:
-            keep_freed_memory()
         try:
             trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
         finally:
@@ -353,11 +358,22 @@ def _total_steps(trainer: VaswaniTrainer) -> int:
 
 def _cost(trainer: VaswaniTrainer) -> TrainingCost:
     """Cost of a training (Table 2). Collective: all processes measure at the same time, as they trained."""
-    dtype = torch.bfloat16 if trainer.args.bf16 else torch.float16 if trainer.args.fp16 else torch.float32
+    dtype = DTYPES[trainer.args.precision]
     rate = sustained_rate(trainer.args.device, dtype)
     # Device-seconds on one device, because the number of devices may change when a training resumes.
     dtype_name = str(dtype).removeprefix("torch.")
     return training_cost(trainer.totals.device_seconds, 1, rate, trainer.state.total_flos, dtype_name)
+
+
+def choose_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> str:
+    """The precision that trains a model fastest on this machine, measured; it is printed with the relative speeds."""
+    parts = args.virtual_ranks or args.world_size * args.gradient_accumulation_steps
+    with cpu_threads(args.virtual_rank_threads if args.virtual_ranks else None):
+        speeds = relative_speeds(config, args.device, args.target_tokens // parts)
+    chosen = fastest_precision(speeds)
+    measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())
+    print(f"precision {chosen}; measured speed of a layer on each side: {measured}", flush=True)
+    return chosen
 
 
 def configure_model(args: ModelArguments, source_language: str, target_language: str) -> VaswaniConfig:

@@ -96,7 +96,8 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         None,
         "Elastic training: divide every global batch into this number of virtual ranks. The final weights are then the "
         "same, bit for bit, on any number of processes up to virtual_ranks, and after restarts with other numbers, "
-        "given the same versions, type of processor and virtual_rank_threads (on GPUs also full_determinism).",
+        "given the same versions, precision, type of processor and virtual_rank_threads (on GPUs also "
+        "full_determinism).",
         COUNT,
         decides="weights",
     )

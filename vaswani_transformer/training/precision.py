@@ -1,0 +1,116 @@
+"""Which precision trains a model fastest on this machine, measured on a small piece of the model.
+
+Instructions for 16-bit products are fast on some processors and slow on others; conversions cost more in a small model.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
+
+from .loss import LabelSmoothedLoss
+
+
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+_MARGIN = 1.05  # by which a precision must be faster than those that round less
+_LENGTH = 25  # of a sentence in the measured batch
+_MOST_TOKENS_ON_CPU, _MOST_TOKENS = 400, 8000  # of that batch; more change the ratios little, and allow fewer rounds
+
+
+def relative_speeds(
+    config: PreTrainedConfig, device: torch.device, tokens: int, seconds: float = 0.5
+) -> dict[str, float]:
+    """The speed of forward and backward in each precision that a device can train in, divided by float32's.
+
+    Args:
+        config: Of the model to train, vocabulary size included.
+        device: Where it trains.
+        tokens: Target tokens of a batch on the device.
+        seconds: How long to measure, about.
+    """
+    precisions = usable_precisions(device)
+    return compare(precisions, TrainingPiece(config, device, tokens), seconds) if precisions[1:] else {"float32": 1.0}
+
+
+def usable_precisions(device: torch.device) -> list[str]:
+    """The precisions in which a device can train, with less rounding first."""
+    if device.type == "cpu":
+        return ["float32", "bf16"]
+    if device.type != "cuda":
+        return ["float32"]
+    return ["float32", *(["bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else []), "fp16"]
+
+
+def compare(
+    precisions: Sequence[str],
+    work: Callable[[str], object],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """The speed of some work in each precision, divided by that in the first.
+
+    All are timed in turn, and the fastest run of each counts, because other programs slow some of them.
+
+    Args:
+        precisions: Their names.
+        work: Does the work in a precision.
+        seconds: Until no further round begins.
+        clock: Tells seconds.
+    """
+    for precision in precisions:
+        work(precision)  # the first run loads libraries
+    fastest, started = dict.fromkeys(precisions, math.inf), clock()
+    while math.inf in fastest.values() or clock() - started < seconds:
+        for precision in precisions:
+            begun = clock()
+            work(precision)
+            fastest[precision] = min(fastest[precision], clock() - begun)
+    return {precision: fastest[precisions[0]] / shortest for precision, shortest in fastest.items()}
+
+
+def fastest_precision(speeds: Mapping[str, float]) -> str:
+    """The fastest precision; nearly the same speed is no reason for one that rounds more, which comes later."""
+    chosen = next(iter(speeds))
+    for precision, speed in speeds.items():
+        if speed > _MARGIN * speeds[chosen]:
+            chosen = precision
+    return chosen
+
+
+class TrainingPiece:
+    """Forward and backward of a model with one layer on each side, to be timed.
+
+    A share of the target tokens reaches the projection onto the vocabulary, as if it came once for all layers.
+    """
+
+    def __init__(self, config: PreTrainedConfig, device: torch.device, tokens: int) -> None:
+        length = min(_LENGTH, config.max_positions or _LENGTH)
+        self._projected = max(1, round(2 * length / (config.encoder_layers + config.decoder_layers)))
+        config = copy.deepcopy(config)
+        config.encoder_layers = config.decoder_layers = 1
+        self._model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False).to(device).train()
+        self._loss = LabelSmoothedLoss(config.label_smoothing)
+        tokens = min(tokens, _MOST_TOKENS_ON_CPU if device.type == "cpu" else _MOST_TOKENS)
+        shape = (max(1, tokens // length), length)
+        self._source = torch.randint(config.vocab_size, shape, device=device)  # [batch, length]
+        self._target = torch.randint(config.output_vocab_size, shape, device=device)  # [batch, length]
+
+    def __call__(self, precision: str) -> None:
+        """Compute the gradients in a precision, as the trainer does."""
+        device = self._source.device
+        with torch.autocast(device.type, DTYPES[precision], enabled=precision != "float32"):
+            outputs = self._model(
+                self._source,
+                torch.ones_like(self._source),
+                self._target,
+                use_cache=False,
+                logits_to_keep=self._projected,
+            )
+        self._loss(outputs, self._target[:, -self._projected :]).backward()
+        self._model.zero_grad()
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
