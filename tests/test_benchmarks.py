@@ -1,5 +1,6 @@
 """The benchmarks: what they refuse, the tables that they write, and the published ones."""
 
+import json
 import re
 import statistics
 from pathlib import Path
@@ -43,6 +44,8 @@ TRAIN = "train --source {folder}/text.en --target {folder}/text.en --output {fol
         (f"{TRAIN} --sizes small huge", "sizes: must be of tiny, small, base, is huge"),
         (f"{TRAIN} --release {{folder}}", "release: .* is no checkout of this package"),
         (f"{TRAIN} --device cuda", "device: there is no CUDA device"),
+        ("speedrun --output {folder}/out --change a --runs {folder} --track fast", "track: must be 'paper' or 'open'"),
+        ("speedrun --output {folder}/out --change a --runs {folder}", r"all_results\.json"),
         ("table1 --output {folder}/text.en/below", "output: cannot write into .*below"),
         ("table1 --max_length 16", "max_length, max_width: must be at least 32 and 64"),
         (f"{SCALING} --target {{folder}}/short.de", r"text\.en has 20 lines but .*short\.de has 1"),
@@ -66,6 +69,7 @@ def test_what_is_wrong_is_said_in_one_line(command, message, text, saved_model, 
         ("edge", "EdgeRecord"),
         ("elastic", "ElasticRecord"),
         ("scaling", "ScalingRecord"),
+        ("speedrun", "SpeedrunRecord"),
         ("table1", "Table1Record"),
         ("train", "TrainRecord"),
     ],
@@ -234,3 +238,36 @@ def test_scaling_measures_a_corpus_and_writes_a_report(tmp_path):
     assert [(row.pairs, row.tokens, row.ranks) for row in rows[:2]] == [(600, 25_000, 8), (600, 25_000, 64)]
     shown = " ".join((tmp_path / "out" / "scaling.md").read_text(encoding="utf-8").split())
     assert f"| {tmp_path.name} | 25,000 | 8 |" in shown
+
+
+def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster(tmp_path):
+    published = json.loads((REPOSITORY / "model_cards" / "multi30k-en-de.json").read_text(encoding="utf-8"))
+    (tmp_path / "references").write_text("Ein Hund rennt schnell.\nZwei Katzen schlafen dort.\n", encoding="utf-8")
+
+    def add(change: str, minutes: float, bleu: float) -> list[str]:
+        names = []
+        for seed in (1, 2):
+            published["settings"]["seed"] = seed
+            published["training"] |= {"seconds": 60 * (minutes + seed), "processor_seconds": 120 * minutes}
+            published["validation"]["bleu"]["score"] = bleu
+            names.append(str(tmp_path / f"{change}{seed}"))
+            (tmp_path / f"{change}{seed}").mkdir()
+            (tmp_path / f"{change}{seed}" / "all_results.json").write_text(json.dumps(published), encoding="utf-8")
+            translations = "ein Hund rennt SCHNELL.\nZwei Katzen schlafen dort.\n"
+            (tmp_path / f"{change}{seed}" / "translations.test.txt").write_text(translations, encoding="utf-8")
+        options = ["--change", change, "--references", str(tmp_path / "references"), "--output", str(tmp_path)]
+        call_recipe("benchmarks/speedrun.py", "--runs", *names, *options)
+        report = (tmp_path / "speedrun.md").read_text(encoding="utf-8")
+        return [line for line in report.splitlines() if line.startswith(("|  ", "| **record**"))]
+
+    add("first", 41.0, 39.3)
+    add("worse", 10.0, 39.0)
+    *_, first, worse, faster = add("faster", 20.0, 39.4)
+    marks = [[cell.strip() for cell in line.split("|")[1:7]] for line in (first, worse, faster)]
+    assert marks == [
+        ["**record**", "first", "open", "42.5 (42.0 to 43.0)", "82.0 (82.0 to 82.0)", "39.30 (39.30 to 39.30)"],
+        ["", "worse", "open", "11.5 (11.0 to 12.0)", "20.0 (20.0 to 20.0)", "39.00 (39.00 to 39.00)"],
+        ["**record**", "faster", "open", "21.5 (21.0 to 22.0)", "40.0 (40.0 to 40.0)", "39.40 (39.40 to 39.40)"],
+    ]
+    assert first.split("|")[8].strip() == "100.00 (100.00 to 100.00)"
+    assert (tmp_path / "speedrun.png").stat().st_size > 1000

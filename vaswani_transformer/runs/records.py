@@ -138,6 +138,7 @@ class RunTraining:
 
     Attributes:
         seconds: Duration, scoring excluded.
+        processor_seconds: Processor time of all threads of the main process; None in older files.
         cost: Cost by Table 2; None in older files.
         steps: Optimizer steps.
         epochs: Passes over the corpus.
@@ -149,6 +150,7 @@ class RunTraining:
     """
 
     seconds: float
+    processor_seconds: float | None = None
     cost: TrainingCost | None = None
     steps: int
     epochs: float

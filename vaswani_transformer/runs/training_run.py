@@ -233,6 +233,7 @@ class TrainingRun:
             self.step_timeout.cancel()
         training = RunTraining(
             seconds=trainer.totals.seconds,
+            processor_seconds=trainer.totals.processor_seconds,
             cost=_cost(trainer),
             steps=trainer.state.global_step,
             epochs=trainer.state.epoch,

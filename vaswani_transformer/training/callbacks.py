@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from time import process_time
 from typing import Any
 
 import torch
@@ -101,6 +102,10 @@ class TrainingProgress(ProgressCallback):
             print(self.training_bar.line(state.global_step), file=sys.stderr, flush=True)
 
 
+# Attributes of `TrainingTotals` that checkpoints hold as they are.
+_DURATIONS = ("seconds", "device_seconds", "processor_seconds")
+
+
 class TrainingTotals(TrainerCallback, ExportableState):
     """Time and tokens that a training has spent.
 
@@ -109,6 +114,7 @@ class TrainingTotals(TrainerCallback, ExportableState):
     Attributes:
         seconds: Duration of the training.
         device_seconds: The same, summed over the processes that took part.
+        processor_seconds: Processor time of all threads of this process.
         target_tokens: Number of target tokens, over all processes; a tensor during training, so that counting need not
             wait for the device.
     """
@@ -116,13 +122,14 @@ class TrainingTotals(TrainerCallback, ExportableState):
     def __init__(self) -> None:
         self.seconds = 0.0
         self.device_seconds = 0.0
+        self.processor_seconds = 0.0
         self.target_tokens: torch.Tensor | int = 0
         self._processes = 0
-        self._since = 0.0
+        self._since = self._processor_since = 0.0
 
     def state(self) -> dict[str, Any]:
         self._pass_time()
-        totals = {"seconds": self.seconds, "device_seconds": self.device_seconds}
+        totals = {name: getattr(self, name) for name in _DURATIONS}
         return {"args": {}, "attributes": {**totals, "target_tokens": int(self.target_tokens)}}
 
     @classmethod
@@ -134,9 +141,11 @@ class TrainingTotals(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         before = self.of_checkpoint(state)
-        self.seconds, self.device_seconds = before.get("seconds", 0.0), before.get("device_seconds", 0.0)
+        for name in _DURATIONS:
+            setattr(self, name, before.get(name, 0.0))
         self.target_tokens = before.get("target_tokens", 0)
-        self._processes, self._since = args.world_size, time.monotonic()
+        self._processes = args.world_size
+        self._since, self._processor_since = time.monotonic(), process_time()
         state.stateful_callbacks[type(self).__name__] = self.state()  # the checkpoint may lack it; saving needs the key
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -145,10 +154,11 @@ class TrainingTotals(TrainerCallback, ExportableState):
 
     def _pass_time(self) -> None:
         if self._processes:
-            now = time.monotonic()
+            now, processor_now = time.monotonic(), process_time()
             self.seconds += now - self._since
             self.device_seconds += (now - self._since) * self._processes
-            self._since = now
+            self.processor_seconds += processor_now - self._processor_since
+            self._since, self._processor_since = now, processor_now
 
 
 def have_passed(minutes: float, since: float, args: TrainingArguments) -> bool:

@@ -63,7 +63,11 @@ class Muon(torch.optim.AdamW):
                 by_shape.setdefault(weights.shape, []).append(weights)
         for shape, matrices in by_shape.items():
             gradients = [weights.grad for weights in matrices]
-            momenta = [self.state[weights].setdefault("momentum", torch.zeros_like(weights)) for weights in matrices]
+            for weights in matrices:
+                if not self.state[weights]:
+                    # Without a step, Adam could not load a saved state.
+                    self.state[weights] = {"step": torch.zeros(()), "momentum": torch.zeros_like(weights)}
+            momenta = [self.state[weights]["momentum"] for weights in matrices]
             torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
             updates = torch.stack(torch._foreach_lerp(gradients, momenta, _MOMENTUM))  # Nesterov's
             updates = orthogonalize(updates.to(self._dtype)).to(updates.dtype) * (
