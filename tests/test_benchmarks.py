@@ -78,8 +78,9 @@ def test_a_published_chapter_is_made_of_the_record_beside_it(name, record):
     module = recipe_module(f"benchmarks/{name}.py")
     found = getattr(module, record).load(FOLDER / f"{name}.json")
     assert module.as_markdown(found) == (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    if found.run is not None:  # as of an earlier record of scaling.py
-        assert re.fullmatch(r"[0-9a-f]{40}", found.run.commit)
+    for run in [entry.run for entry in found.entries] if name == "speedrun" else [found.run]:
+        if run is not None:  # as of an earlier record of scaling.py
+            assert re.fullmatch(r"[0-9a-f]{40}", run.commit)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from vaswani_transformer.evaluation.multi_bleu import corpus_bleu, paper_tokeniz
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import option
-from vaswani_transformer.runs.records import RunRecord
+from vaswani_transformer.runs.records import Provenance, RunRecord
 
 
 # Validation BLEU of the model that the target was taken from.
@@ -50,7 +50,7 @@ class Entry:
     Attributes:
         change: What they changed.
         track: "paper" or "open".
-        command, commit, date, hardware: Of the first training.
+        run: Command, commit and machine of the first training.
         parameters: Of the model.
         seeds: Of the trainings.
         minutes: Of training.
@@ -63,10 +63,7 @@ class Entry:
 
     change: str
     track: str
-    command: str
-    commit: str
-    date: str
-    hardware: str
+    run: Provenance
     parameters: int
     seeds: list[int]
     minutes: list[float]
@@ -108,10 +105,7 @@ def entry_of(args: Arguments) -> Entry:
     return Entry(
         change=args.change,
         track=args.track,
-        command=first.run.command,
-        commit=first.run.commit,
-        date=first.run.date,
-        hardware=first.run.hardware,
+        run=first.run,
         parameters=first.model.parameters,
         seeds=[each.settings.seed for each in found],
         minutes=[each.seconds / 60 for each in trainings],
@@ -145,14 +139,14 @@ def as_markdown(record: SpeedrunRecord) -> str:
         times = _mean(entry.minutes, ".1f"), _mean(entry.processor_minutes, ".1f")
         seeds = str(len(entry.seeds))
         mark = "**record**" if is_record else ""
-        lines.append([mark, entry.change, entry.track, *times, *scores, seeds, f"`{entry.commit[:7]}`"])
-    machines = ", ".join(dict.fromkeys(entry.hardware for entry in record.entries))
+        lines.append([mark, entry.change, entry.track, *times, *scores, seeds, f"`{entry.run.commit[:7]}`"])
+    machines = ", ".join(dict.fromkeys(entry.run.hardware for entry in record.entries))
     facts = (
         "multi30k, English-German: minutes of training until a model translates captions as well as that of the first "
         f"line. Means over the seeds, with the range; sacreBLEU of the validation set and of test_2016_flickr, and the "
         f"BLEU of its lowercased, tokenized text. {machines}."
     )
-    commands = "\n".join(f"- {entry.change}: `{entry.command}`" for entry in record.entries)
+    commands = "\n".join(f"- {entry.change}: `{entry.run.command}`" for entry in record.entries)
     return f"# Speedrun\n\n{facts}\n\n{markdown_table(lines)}\n\n![Minutes and BLEU](speedrun.png)\n\n{commands}\n"
 
 

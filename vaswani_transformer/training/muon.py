@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 
-# Coefficients of the quintic iteration, chosen by Jordan et al. to grow small singular values fastest.
+# Coefficients of the quintic iteration, chosen by Jordan et al. to grow small singular values fastest. They iterate
+# five times; with three, a small model learned more in equal time, also because a step is faster.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-_ITERATIONS = 5
+_ITERATIONS = 3
 _MOMENTUM = 0.95
 
 
@@ -90,13 +91,14 @@ def split_parameters(model: torch.nn.Module) -> tuple[list[torch.nn.Parameter], 
 
 
 def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
-    """Set all singular values to about 1, between 0.7 and 1.2, by five Newton-Schulz iterations.
+    """Set the singular values to about 1, at most 1.2, by Newton-Schulz iterations; the singular vectors stay.
 
     Args:
         matrices: `[..., rows, columns]`
 
     Returns:
-        The same shape. Singular values below about 1/1000 of the matrix's norm stay smaller.
+        The same shape. Singular values above about 1/30 of the matrix's norm are then at least 0.65; smaller ones grow
+        at least twenty-fold, relative to the norm.
     """
     if matrices.shape[-2] > matrices.shape[-1]:
         return orthogonalize(matrices.mT).mT
