@@ -142,6 +142,21 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
 
 
 @pytest.mark.system
+def test_muon_with_a_warm_up_and_a_cooldown(settings, tmp_path):
+    settings |= {"muon": True, "cooldown": 0.5, "lr_scheduler_type": "constant_with_warmup", "learning_rate": 1e-3}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    call_recipe("train_wmt.py", "--config", tmp_path / "config.yaml")
+    directory = Path(settings["output_dir"])
+    logged = json.loads((directory / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    rates = [entry["learning_rate"] for entry in logged if "learning_rate" in entry]
+    assert rates == pytest.approx([0, 5e-4, 1e-3, 5e-4])  # transformers' warm-up begins with a step at 0
+    card = (directory / "README.md").read_text(encoding="utf-8")
+    assert "\n- Optimizer: Muon (Jordan et al., 2024) for the matrices of the layers, Adam for the rest;" in card
+    assert "\n- Cooldown: the learning rate falls to zero over the last 50 % of the training; " in card
+    assert "\n| warmup_steps | 2 | 4,000 |\n| learning_rate_factor | none: constant rate 0.001 | 1 |\n" in card
+
+
+@pytest.mark.system
 def test_one_model_of_both_directions(settings, tmp_path, error):
     result = run(settings, tmp_path, "--both_directions", "true", "--max_steps", "2", "--test", *settings["test"])
     assert result.returncode == 0, result.stderr

@@ -104,13 +104,14 @@ class RunModel:
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3,
-    `bpe_dropout`, `cooldown` and `muon` in older files."""
+    `lr_scheduler_type`, `bpe_dropout`, `cooldown` and `muon` in older files."""
 
     source_tokens: int
     target_tokens: int
     warmup_steps: float
     learning_rate_factor: float
     constant_learning_rate: float | None = None
+    lr_scheduler_type: str | None = None
     average_last: int
     save_minutes: float | None
     max_minutes: float | None = None

@@ -18,7 +18,10 @@ LAYERS = Interval(minimum=1, maximum=1000)
 
 # Options of the trainer that would change nothing, or not what their name says, and what to use instead.
 _BY_TOKENS = "batches are measured by source_tokens and target_tokens"
-_BY_SCHEDULE = "set learning_rate_factor and warmup_steps instead, or lr_scheduler_type to constant, and learning_rate"
+_BY_SCHEDULE = (
+    "set learning_rate_factor and warmup_steps instead, or lr_scheduler_type to constant or constant_with_warmup, and "
+    "learning_rate"
+)
 UNUSED = {
     "lr_scheduler_kwargs": _BY_SCHEDULE,
     "warmup_ratio": _BY_SCHEDULE,
@@ -145,8 +148,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     learning_rate_factor: float = option(None, "Multiplies the learning rate of 5.3.", POSITIVE, decides="weights")
     lr_scheduler_type: str = option(
         None,
-        "'constant' for learning_rate in every step; by default the schedule of 5.3, and with --model constant, unless "
-        "warmup_steps or learning_rate_factor is given.",
+        "'constant' for learning_rate in every step, 'constant_with_warmup' for a rise to it over warmup_steps; by "
+        "default the schedule of 5.3, and with --model constant, unless warmup_steps or learning_rate_factor is given.",
         decides="weights",
     )
     learning_rate: float = option(
@@ -210,6 +213,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
                 name: "the learning rate is constant; leave it out, or override --config with the default, "
                 f"--{name} {DEFAULTS[name]:g}"
                 for name in _OF_NOAM
+                if name != "warmup_steps" or self.lr_scheduler_type == "constant"
             }
         changed = {name for name, default in DEFAULTS.items() if getattr(self, name) != default}
         refuse_unused(self, UNUSED | {name: advice for name, advice in by_schedule.items() if name in changed})
@@ -254,8 +258,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
 
     @property
     def constant_learning_rate(self) -> float | None:
-        """The rate of every step; None for the schedule of 5.3."""
-        return self.learning_rate if self.lr_scheduler_type == "constant" else None
+        """The rate of every step, after a warm-up if there is one; None for the schedule of 5.3."""
+        return self.learning_rate if self.lr_scheduler_type in ("constant", "constant_with_warmup") else None
 
     def set_precision(self, precision: str) -> None:
         """Train in this precision; "auto" leaves it open.

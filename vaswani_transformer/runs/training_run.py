@@ -319,7 +319,7 @@ class TrainingRun:
 def _require_end_of_warmup(trainer: VaswaniTrainer) -> None:
     """Raise a ValueError if the learning rate would not reach its highest value, and nobody asked for that."""
     args, steps = trainer.args, _total_steps(trainer)
-    if "warmup_steps" in args.left_out and args.constant_learning_rate is None and steps < args.warmup_steps:
+    if "warmup_steps" in args.left_out and args.lr_scheduler_type != "constant" and steps < args.warmup_steps:
         raise ValueError(
             f"warmup_steps: the learning rate would rise for {args.warmup_steps:,} steps (5.3), but the training has "
             f"{steps:,}; train longer (max_steps), or give --warmup_steps, such as {-(-steps // 10)}"
