@@ -147,7 +147,8 @@ def test_train_measures_each_system_on_whole_batches_of_the_corpus(tmp_path):
     call_recipe("benchmarks/train.py", "--source", files[0], "--target", files[1], *words)
     train = recipe_module("benchmarks/train.py")
     (found,) = train.TrainRecord.load(tmp_path / "out" / "train.json").results
-    assert [row.system for row in found.rows] == [*train.SYSTEMS, "the other checkout"]
+    systems = [name for name in train.SYSTEMS if name != "ours, compiled"]  # needs a compiler, and is slower on a CPU
+    assert [row.system for row in found.rows] == [*systems, "the other checkout"]
     shown = " ".join((tmp_path / "out" / "train.md").read_text(encoding="utf-8").split())
     for row in found.rows:
         assert len(row.target_tokens_per_second) == 2 <= row.steps

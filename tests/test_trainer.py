@@ -2,6 +2,7 @@
 
 import copy
 import platform
+import random
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from distributed_step import (
 )
 from helpers import run_ranks
 from packaging.version import Version
+from torch._dynamo.utils import counters
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
@@ -118,6 +120,43 @@ def test_gradients_of_a_step_on_one_process(tmp_path, tokenizer, expected_gradie
 @pytest.mark.parametrize("rank", [0, 1])
 def test_gradients_of_a_step_on_two_processes(two_processes, expected_gradients, accumulation, rank):
     assert_equal_gradients(two_processes[rank]["gradients"][accumulation], expected_gradients)
+
+
+def test_a_compiled_model_has_the_same_gradients_by_few_graphs(tmp_path, tokenizer):
+    """An epoch has batches of many shapes; on a GPU a graph takes a minute to compile."""
+    numbers = random.Random(1)
+    lengths = [(numbers.randrange(1, 15), numbers.randrange(1, 12)) for _ in range(150)]
+    rows = [
+        {"input_ids": [*range(3, 3 + source), 1], "labels": [*range(5, 5 + target), 1]} for source, target in lengths
+    ]
+
+    def gradients(**settings):
+        found = []
+
+        class Recorder(GradientRecorder):
+            def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+                super().on_pre_optimizer_step(*args, **kwargs)
+                found.append(torch.cat([gradient.flatten() for gradient in self.gradients.values()]))
+
+        data = Dataset.from_list(rows)
+        make_trainer(
+            make_model(),
+            tokenizer,
+            tmp_path,
+            train_dataset=data,
+            num_train_epochs=1,
+            callbacks=[Recorder()],
+            **settings,
+        ).train()
+        return found
+
+    expected = gradients()
+    counters.clear()
+    actual = gradients(torch_compile=True, torch_compile_backend="aot_eager")
+    assert len(actual) > 15
+    assert 1 <= counters["stats"]["unique_graphs"] <= 4
+    assert not counters["graph_break"]
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
 
 
 def test_the_norm_of_the_gradients_is_logged_as_it_is_before_clipping(tmp_path, tokenizer):

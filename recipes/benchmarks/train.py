@@ -6,7 +6,7 @@
 The systems train models of the same sizes on the same corpus and vocabulary, with the paper's optimizer and smoothed
 labels:
 
-- ours: `VaswaniTrainer`;
+- ours: `VaswaniTrainer`; on a GPU also with `torch_compile`;
 - `MarianMTModel` in `Seq2SeqTrainer`, in batches of a fixed number of sentences of similar length
   (`group_by_length`), with as many target tokens on average;
 - `torch.nn.Transformer` in a plain loop, in batches like ours, with shared embeddings, `F.cross_entropy` and fused
@@ -207,7 +207,7 @@ def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTab
     sizes: dict[str, Any] = {"encoder_layers": layers, "decoder_layers": layers, "d_model": d_model, "d_ff": d_ff}
     sizes |= {"num_heads": heads, "vocab_size": max(vocabulary, args.vocab_size)}
     here = Path(__file__).parents[2]
-    packages = {name: (name, here) for name in SYSTEMS}
+    packages = {name: (name, here) for name in SYSTEMS if args.device == "cuda" or name != "ours, compiled"}
     if args.release is not None:
         packages["the other checkout"] = ("ours", Path(args.release))
     rates: list[float] = []

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -160,8 +161,9 @@ def _resident_bytes(name: str) -> int:
     return int(fields[name].split()[0]) * 1024
 
 
-def train_ours(work: Work, turns: Turns, folder: str) -> None:
-    arguments = VaswaniTrainingArguments(**work.options(folder), source_tokens=work.tokens, target_tokens=work.tokens)
+def train_ours(work: Work, turns: Turns, folder: str, **options: Any) -> None:
+    options |= work.options(folder)
+    arguments = VaswaniTrainingArguments(**options, source_tokens=work.tokens, target_tokens=work.tokens)
     trainer = VaswaniTrainer(
         VaswaniForConditionalGeneration(work.config()),
         arguments,
@@ -267,7 +269,12 @@ def train_plain(work: Work, turns: Turns, folder: str) -> None:
             turns.on_step_end()
 
 
-SYSTEMS = {"ours": train_ours, "MarianMTModel in Seq2SeqTrainer": train_marian, "torch.nn.Transformer": train_plain}
+SYSTEMS: dict[str, Callable[[Work, Turns, str], None]] = {
+    "ours": train_ours,
+    "ours, compiled": partial(train_ours, torch_compile=True),
+    "MarianMTModel in Seq2SeqTrainer": train_marian,
+    "torch.nn.Transformer": train_plain,
+}
 
 
 if __name__ == "__main__":

@@ -821,7 +821,8 @@ def drop_out(hidden_states: torch.Tensor, probability: float, training: bool) ->
     """
     values = 2**16
     kept = round((1 - probability) * values)  # among the values of 16 bits
-    if not training or hidden_states.device.type != "cpu" or not 0 < kept < values:
+    is_ours = hidden_states.device.type == "cpu" and not torch.compiler.is_compiling()  # a graph has no `random_`
+    if not training or not is_ours or not 0 < kept < values:
         return F.dropout(hidden_states, p=probability, training=training)
     elements = hidden_states.numel()
     drawn = torch.empty(-(-elements // 4), dtype=torch.int64).random_(-(2**63), None)

@@ -135,7 +135,8 @@ class CheckpointAveraging(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.every_minutes is None:
             return
-        if have_passed(self.every_minutes, self._saved_at, args) or control.should_training_stop:
+        is_due = have_passed(self.every_minutes, self._saved_at, args, state.global_step)
+        if is_due or control.should_training_stop:
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -161,13 +161,16 @@ class TrainingTotals(TrainerCallback, ExportableState):
             self._since, self._processor_since = now, processor_now
 
 
-def have_passed(minutes: float, since: float, args: TrainingArguments) -> bool:
+def have_passed(minutes: float, since: float, args: TrainingArguments, step: int) -> bool:
     """Whether `minutes` have passed since `since`, a time of the main process's `time.monotonic`. Collective.
 
-    Clocks of processes differ, but all must stop, or save, at the same step.
+    Clocks of processes differ, but all must stop, or save, at the same step. Several GPUs ask at every tenth step,
+    since the answer of the main process waits for its device.
     """
     due = time.monotonic() - since >= 60 * minutes
     if args.world_size > 1:
+        if args.device.type != "cpu" and step % 10:
+            return False
         due = bool(broadcast(torch.tensor(int(due), device=args.device)).item())
     return due
 
@@ -197,7 +200,7 @@ class TimeLimit(TrainerCallback):
         return TrainingTotals.of_checkpoint(state).get("seconds", 0.0) >= 60 * self.minutes
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if have_passed(self.minutes, self._began, args):
+        if have_passed(self.minutes, self._began, args, state.global_step):
             control.should_training_stop = control.should_save = True
             control.should_evaluate |= args.eval_strategy == "steps"  # as transformers does at the step `max_steps`
 

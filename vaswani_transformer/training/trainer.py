@@ -297,6 +297,14 @@ class VaswaniTrainer(CheckpointingTrainer):
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        inputs = super()._prepare_inputs(inputs)
+        if self.args.torch_compile:  # else each new shape, or two sizes that happen to be equal, may ask for a graph
+            for tensor in inputs.values():
+                for dimension in range(tensor.dim()):
+                    torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+        return inputs
+
     def _count_labels(self, micro_batches: list[MicroBatch]) -> torch.Tensor:
         """Number of target tokens in the global batch; each process gives its own micro-batches. Collective."""
         count = torch.stack([batch["labels"].ne(-100).sum() for batch in micro_batches]).sum()
