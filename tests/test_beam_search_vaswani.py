@@ -122,8 +122,8 @@ def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams, pro
     assert search(SOURCES, use_cache=False) == together
 
 
-@pytest.mark.parametrize("processors", [{}, FORBIDDEN], ids=["no processors", "processors"])
-def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, monkeypatch, processors):
+@pytest.mark.parametrize("options", [{}, FORBIDDEN, {"num_beams": 1}], ids=["beams", "processors", "greedy"])
+def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, monkeypatch, options):
     rows, trees = [], []
     step = IncrementalDecoder.step
 
@@ -133,7 +133,7 @@ def test_finished_sentences_leave_and_the_source_is_there_once(talkative_model, 
         return step(decoder, tokens, parents)
 
     monkeypatch.setattr(IncrementalDecoder, "step", counting)
-    talkative_model.generate(as_batch(SOURCES), **processors)
+    talkative_model.generate(as_batch(SOURCES), **options)
     assert rows[0] == len(SOURCES)
     assert rows == sorted(rows, reverse=True)
     assert len(set(rows)) > 3

@@ -9,13 +9,14 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from models import SOURCES, as_batch, beam_search_by_definition
+from models import EOS, SOURCES, as_batch, beam_search_by_definition
 from torch import nn
 from transformers import GenerationConfig, TextStreamer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.model.modeling_vaswani import VaswaniDecoderLayer, eager_attention_forward
 from vaswani_transformer.model.step_decoder_vaswani import ForwardDecoder, IncrementalDecoder
 
@@ -52,14 +53,25 @@ def test_source_may_be_given_as_embeddings_or_encoded(model):
         model.generate()
 
 
-def test_greedy_and_sampling_work(model):
+@torch.no_grad()
+def test_greedy_search_takes_the_likeliest_token_until_eos(trained, tokenizer):
+    sources = tokenizer([english for english, _ in phrasebook("validation")[:32]]).input_ids  # 16 of them learned
+    expected = []
+    for source in sources:
+        ids = [0]
+        while len(ids) <= len(source) and ids[-1] != EOS:
+            logits = trained(torch.tensor([source]), decoder_input_ids=torch.tensor([ids])).logits
+            ids.append(int(logits[0, -1].argmax()))
+        expected.append(ids)
+    assert len({len(ids) for ids in expected if ids[-1] == EOS}) > 4
+    assert any(ids[-1] != EOS for ids in expected)  # cut at its limit
+    for use_cache in (True, False):
+        options = {"num_beams": 1, "max_new_tokens_over_source": 0, "use_cache": use_cache}
+        assert torch.equal(trained.generate(as_batch(sources), **options), as_batch(expected))
+
+
+def test_sampling_draws_several_translations(model):
     batch = torch.tensor([[7, 8, 9, 4, 5, 1]])
-    greedy = model.generate(batch, num_beams=1, max_new_tokens=5)
-    ids = [0]
-    with torch.no_grad():
-        while len(ids) < greedy.shape[1]:
-            ids.append(int(model(batch, decoder_input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
-    assert greedy[0].tolist() == ids
     sampled = {
         tuple(model.generate(batch, num_beams=1, do_sample=True, max_new_tokens=5)[0].tolist()) for _ in range(5)
     }

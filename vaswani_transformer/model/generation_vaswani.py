@@ -13,7 +13,12 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.generation import GenerationMixin
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
-from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
+from transformers.generation.stopping_criteria import (
+    EosTokenCriteria,
+    MaxLengthCriteria,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -35,6 +40,8 @@ _KNOWN_INPUTS = {
     "inputs_embeds",
     "decoder_input_ids",
 }
+
+_CRITERIA_OF_GREEDY_SEARCH = (LengthPerSentence, MaxLengthCriteria, EosTokenCriteria)
 
 # What transformers fills into a generation_config. The function is private there, and may go.
 _fillers = getattr(GenerationConfig, "_get_default_generation_params", dict)
@@ -140,10 +147,35 @@ class VaswaniGenerationMixin(GenerationMixin):
                     kwargs.pop(name, None)
         return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
 
-    def _sample(self, input_ids: torch.Tensor, logits_processor: LogitsProcessorList, *args: Any, **kwargs: Any) -> Any:
-        """Sampling and greedy search; see `transformers.GenerationMixin._sample`."""
+    def _sample(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Sampling and greedy search; see `transformers.GenerationMixin._sample`.
+
+        Plain greedy search is beam search with one beam, ended by its first EOS; finished sentences leave the batch.
+        """
+        has_listeners = synced_gpus or streamer is not None or generation_config.return_dict_in_generate
+        is_plain = not (has_listeners or generation_config.do_sample or logits_processor)
+        # Other criteria may count rows, of which the search has two for each sentence.
+        is_plain = is_plain and all(type(rule) in _CRITERIA_OF_GREEDY_SEARCH for rule in stopping_criteria)
+        cache = model_kwargs.get("past_key_values")
+        is_plain = is_plain and (cache is None or cache.get_seq_length() == 0)
+        if is_plain and self._can_decode_incrementally(generation_config, model_kwargs):
+            config = copy.copy(generation_config)
+            config.early_stopping, config.length_penalty = True, 1.0
+            return self._beam_search(input_ids, logits_processor, stopping_criteria, config, **model_kwargs)
         # The check comes last, because another processor may replace NaN and infinity.
-        return super()._sample(input_ids, LogitsProcessorList([*logits_processor, FiniteLogits()]), *args, **kwargs)
+        processors = LogitsProcessorList([*logits_processor, FiniteLogits()])
+        return super()._sample(
+            input_ids, processors, stopping_criteria, generation_config, synced_gpus, streamer, **model_kwargs
+        )
 
     def _beam_search(
         self,
