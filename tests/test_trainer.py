@@ -43,7 +43,9 @@ from vaswani_transformer import (
     average_checkpoints,
 )
 from vaswani_transformer.data.mixing import MixedCorpus
+from vaswani_transformer.model.modeling_vaswani import bidirectional_mask
 from vaswani_transformer.training.callbacks import TimeLimit
+from vaswani_transformer.training.loss import LabelSmoothedLoss
 from vaswani_transformer.training.trainer import VaswaniTrainer, VaswaniTrainingArguments
 
 
@@ -157,6 +159,25 @@ def test_a_compiled_model_has_the_same_gradients_by_few_graphs(tmp_path, tokeniz
     assert 1 <= counters["stats"]["unique_graphs"] <= 4
     assert not counters["graph_break"]
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+
+
+def test_a_step_reads_nothing_from_its_device():
+    """Tensors on "meta" have no values: reading one is an error, where on a GPU it would wait for all work before."""
+    with torch.device("meta"):
+        model, ids, mask = make_model(DROPOUT), torch.ones(3, 7, dtype=torch.long), torch.ones(3, 7)
+        target = model.prepare_decoder_input_ids_from_labels(ids)
+        outputs = model(ids, mask, target, use_cache=False)
+        LabelSmoothedLoss(EPSILON)(outputs, ids.clone(), torch.tensor(21)).backward()
+    assert all(weights.grad is not None for weights in model.parameters())
+
+
+def test_the_mask_of_an_accelerator_masks_the_padding():
+    model, ids = make_model().eval(), torch.tensor([[5, 6, 7, 1], [5, 1, 0, 0]])
+    mask = ids.ne(0)
+    made = bidirectional_mask(model.config, torch.zeros(2, 4, 24, device="meta"), mask.to("meta"))
+    assert (made.shape, made.dtype) == ((2, 1, 1, 4), torch.bool)
+    found, expected = (model(ids, each, ids).logits for each in (mask[:, None, None, :], mask))
+    torch.testing.assert_close(found, expected)
 
 
 def test_the_norm_of_the_gradients_is_logged_as_it_is_before_clipping(tmp_path, tokenizer):
@@ -520,6 +541,7 @@ def test_arguments_default_to_the_papers_optimizer(tmp_path):
     assert (args.adam_beta1, args.adam_beta2, args.adam_epsilon) == (0.9, 0.98, 1e-9)
     assert (args.max_grad_norm, args.weight_decay) == (0.0, 0.0)
     assert (args.source_tokens, args.target_tokens) == (25000, 25000)
+    assert args.accelerator_config.non_blocking  # batches do not wait for the device
 
 
 @pytest.mark.parametrize(

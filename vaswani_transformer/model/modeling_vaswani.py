@@ -223,11 +223,28 @@ class VaswaniAttention(nn.Module):
         return key, value
 
 
+def bidirectional_mask(
+    config: PreTrainedConfig,
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    encoded: torch.Tensor | None = None,
+    **functions: Any,
+) -> Any:
+    """`create_bidirectional_mask` of transformers, but without waiting for an accelerator.
+
+    There the function reads from the device whether "sdpa" needs a mask at all.
+    """
+    is_host, is_sdpa = inputs_embeds.device.type == "cpu", config._attn_implementation == "sdpa"
+    if is_host or not is_sdpa or functions or attention_mask is None or attention_mask.dim() != 2:
+        return create_bidirectional_mask(config, inputs_embeds, attention_mask, encoded, **functions)
+    return attention_mask[:, None, None, :].to(inputs_embeds.device, torch.bool)  # [batch, 1, 1, source]
+
+
 def source_mask(
     config: VaswaniConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, encoded: torch.Tensor
 ) -> tuple[Any, str]:
     """The mask of encoder-decoder attention, and the attention implementation that takes it."""
-    mask = create_bidirectional_mask(config, inputs_embeds, attention_mask, encoded)
+    mask = bidirectional_mask(config, inputs_embeds, attention_mask, encoded)
     if isinstance(mask, torch.Tensor) and mask.dim() == 2:
         # transformers' mask for flash attention is 2-D, and would be applied to the queries (the target), too.
         return mask[:, None, None, :].bool(), "sdpa"
@@ -459,9 +476,7 @@ class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         """Encode `input_ids` `[batch, source]`, or `inputs_embeds` (already scaled) `[batch, source, d_model]`."""
         inputs_embeds = self.embed(input_ids, inputs_embeds)
         hidden_states = self.add_positions(inputs_embeds, attention_mask, past=0)
-        mask, implementation = self_attention_mask(
-            create_bidirectional_mask, self.config, inputs_embeds, attention_mask
-        )
+        mask, implementation = self_attention_mask(bidirectional_mask, self.config, inputs_embeds, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, implementation=implementation, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)

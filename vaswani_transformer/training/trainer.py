@@ -109,6 +109,9 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        given: dict | str | None = self.accelerator_config  # type: ignore[has-type]  # a field of the base class
+        if given is None and self.dataloader_pin_memory:
+            self.accelerator_config = {"non_blocking": True}  # else each batch on its way waits for the device
         use_cpu = self.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
         join_process_group(use_cpu, timedelta(seconds=self.ddp_timeout), self.ddp_backend)
         super().__post_init__()
