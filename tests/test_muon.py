@@ -74,7 +74,7 @@ def test_all_else_goes_as_with_adam():
 def test_half_precision_differs_by_its_rounding_alone():
     exact = parameters(SHAPES)
     rounded = copies(exact)
-    optimizers = [Muon(exact, [], lr=1.0), Muon(rounded, [], lr=1.0, dtype=torch.bfloat16)]
+    optimizers = [Muon(exact, [], lr=1.0, dtype=torch.float32), Muon(rounded, [], lr=1.0, dtype=torch.bfloat16)]
     before = copies(exact)
     for mine, other in zip(exact, rounded, strict=True):
         mine.grad = other.grad = torch.randn_like(mine)

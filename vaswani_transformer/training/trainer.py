@@ -262,8 +262,8 @@ class VaswaniTrainer(CheckpointingTrainer):
         if not self.args.muon or self.optimizer is not None:  # type: ignore[has-type]
             return super().create_optimizer(model)
         args, parameters = self.args, split_parameters(model or self.model)
-        betas, dtype = (args.adam_beta1, args.adam_beta2), torch.bfloat16 if args.bf16 else torch.float32
-        self.optimizer = Muon(*parameters, args.learning_rate, betas, args.adam_epsilon, args.weight_decay, dtype)
+        betas = args.adam_beta1, args.adam_beta2
+        self.optimizer = Muon(*parameters, args.learning_rate, betas, args.adam_epsilon, args.weight_decay)
         return self.optimizer
 
     def _check_train_dataset(self) -> None:
