@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import MISSING, dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from accelerate import PartialState
@@ -37,7 +38,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.data.text_files import decode_lines, read_lines
-from vaswani_transformer.decoding.decoding_arguments import GenerationArguments
+from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision, GenerationArguments
 from vaswani_transformer.decoding.sharded_translation import (
     SourceText,
     TranslatedShards,
@@ -53,8 +54,14 @@ from vaswani_transformer.io.files import Json
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import is_first_to_claim, on_main_process
 from vaswani_transformer.model.languages_vaswani import require_splitter
+from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.training.precision import DTYPES, compare, fastest_precision, usable_precisions
 from vaswani_transformer.training.randomness import derived_seed
+
+
+# `--precision auto` translates so many lines in each precision, if the file has at least so many.
+MEASURED_LINES, WORTH_MEASURING = 64, 2000
 
 
 @dataclass
@@ -109,7 +116,7 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
     The processes thus end within the time of a shard, however fast each of them is.
     """
     state, shards = PartialState(), TranslatedShards(Path(args.output))
-    source, missing, columns = on_main_process(lambda: plan_file(args, shards, until_the_end))
+    source, missing, columns, args.precision = on_main_process(lambda: plan_file(args, shards, until_the_end))
     if missing:
         numbers = set(missing)
         tokenizer, model = load(args)
@@ -171,8 +178,10 @@ def plan_stream(args: TranslationArguments) -> int | None:
 
 def plan_file(
     args: TranslationArguments, shards: TranslatedShards, until_the_end: ExitStack
-) -> tuple[SourceText, list[int], tuple[str, str] | None]:
-    """Check the arguments before the model is loaded, find the shards to translate, and name the output's columns.
+) -> tuple[SourceText, list[int], tuple[str, str] | None, DecodingPrecision]:
+    """Check the arguments before the model is loaded, find the shards to translate, name the output's columns.
+
+    The last value is the precision to translate in: that of the finished shards, if none is named.
 
     The output is locked until `until_the_end` closes.
     """
@@ -194,12 +203,33 @@ def plan_file(
     text = f"{source.lines} lines, sha256 {source.digest}"
     names = ("lines_per_shard", "target_language", "split_sentences")
     settings: dict[str, Json] = {name: getattr(args, name) for name in names}
+    if args.precision == "auto":
+        chosen = shards.dtype if begun else choose_precision(args, saved, source)
+        args.precision = cast(DecodingPrecision, chosen)
     shards.begin({"model": model, "input": text, **settings, **args.search_settings})
     missing = shards.missing(source.shards)
     if begun:
         finished = source.shards - len(missing)
         print(f"{finished} of {source.shards} shards are finished already; continuing", file=sys.stderr)
-    return source, missing, columns
+    return source, missing, columns, args.precision
+
+
+def choose_precision(args: TranslationArguments, saved: SavedModel, source: SourceText) -> str:
+    """The precision that translates the first lines clearly fastest; "auto" if it is that of the saved weights."""
+    precisions = usable_precisions(PartialState().device)
+    if source.lines < WORTH_MEASURING or len(precisions) == 1 or args.load(saved).dtype != torch.float32:
+        return "auto"
+    models = {each: saved.load(DTYPES[each]).to(PartialState().device) for each in precisions}
+    lines = next(source.read())[:MEASURED_LINES]
+
+    def translate(precision: str) -> None:
+        translate_shard(args, models[precision], saved.tokenizer, 0, lines, tqdm(disable=True), [])
+
+    speeds = compare(precisions, translate, seconds=0.5)
+    chosen = fastest_precision(speeds, margin=1.15)
+    measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())
+    print(f"precision {chosen}; measured speed: {measured}", file=sys.stderr)
+    return "auto" if chosen == "float32" else chosen
 
 
 def require_open_streams(args: TranslationArguments) -> None:

@@ -408,6 +408,27 @@ def test_other_settings_do_not_go_on(interrupted, translated, error, source, out
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
 
 
+def test_the_fastest_precision_translates_and_is_kept(recipe, interrupted, run, source, output, monkeypatch, capsys):
+    monkeypatch.setattr(recipe, "WORTH_MEASURING", len(LINES) + 1)
+    monkeypatch.setattr(recipe, "compare", lambda *_, **__: pytest.fail("measured"))
+    run("--input", source, "--output", output)
+    run("--input", source, "--output", output, "--overwrite", "--dtype", "bfloat16")
+    expected = output.read_bytes()
+    output.unlink()
+
+    def measured(precisions, work, seconds):
+        work(precisions[-1])
+        return {"float32": 1.0, "bf16": 1.2}
+
+    monkeypatch.setattr(recipe, "WORTH_MEASURING", len(LINES))
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "compare", measured)
+        assert not interrupted(MIDDLE, "--input", source)
+    assert "precision bf16; measured speed: float32 1.00, bf16 1.20\n" in capsys.readouterr().err
+    run("--input", source, "--output", output)
+    assert output.read_bytes() == expected
+
+
 def test_another_input_or_model_does_not_go_on(interrupted, translated, error, source, output, lively_model, tmp_path):
     assert not interrupted(MIDDLE, "--input", source)
     assert any(output.with_name("out.txt.shards").glob("shard-*.txt"))

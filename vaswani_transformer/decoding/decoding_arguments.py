@@ -12,6 +12,7 @@ from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option
 
 
 BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
+DecodingPrecision = Literal["auto", "float32", "bf16", "fp16", "bfloat16", "float16"]
 
 
 @dataclass
@@ -21,11 +22,19 @@ class DecodingArguments:
     tokens_per_batch: int = option(
         4096, "Source tokens of a batch, padding included; its beams may generate 16 times as many.", COUNT
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
-        "auto", "Dtype of the model; 'auto' is the dtype of the saved weights."
+    precision: DecodingPrecision = option(
+        "auto",
+        "Dtype of the model, also by PyTorch's name. 'auto' is that of the saved weights; for a file of 2,000 lines or "
+        "more, translate.py measures whether bf16, or on a GPU fp16, is faster by 15 percent.",
+        alias="--dtype",
     )
     timeout_minutes: float = option(10.0, "Minutes that a process waits for the others before all end.", POSITIVE)
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
+
+    @property
+    def dtype(self) -> str:
+        """The precision by PyTorch's name, or "auto"."""
+        return {"bf16": "bfloat16", "fp16": "float16"}.get(self.precision, self.precision)
 
     def open(self, name: str, named_by: str = "model", parses: bool = False) -> SavedModel:
         """Check a saved model by `open_model`; `named_by` is the option that named it."""

@@ -254,6 +254,11 @@ class TranslatedShards:
         else:
             atomic_write(self._manifest, json.dumps(manifest, indent=2))
 
+    @property
+    def dtype(self) -> str:
+        """The dtype of the model that translated the finished shards; "auto" for that of its saved weights."""
+        return str(self._recorded.get("dtype", "auto"))
+
     def path(self, number: int) -> Path:
         return self.folder / f"shard-{number:06d}.txt"
 

@@ -361,16 +361,16 @@ class RecipeParser(HfArgumentParser):
         """
         given: dict[str, object] = {}
         for name, setting in read_config(path).items():
-            if name not in self._named or name in ("config", "help", "help_all"):
+            action = self._named.get(name) or self._option_string_actions.get(f"--{name}")
+            if action is None or name in ("config", "help", "help_all"):
                 raise ValueError(f"{path}: there is no setting {name!r}{self._nearest(name)}")
-            action = self._named[name]
             texts = setting if isinstance(setting, list) else [setting]
             if not all(isinstance(text, str) for text in texts):
                 raise ValueError(f"{path}: {name}: takes texts and numbers; put a JSON object in quotes")
             if isinstance(setting, list) and not (setting and action.nargs == "+"):
                 raise ValueError(f"{path}: {name}: takes {'one value' if setting else 'at least one value'}")
             try:
-                given[name] = self._get_values(action, texts)
+                given[action.dest] = self._get_values(action, texts)
             except argparse.ArgumentError as error:
                 raise ValueError(f"{path}: {error}") from None
             action.required = False

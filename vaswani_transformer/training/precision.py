@@ -16,7 +16,6 @@ from .loss import LabelSmoothedLoss
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-_MARGIN = 1.05  # by which a precision must be faster than those that round less
 _LENGTH = 25  # of a sentence in the measured batch
 _MOST_TOKENS_ON_CPU, _MOST_TOKENS = 400, 8000  # of that batch; more change the ratios little, and allow fewer rounds
 
@@ -72,11 +71,11 @@ def compare(
     return {precision: fastest[precisions[0]] / shortest for precision, shortest in fastest.items()}
 
 
-def fastest_precision(speeds: Mapping[str, float]) -> str:
-    """The fastest precision; nearly the same speed is no reason for one that rounds more, which comes later."""
+def fastest_precision(speeds: Mapping[str, float], margin: float = 1.05) -> str:
+    """The fastest precision; one that rounds more, which comes later, must be faster by this factor."""
     chosen = next(iter(speeds))
     for precision, speed in speeds.items():
-        if speed > _MARGIN * speeds[chosen]:
+        if speed > margin * speeds[chosen]:
             chosen = precision
     return chosen
 
