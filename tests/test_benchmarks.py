@@ -101,15 +101,16 @@ def test_every_sentence_is_in_one_batch_and_sorted_ones_are_of_similar_length(is
 
 def test_the_table_of_decode_has_each_system_at_its_fastest_batch_size():
     decode = recipe_module("benchmarks/decode.py")
-    speeds = [("a", 16, 5.0), ("a", 32, 4.0), ("b", 16, 1.0), ("b", 32, 10.0)]
+    peer = "CTranslate2 float32"
+    speeds = [("a", 16, 5.0), ("a", 32, 4.0), (peer, 16, 1.0), (peer, 32, 10.0)]
     rows = [
         decode.Speed(system=name, batch=size, sentences_per_second=speed, ratio_to_first=1.0, same_as_ours=1.0)
         for name, size, speed in speeds
     ]
     found = [" ".join(line.split()) for line in decode.table(decode.SpeedTable("t", 7, rows)).splitlines()]
     assert [line.split(" | ")[:5] for line in found[-2:]] == [
-        ["| a", "16", "16, 32", "5.0", "1.00"],
-        ["| b", "32", "16, 32", "10.0", "2.00"],
+        ["| a", "16", "16, 32", "5.0", "0.50"],
+        [f"| {peer}", "32", "16, 32", "10.0", "1.00"],
     ]
 
 
@@ -119,10 +120,11 @@ def test_decode_measures_each_system_in_batches_of_each_size(saved_model, text, 
     options = ("--sentences", 5, "--rounds", 1, "--batch_sizes", 2, 3, "--output", tmp_path / "out")
     call_recipe("benchmarks/decode.py", "--text", text, "--model", saved_model, *options)
     record = recipe_module("benchmarks/decode.py").DecodeRecord.load(tmp_path / "out" / "decode.json")
-    (found,) = record.results
-    names = dict.fromkeys(row.system for row in found.rows)
-    assert len(names) == 7
-    assert [(row.system, row.batch) for row in found.rows] == [(name, size) for name in names for size in (2, 3)]
+    assert [found.beams for found in record.results] == [1, 4]
+    for found, systems in zip(record.results, (6, 7), strict=True):
+        names = dict.fromkeys(row.system for row in found.rows)
+        assert len(names) == systems
+        assert [(row.system, row.batch) for row in found.rows] == [(name, size) for name in names for size in (2, 3)]
 
 
 @pytest.mark.system

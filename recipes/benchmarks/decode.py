@@ -1,4 +1,4 @@
-"""Compare the speed of beam search in three packages, with the same weights and sentences.
+"""Compare the speed of the search, greedy and with four beams, in three packages, with the same weights and sentences.
 
     python recipes/benchmarks/decode.py --text ../shared/data/multi30k_en-de-fr/test_2016_flickr.en.gz \
         --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz --model runs/multi30k_en_de
@@ -6,10 +6,10 @@
 The models are trained ones, since models with random weights never generate EOS, and the text is of the kind that they
 were trained on. Translations have at most 50 tokens more than their source; for the peers, more than the longest source
 of the batch. The peers are `MarianMTModel.generate`, in input order and in batches of similar length, and CTranslate2,
-in batches of similar length. Each system translates everything in batches of each size of `--batch_sizes`; the table
-has its fastest, `decode.json` all. Each searches by its own rule: ours until no live hypothesis can still win,
-normalised as in section 6.1; CTranslate2 until as many hypotheses as beams are finished, transformers until live ones
-look worse, both normalised by |Y|^alpha.
+in batches of similar length. Each number of beams has a table. Each system translates everything in batches of each
+size of `--batch_sizes`; the table has its fastest, `decode.json` all. With beams, each searches by its own rule: ours
+until no live hypothesis can still win, normalised as in section 6.1; CTranslate2 until as many hypotheses as beams are
+finished, transformers until live ones look worse, both normalised by |Y|^alpha.
 
 Writes `decode.md` and `decode.json` beside this script, or into `--output`; speeds are sentences a second, the best of
 `--rounds` rounds, through all systems in turn. On a GPU the peers run in its half-precision types.
@@ -48,7 +48,10 @@ from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 
 
-BEAMS, ALPHA = 4, 0.6
+ALPHA = 0.6
+
+# The first system whose name begins so has the ratio 1.
+BASE = "CTranslate2"
 
 
 @dataclass
@@ -63,6 +66,7 @@ class Arguments(BenchmarkArguments):
     batch_sizes: list[int] = option(
         [16, 32, 64, 128, 256], "Numbers of sentences a batch, each for all systems.", COUNT
     )
+    beams: list[int] = option([1, 4], "Numbers of beams, a table each; 1 is greedy search.", COUNT)
     rounds: int = option(2, "How often each system translates everything in batches of each size.", COUNT)
 
     def __post_init__(self) -> None:
@@ -90,6 +94,7 @@ class SpeedTable:
     title: str
     sentences: int
     rows: list[Speed]
+    beams: int = 4
 
 
 @dataclass(frozen=True)
@@ -101,27 +106,28 @@ class DecodeRecord(Record):
 
 
 def systems(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, device: str, folder: Path
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, device: str, beams: int, folder: Path
 ) -> Iterator[tuple[str, Callable[[int], Search]]]:
     """Names of the systems to compare, all with the weights of `model`, and their searches by the size of a batch."""
     from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
 
     is_cpu = device == "cpu"
     precision = torch.float32 if is_cpu else torch.bfloat16
-    marian = generate_search(to_marian(model).to(device, precision), num_beams=BEAMS, length_penalty=ALPHA)
+    marian = generate_search(to_marian(model).to(device, precision), num_beams=beams, length_penalty=ALPHA)
     yield "MarianMTModel.generate, input order", partial(in_batches, marian, is_sorted=False)
     yield "MarianMTModel.generate, sorted", partial(in_batches, marian)
     threads = {"intra_threads": torch.get_num_threads(), "inter_threads": 1} if is_cpu else {}
     for kind in ("float32", "int8") if is_cpu else ("float16",):
         directory = export_ctranslate2(model, tokenizer, folder / kind, None if kind == "float32" else kind)
         translator = CTranslate2Translator(directory, device=device, compute_type=kind, **threads)
-        search = engine_search(translator.engine, tokenizer, beam_size=BEAMS, length_penalty=ALPHA)
+        search = engine_search(translator.engine, tokenizer, beam_size=beams, length_penalty=ALPHA)
         yield f"CTranslate2 {kind}, sorted", partial(in_batches, search)
     for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
         ours, name = copy.deepcopy(model).to(device, dtype), f"ours, {str(dtype)[6:]}, sorted"
-        yield name, partial(in_batches, generate_search(ours))
-        if dtype == precision:
-            yield f"{name}, stopping as CTranslate2", partial(in_batches, generate_search(ours, early_stopping=True))
+        yield name, partial(in_batches, generate_search(ours, num_beams=beams))
+        if dtype == precision and beams > 1:
+            stopping = generate_search(ours, num_beams=beams, early_stopping=True)
+            yield f"{name}, stopping as CTranslate2", partial(in_batches, stopping)
 
 
 def compare(
@@ -130,13 +136,14 @@ def compare(
     tokenizer: VaswaniTokenizer,
     sources: list[list[int]],
     args: Arguments,
+    beams: int,
     references: list[str] | None,
 ) -> SpeedTable:
     """One table: every system on the same sentences, in batches of every size."""
     with tempfile.TemporaryDirectory() as folder:
         compared = [
             (name, size, of_size(size))
-            for name, of_size in systems(model, tokenizer, args.device, Path(folder))
+            for name, of_size in systems(model, tokenizer, args.device, beams, Path(folder))
             for size in args.batch_sizes
         ]
         found = measure_in_turn([search for _, _, search in compared], sources, args.rounds, title)
@@ -152,7 +159,7 @@ def compare(
         )
         for (name, size, _), each in zip(compared, found, strict=True)
     ]
-    return SpeedTable(title, len(sources), rows)
+    return SpeedTable(title, len(sources), rows, beams)
 
 
 def table(result: SpeedTable) -> str:
@@ -162,27 +169,30 @@ def table(result: SpeedTable) -> str:
     for row in sorted(result.rows, key=lambda row: row.sentences_per_second):
         sizes.setdefault(row.system, []).append(row.batch)
         fastest[row.system] = row
+    names = list(dict.fromkeys(row.system for row in result.rows))
+    base = next((name for name in names if name.startswith(BASE)), names[0])
+    search = "greedy search" if result.beams == 1 else f"beam {result.beams}, alpha {ALPHA}"
     facts = (
-        f"{result.sentences} sentences, beam {BEAMS}, alpha {ALPHA}. Each system in the fastest of the batch sizes "
-        f"that were tried, over all sentences. The ratio is to the first system."
+        f"{result.sentences} sentences, {search}. Each system in the fastest of the batch sizes that were tried, over "
+        f"all sentences. The ratio is to {base}."
     )
     lines = [["system", "batch", "tried", "sentences/s", "ratio", "same as ours", "BLEU"]]
-    first = fastest[result.rows[0].system].sentences_per_second
-    for name in dict.fromkeys(row.system for row in result.rows):
+    for name in names:
         row = fastest[name]
         cells = [name, str(row.batch), ", ".join(map(str, sorted(sizes[name])))]
-        cells += [f"{row.sentences_per_second:.1f}", f"{row.sentences_per_second / first:.2f}"]
+        ratio = row.sentences_per_second / fastest[base].sentences_per_second
+        cells += [f"{row.sentences_per_second:.1f}", f"{ratio:.2f}"]
         cells += [f"{row.same_as_ours:.1%}", "-" if row.bleu is None else f"{row.bleu:.2f}"]
         lines.append(cells)
     return "\n\n".join([f"## {result.title}", facts, markdown_table(lines)])
 
 
 def as_markdown(record: DecodeRecord) -> str:
-    return "\n\n".join([f"{headline('Speed of beam search', record.run)}.", *map(table, record.results)]) + "\n"
+    return "\n\n".join([f"{headline('Speed of the search', record.run)}.", *map(table, record.results)]) + "\n"
 
 
 def measure(args: Arguments) -> Iterator[DecodeRecord]:
-    """The tables so far, after each model."""
+    """The tables so far, after each number of beams of each model."""
     sentences, references = read_sample(args.text, args.references, args.sentences)
     models = [open_model(name, model_type="vaswani") for name in args.model]
     if args.device == "cpu":
@@ -190,8 +200,10 @@ def measure(args: Arguments) -> Iterator[DecodeRecord]:
     results = []
     for name, saved in zip(args.model, models, strict=True):
         model, tokenizer = saved.load(), saved.tokenizer
-        results.append(compare(name, model, tokenizer, tokenizer(sentences).input_ids, args, references))
-        yield DecodeRecord(describe_run(), results)
+        sources = tokenizer(sentences).input_ids
+        for beams in args.beams:
+            results.append(compare(name, model, tokenizer, sources, args, beams, references))
+            yield DecodeRecord(describe_run(), results)
 
 
 def main() -> None:
