@@ -32,6 +32,7 @@ from distributed_step import (
 from helpers import run_ranks
 from packaging.version import Version
 from torch._dynamo.utils import counters
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
@@ -169,6 +170,35 @@ def test_a_step_reads_nothing_from_its_device():
         outputs = model(ids, mask, target, use_cache=False)
         LabelSmoothedLoss(EPSILON)(outputs, ids.clone(), torch.tensor(21)).backward()
     assert all(weights.grad is not None for weights in model.parameters())
+
+
+class AttentionTypes(TorchDispatchMode):
+    """Collects the types that PyTorch's fused attention and its gradient are called with."""
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "scaled_dot_product" in str(operator):
+            self.found = getattr(self, "found", set()) | {(str(operator).split(".")[1], args[0].dtype)}
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["autocast", "the weights, too"])
+@pytest.mark.parametrize("neighborhood", [None, 4])
+def test_attention_is_trained_in_float32_where_bf16_is_slow(whole, neighborhood):
+    ids = torch.tensor([[5, 6, 7, 1], [5, 1, 0, 0]])
+    sizes = {"vocab_size": 37, "d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+    config = VaswaniConfig(**sizes, dropout=0.0, attention_neighborhood=neighborhood)
+    model = VaswaniForConditionalGeneration(config)
+    mixed = copy.deepcopy(model)
+    model(ids, labels=ids).loss.backward()
+    mixed = mixed.bfloat16() if whole else mixed
+    with AttentionTypes() as types, torch.autocast("cpu", torch.bfloat16, enabled=not whole):
+        mixed(ids, labels=ids).loss.backward()
+    assert len(types.found) == 2
+    assert {dtype for _, dtype in types.found} == {torch.float32}
+    expected, found = (
+        torch.cat([weights.grad.float().flatten() for weights in each.parameters()]) for each in (model, mixed)
+    )
+    assert torch.cosine_similarity(found, expected, dim=0) > 0.99
 
 
 def test_the_mask_of_an_accelerator_masks_the_padding():

@@ -141,6 +141,27 @@ def eager_attention_forward(
     return output.transpose(1, 2).contiguous(), weights
 
 
+def attention_in_float32(
+    attention: Callable,
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Call `attention` with float32 in place of bfloat16 on a CPU, whose fused kernel has a slow gradient for bfloat16.
+
+    On sentences of 14 tokens it takes six times as long as in float32, half of a training step.
+    """
+    is_slow = query.device.type == "cpu" and query.dtype == torch.bfloat16
+    if not is_slow or (attention_mask is not None and attention_mask.is_floating_point()):
+        return attention(module, query, key, value, attention_mask, **kwargs)
+    with torch.autocast("cpu", enabled=False):
+        output, weights = attention(module, query.float(), key.float(), value.float(), attention_mask, **kwargs)
+    return output.to(query.dtype), weights
+
+
 class VaswaniAttention(nn.Module):
     """Multi-head attention (3.2.2): `Concat(head_1, ..., head_h) W^O`.
 
@@ -192,6 +213,8 @@ class VaswaniAttention(nn.Module):
         else:
             implementation = implementation or self.config._attn_implementation
             attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        if implementation in ("sdpa", RESTRICTED) and torch.is_grad_enabled():
+            attention = partial(attention_in_float32, attention)
         dropout = self.config.attention_dropout if self.training else 0.0
         output, weights = attention(
             self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
