@@ -39,6 +39,7 @@ from frame import (
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.convert.marian import to_marian
+from vaswani_transformer.decoding.int8 import with_int8_layers
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.memory import keep_freed_memory
@@ -128,6 +129,9 @@ def systems(
         if dtype == precision and beams > 1:
             stopping = generate_search(ours, num_beams=beams, early_stopping=True)
             yield f"{name}, stopping as CTranslate2", partial(in_batches, stopping)
+    if is_cpu:
+        rounded = with_int8_layers(copy.deepcopy(model))
+        yield "ours, int8, sorted", partial(in_batches, generate_search(rounded, num_beams=beams))
 
 
 def compare(

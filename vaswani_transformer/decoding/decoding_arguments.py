@@ -9,10 +9,11 @@ from transformers import PreTrainedModel
 from ..launch.memory import keep_freed_memory
 from ..model.saved_model import SavedModel, open_model
 from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option
+from .int8 import require_int8, with_int8_layers
 
 
 BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
-DecodingPrecision = Literal["auto", "float32", "bf16", "fp16", "bfloat16", "float16"]
+DecodingPrecision = Literal["auto", "float32", "bf16", "fp16", "int8", "bfloat16", "float16"]
 
 
 @dataclass
@@ -25,7 +26,8 @@ class DecodingArguments:
     precision: DecodingPrecision = option(
         "auto",
         "Dtype of the model, also by PyTorch's name. 'auto' is that of the saved weights; for a file of 2,000 lines or "
-        "more, translate.py measures whether bf16, or on a GPU fp16, is faster by 15 percent.",
+        "more, translate.py measures whether bf16, or on a GPU fp16, is faster by 15 percent. 'int8', on a CPU, rounds "
+        "the weights of linear layers to 8 bits.",
         alias="--dtype",
     )
     timeout_minutes: float = option(10.0, "Minutes that a process waits for the others before all end.", POSITIVE)
@@ -33,18 +35,23 @@ class DecodingArguments:
 
     @property
     def dtype(self) -> str:
-        """The precision by PyTorch's name, or "auto"."""
+        """The precision by PyTorch's name, "auto" or "int8"."""
         return {"bf16": "bfloat16", "fp16": "float16"}.get(self.precision, self.precision)
 
     def open(self, name: str, named_by: str = "model", parses: bool = False) -> SavedModel:
         """Check a saved model by `open_model`; `named_by` is the option that named it."""
-        return open_model(name, option=named_by, parses=parses, trust_remote_code=self.trust_remote_code)
+        saved = open_model(name, option=named_by, parses=parses, trust_remote_code=self.trust_remote_code)
+        if self.precision == "int8":
+            require_int8(saved.config, PartialState().device)
+        return saved
 
     def load(self, saved: SavedModel) -> PreTrainedModel:
         """Load a model onto this process's device."""
         device = PartialState().device
         if device.type == "cpu":
             keep_freed_memory()
+        if self.precision == "int8":
+            return with_int8_layers(saved.load("float32"))
         return saved.load(self.dtype).to(device)
 
 
