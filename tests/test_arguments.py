@@ -34,6 +34,7 @@ RECIPES = {
     "benchmarks/table1.py": [],
     "benchmarks/elastic.py": [],
     "benchmarks/scaling.py": ["--source=s", "--target=t"],
+    "benchmarks/speedrun.py": ["--runs=r", "--change=c"],
     "benchmarks/train.py": ["--source=s", "--target=t"],
 }
 
@@ -42,7 +43,7 @@ TAKE_ZERO = {
     *("dropout", "attention_dropout", "label_smoothing", "label_smoothing_factor", "adam_beta1", "adam_beta2"),
     *("weight_decay", "max_grad_norm", "eval_delay", "neftune_noise_alpha", "seed", "seeds", "data_seed"),
     *("save_total_limit", "dataloader_num_workers", "local_rank", "length_penalty", "curve_sentences"),
-    *("horizontal", "vertical", "alternatives", "recombined_copies", "bpe_dropout"),
+    *("horizontal", "vertical", "alternatives", "recombined_copies", "bpe_dropout", "cooldown"),
 }
 TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
 TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
