@@ -12,7 +12,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, recipe_module, run_python
 
-from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, check_values
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, check_values, option
 
 
 # Each recipe, and the options without which it does not start.
@@ -202,7 +202,7 @@ class Options:
     language: str = dataclasses.field(default="en", metadata={"help": "A language."})
     names: list[str] | None = dataclasses.field(default=None, metadata={"help": "Some."})
     counts: list[int] | None = dataclasses.field(default=None, metadata={"interval": COUNT, "help": "Some."})
-    share: float = dataclasses.field(default=0.5, metadata={"interval": SHARE, "help": "Some."})
+    share: float = option(0.5, "Some.", SHARE, alias="--portion")
     strategy: typing.Literal["no", "steps"] = dataclasses.field(default="steps", metadata={"help": "When."})
     switch: bool = dataclasses.field(default=True, metadata={"help": "Whether."})
     extra: dict | str | None = dataclasses.field(default=None, metadata={"help": "Extra."})
@@ -265,6 +265,8 @@ def test_a_null_leaves_the_default(tmp_path, null):
         ("counts: [1, 0]", "counts: must be at least 1"),
         ("? [a]\n: b", "not YAML"),
         ("config: x.yaml", "there is no setting 'config'"),
+        ("no_switch: true", "there is no setting 'no_switch'; did you mean switch?"),
+        ("share: 0.1\nportion: 0.2", "portion: is share by another name; keep one of the two"),
         ("extra: {a: b}", "extra: takes texts and numbers; put a JSON object in quotes"),
         ("names: " + "[" * 100_000, "nested too deeply"),
         ("", "must hold lines of the form `name: value`"),

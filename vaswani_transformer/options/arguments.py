@@ -362,8 +362,10 @@ class RecipeParser(HfArgumentParser):
         given: dict[str, object] = {}
         for name, setting in read_config(path).items():
             action = self._named.get(name) or self._option_string_actions.get(f"--{name}")
-            if action is None or name in ("config", "help", "help_all"):
+            if action is None or action.nargs == 0 or name == "config":  # without a value: help, and `--no_` forms
                 raise ValueError(f"{path}: there is no setting {name!r}{self._nearest(name)}")
+            if action.dest in given:
+                raise ValueError(f"{path}: {name}: is {action.dest} by another name; keep one of the two")
             texts = setting if isinstance(setting, list) else [setting]
             if not all(isinstance(text, str) for text in texts):
                 raise ValueError(f"{path}: {name}: takes texts and numbers; put a JSON object in quotes")
