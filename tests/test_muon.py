@@ -120,3 +120,9 @@ def test_a_resumed_training_has_the_same_weights(tmp_path, tiny, tokenizer):
 def test_muon_needs_whole_matrices(tmp_path):
     with pytest.raises(ValueError, match=r"^muon: needs whole matrices on each process; leave out FSDP"):
         VaswaniTrainingArguments(str(tmp_path), muon=True, fsdp=True, use_cpu=True)
+
+
+def test_another_optimizer_beside_muon_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"^optim: has no effect here; muon is the optimizer"):
+        VaswaniTrainingArguments(str(tmp_path), muon=True, optim="adafactor", use_cpu=True)
+    assert VaswaniTrainingArguments(str(tmp_path), muon=True, use_cpu=True).muon

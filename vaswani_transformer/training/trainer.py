@@ -33,7 +33,7 @@ from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
 from ..data.mixing import MixedCorpus
 from ..launch.interruption import EvaluationInterrupted, ignore_signals
 from ..launch.processes import join_process_group
-from ..options.arguments import COUNT, Interval, check_values, option
+from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
@@ -122,6 +122,9 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
             )
         if self.muon and (self.fsdp or self.deepspeed):
             raise ValueError("muon: needs whole matrices on each process; leave out FSDP and DeepSpeed")
+        if self.muon:
+            names = ("optim", "optim_args", "optim_target_modules")
+            refuse_unused(self, dict.fromkeys(names, "muon is the optimizer; leave one of them out"))
         if self.virtual_ranks is None:
             return
         check_values(self)
