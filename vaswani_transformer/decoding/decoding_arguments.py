@@ -130,8 +130,13 @@ class GenerationArguments(DecodingArguments, SearchArguments):
 
     @property
     def search_settings(self) -> dict[str, Any]:
-        """All options here that change translations. Batches do so only with sampling, which draws for all rows."""
+        """All options here that change translations.
+
+        Batches do so with sampling, which draws for all rows, and with int8, which rounds all rows together.
+        """
         names = ["num_beams", "length_penalty", "max_new_tokens", "dtype", "num_return_sequences", "do_sample"]
         if self.do_sample:
-            names += ["top_k", "temperature", "seed", "tokens_per_batch"]
+            names += ["top_k", "temperature", "seed"]
+        if self.do_sample or self.precision == "int8":
+            names.append("tokens_per_batch")
         return {name: getattr(self, name) for name in names}
