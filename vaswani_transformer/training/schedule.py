@@ -104,10 +104,10 @@ class Cooldown(TrainerCallback):
     ) -> None:
         done = state.global_step / state.max_steps
         if self.minutes is not None:
-            passed = torch.tensor(time.monotonic() - self._began, device=args.device) / (60 * self.minutes)
-            if args.world_size > 1:
-                passed = broadcast(passed)  # clocks differ, but all processes must make the same step
-            done = max(done, passed.item())
+            passed = (time.monotonic() - self._began) / (60 * self.minutes)
+            if args.world_size > 1:  # clocks differ, but all processes must make the same step
+                passed = broadcast(torch.tensor(passed, device=args.device)).item()
+            done = max(done, passed)
         factor = min(1.0, max(0.0, 1.0 - done) / self.share)
         groups = kwargs["optimizer"].param_groups
         for group in groups:
