@@ -112,7 +112,7 @@ def train_and_score(
 ) -> None:
     with run.errors_in_one_line():
         refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
-        refuse_unused(args, {"eval_bleu": "parsers are scored by F1; leave it out"})
+        refuse_unused(args, dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"))
         config = configure_model(model_args, *data_args.languages)
         with main_process_first():
             corpora = parallel_corpora(data_args)

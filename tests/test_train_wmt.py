@@ -142,8 +142,9 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
 
 
 @pytest.mark.system
-def test_muon_with_a_warm_up_and_a_cooldown(settings, tmp_path):
+def test_muon_with_a_warm_up_a_cooldown_and_a_length_penalty(settings, tmp_path, capsys):
     settings |= {"muon": True, "cooldown": 0.5, "lr_scheduler_type": "constant_with_warmup", "learning_rate": 1e-3}
+    settings |= {"length_penalties": [0.0, 50.0]}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     call_recipe("train_wmt.py", "--config", tmp_path / "config.yaml")
     directory = Path(settings["output_dir"])
@@ -151,6 +152,17 @@ def test_muon_with_a_warm_up_and_a_cooldown(settings, tmp_path):
     rates = [entry["learning_rate"] for entry in logged if "learning_rate" in entry]
     assert rates == pytest.approx([0, 5e-4, 1e-3, 5e-4])  # transformers' warm-up begins with a step at 0
     card = (directory / "README.md").read_text(encoding="utf-8")
+    shown = re.search(
+        r"^length_penalty (\d+); validation BLEU by length_penalty: 0: ([\d.]+), 50: ([\d.]+)$",
+        capsys.readouterr().out,
+        re.M,
+    )
+    chosen, *found = map(float, shown.groups())
+    assert chosen == (0.0 if found[0] >= found[1] else 50.0)
+    assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == chosen
+    validation = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))["validation"]
+    assert validation["bleu"]["score"] == pytest.approx(max(found), abs=0.006)
+    assert f"decoding as in section 6.1, with a length penalty of {chosen}." in card
     assert "\n- Optimizer: Muon (Jordan et al., 2024) for the matrices of the layers, Adam for the rest;" in card
     assert "\n- Cooldown: the learning rate falls to zero over the last 50 % of the training; " in card
     assert "\n| warmup_steps | 2 | 4,000 |\n| learning_rate_factor | none: constant rate 0.001 | 1 |\n" in card
@@ -359,6 +371,8 @@ def test_settings_of_a_file_are_checked_too(error):
 def test_evaluations_need_a_validation_corpus(error, tmp_path, options):
     message = error(*options, validation=None)
     assert "eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no" in message
+    message = error(*options[2:], validation=None, eval_strategy="no", length_penalties=[1.0])
+    assert "length_penalties: there is no validation corpus to decide among them; give --validation" in message
     assert not (tmp_path / "run").exists()  # found before the corpus is prepared
 
 

@@ -37,6 +37,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         longest_source=record.model.others.get("longest_source"),
         megabytes=4 * record.model.parameters / 1e6,
         replay_test=_corpus(record.data.replay_test or []),
+        alpha=record.settings.alpha,
         has_reverse=record.data.others.get("both_directions"),
         parent=record.parent,
         scores=record.titled_scores,

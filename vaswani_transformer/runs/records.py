@@ -103,8 +103,11 @@ class RunModel:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Training options that reports show; `constant_learning_rate` is None if the schedule is that of 5.3,
-    `lr_scheduler_type`, `bpe_dropout`, `cooldown` and `muon` in older files."""
+    """Training options that reports show, and `alpha`, the length penalty (6.1) of the model.
+
+    `constant_learning_rate` is None if the schedule is that of 5.3; all others that may be None are so in older files,
+    `save_minutes` and `max_minutes` also if they are not given.
+    """
 
     source_tokens: int
     target_tokens: int
@@ -118,14 +121,16 @@ class RunSettings:
     bpe_dropout: float | None = None
     cooldown: float | None = None
     muon: bool | None = None
+    alpha: float | None = None
     seed: int
     bf16: bool
     fp16: bool
 
     @classmethod
-    def of(cls, args: object) -> "RunSettings":
+    def of(cls, args: object, alpha: float | None) -> "RunSettings":
         """Select the fields from all options of a training."""
-        return cls(**{each.name: getattr(args, each.name) for each in fields(cls)})
+        options = {each.name: getattr(args, each.name) for each in fields(cls) if each.name != "alpha"}
+        return cls(**options, alpha=alpha)
 
     @property
     def precision(self) -> str:

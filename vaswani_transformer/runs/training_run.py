@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -144,6 +144,8 @@ class TrainingRun:
         """
         if self.args.eval_strategy != "no" and not data.validation:
             raise ValueError("eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no")
+        if self.args.length_penalties and not data.validation:
+            raise ValueError("length_penalties: there is no validation corpus to decide among them; give --validation")
         directory = Path(self.args.output_dir)
         _require_trackers(self.args.report_to)
         self.averaging.check(self.args)
@@ -201,6 +203,9 @@ class TrainingRun:
             callbacks.append(Cooldown(args.cooldown, args.max_minutes))
         if args.early_stopping_patience is not None:
             callbacks.append(EarlyStopping(args.early_stopping_patience))
+        validation_bleu = None
+        if args.eval_bleu is not None:
+            validation_bleu = _validation_bleu(config, data, args.eval_bleu, args.generation_num_beams)
         set_seed(args.seed)
         trainer = VaswaniTrainer(
             model or AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False),
@@ -209,7 +214,7 @@ class TrainingRun:
             train_dataset=data.train,
             eval_dataset=concatenate_datasets(held_out) if held_out else None,
             processing_class=data.tokenizer,
-            validation_bleu=_validation_bleu(args, config, data),
+            validation_bleu=validation_bleu,
             callbacks=[*callbacks, self.averaging, self.step_timeout, self.interruption],
         )
         if not args.disable_tqdm:
@@ -244,15 +249,28 @@ class TrainingRun:
             resumed_from=self.checkpoint.name if self.checkpoint else None,
         )
         trainer.model.config.use_cache = True  # the trainer has disabled it, but the saved model needs it
+        self._choose_length_penalty(trainer, data)
         trainer.save_model(_internal_call=True)  # a public call would push it before it is scored
         PartialState().wait_for_everyone()
         return TrainingResults(
             run=provenance,
             data=_describe_data(arguments, data),
             model=_describe_model(trainer.model),
-            settings=RunSettings.of(self.args),
+            settings=RunSettings.of(self.args, trainer.model.generation_config.length_penalty),
             training=training,
         )
+
+    def _choose_length_penalty(self, trainer: VaswaniTrainer, data: TrainingData) -> None:
+        """Give the model the alpha of the options with the best validation BLEU. Collective."""
+        if not self.args.length_penalties:
+            return
+        model = trainer.model
+        measure = _validation_bleu(model.config, data, len(data.text["validation"]))
+        found = {alpha: replace(measure, length_penalty=alpha)(model) for alpha in self.args.length_penalties}
+        best = model.generation_config.length_penalty = max(found, key=found.__getitem__)
+        if trainer.is_world_process_zero():
+            measured = ", ".join(f"{alpha:g}: {bleu:.2f}" for alpha, bleu in found.items())
+            print(f"length_penalty {best:g}; validation BLEU by length_penalty: {measured}", flush=True)
 
     def models_to_score(self, splits: Container[str], parent: SavedModel | None = None) -> dict[str, tuple[str, Path]]:
         """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
@@ -326,16 +344,16 @@ def _require_end_of_warmup(trainer: VaswaniTrainer) -> None:
         )
 
 
-def _validation_bleu(args: RecipeTrainingArguments, config: VaswaniConfig, data: TrainingData) -> ValidationBleu | None:
-    """What `eval_bleu` asks for: evenly spaced sentences of the validation corpus."""
-    if args.eval_bleu is None:
-        return None
+def _validation_bleu(
+    config: VaswaniConfig, data: TrainingData, count: int, num_beams: int | None = None
+) -> ValidationBleu:
+    """BLEU of evenly spaced sentences of the validation corpus."""
     corpus = data.text["validation"]
-    part = corpus.select(spread(len(corpus), args.eval_bleu))
+    part = corpus.select(spread(len(corpus), count))
     source, reference = (
         list(sentences(part, [language])) for language in (config.source_language, config.target_language)
     )
-    return ValidationBleu(source, reference, data.tokenizer, args.generation_num_beams)
+    return ValidationBleu(source, reference, data.tokenizer, num_beams)
 
 
 def _require_trackers(names: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from accelerate import PartialState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -23,12 +24,14 @@ class ValidationBleu:
         references: Their reference translations, not tokenized.
         tokenizer: The model's.
         num_beams: Beams of the search (6.1); None for the model's generation_config.
+        length_penalty: Alpha of the search; None for the model's generation_config.
     """
 
     sources: Sequence[str]
     references: Sequence[str]
     tokenizer: PreTrainedTokenizerBase
     num_beams: int | None = None
+    length_penalty: float | None = None
 
     def __call__(self, model: PreTrainedModel, after_round: Callable[[], object] = lambda: None) -> float:
         """BLEU of a model, from 0 to 100. Collective: the processes share the sentences, and all return the same.
@@ -37,7 +40,8 @@ class ValidationBleu:
             model: The model, on the device to use; it is left in evaluation mode.
             after_round: Called on all processes after each has translated some sentences.
         """
-        beams = {} if self.num_beams is None else {"num_beams": self.num_beams}
+        asked = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
+        search: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         order = sorted(range(len(self.sources)), key=lambda index: -len(self.sources[index]))
         size = _SENTENCES_A_ROUND * PartialState().num_processes
         translations: dict[int, str] = {}
@@ -45,7 +49,7 @@ class ValidationBleu:
             indices = order[start : start + size]
             texts = [self.sources[index] for index in indices]
             into = model.config.target_language
-            found = translate_corpus(model, self.tokenizer, texts, show_progress=False, target_language=into, **beams)
+            found = translate_corpus(model, self.tokenizer, texts, show_progress=False, target_language=into, **search)
             translations.update(zip(indices, found, strict=True))
             after_round()
         return sacrebleu_score([translations[index] for index in range(len(order))], self.references).score
