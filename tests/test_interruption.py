@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,10 @@ def test_outside_training_a_signal_acts_at_once():
     with Interruption(), pytest.raises(Interrupted, match="before the first checkpoint") as caught:
         signal.raise_signal(signal.SIGTERM)
     assert caught.value.status == 143
+
+
+def test_its_thread_ends_with_it():
+    for _ in range(50):
+        with Interruption():
+            pass
+        assert "interruption" not in {thread.name for thread in threading.enumerate()}

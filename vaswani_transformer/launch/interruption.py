@@ -78,7 +78,8 @@ class Interruption(TrainerCallback):
         self._handlers = {number: signal.signal(number, self._handle) for number in SIGNALS}
         self._wakeup = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
         # Python runs no handlers while the main thread is in a collective operation. This thread runs anyway.
-        threading.Thread(target=self._watch, name="interruption", daemon=True).start()
+        self._watching = threading.Thread(target=self._watch, name="interruption", daemon=True)
+        self._watching.start()
         _active = True
         return self
 
@@ -89,6 +90,9 @@ class Interruption(TrainerCallback):
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._written.close()  # ends the thread
+        # It refers to this object. As the last to do so, it would free the flag, a tensor; if Python exits meanwhile,
+        # that aborts the process.
+        self._watching.join()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         first = not self._number
