@@ -43,12 +43,12 @@ TAKE_ZERO = {
     *("dropout", "attention_dropout", "label_smoothing", "label_smoothing_factor", "adam_beta1", "adam_beta2"),
     *("weight_decay", "max_grad_norm", "eval_delay", "neftune_noise_alpha", "seed", "seeds", "data_seed"),
     *("save_total_limit", "dataloader_num_workers", "local_rank", "length_penalty", "curve_sentences"),
-    *("horizontal", "vertical", "alternatives", "recombined_copies", "bpe_dropout", "cooldown"),
+    *("horizontal", "vertical", "alternatives", "recombined_copies", "bpe_dropout", "cooldown", "length_penalties"),
 }
 TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
 TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
     *("max_ratio", "num_train_epochs", "weight_decay", "adam_epsilon", "max_grad_norm"),
-    *("neftune_noise_alpha", "eval_delay", "eval_steps", "width", "depth", "length_penalty"),
+    *("neftune_noise_alpha", "eval_delay", "eval_steps", "width", "depth", "length_penalty", "length_penalties"),
     *("learning_rate_factor", "save_minutes", "max_minutes", "minutes", "timeout_minutes", "seconds"),
     "layer_norm_eps",
 }

@@ -1,8 +1,8 @@
 """How soon a model translates image captions well: records of trainings, each faster than the one before.
 
 The data are multi30k, English-German; the target is the sacreBLEU on test_2016_flickr of the model of
-multi30k_en_de.yaml, 39.4, as a mean of three seeds. Train with `recipes/train_wmt.py`, once for each seed, without the
-test corpus until a configuration is chosen by its validation BLEU. This program then adds a line:
+multi30k_en_de.yaml, 39.4, as a mean of three seeds. Train with `recipes/train_wmt.py`, once for each seed; the
+validation BLEU decides on configurations. This program adds a line:
 
     python recipes/benchmarks/speedrun.py --runs runs/fast-1 runs/fast-2 runs/fast-3 --track open \
         --change "Muon, cooldown" --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz
