@@ -77,8 +77,8 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).", decides="weights")
     muon: bool = option(
         False,
-        "Optimize the matrices of the layers with Muon (Jordan et al. 2024), and the rest with Adam. A small model "
-        "learns the same in far fewer steps.",
+        "Optimize the matrices of the layers with Muon (Jordan et al. 2024), and the rest with Adam. Short "
+        "trainings learn more with it.",
         decides="weights",
     )
     ddp_find_unused_parameters: bool | None = option(
