@@ -321,6 +321,16 @@ def test_models_that_cannot_be_trained_on_are_refused(corpus, lively_model, tmp_
     assert "its tokenizer has two vocabularies, and encodes with the source's only" in message
 
 
+def test_greedy_search_has_no_length_penalty(corpus, lively_model, tmp_path):
+    model = VaswaniForConditionalGeneration.from_pretrained(lively_model)
+    model.generation_config.update(num_beams=1, length_penalty=None, early_stopping=None)
+    model.save_pretrained(tmp_path / "greedy")
+    AutoTokenizer.from_pretrained(lively_model).save_pretrained(tmp_path / "greedy")
+    options = {"validation": corpus["test"], "length_penalties": [0.6, 1.0]}
+    message = refusal(corpus, tmp_path, model=tmp_path / "greedy", **options)
+    assert "length_penalties: the model to start from searches greedily; leave them out" in message
+
+
 def test_sentences_beyond_the_parents_positions_are_refused(corpus, tokenizer, tmp_path):
     sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     config = VaswaniConfig(vocab_size=len(tokenizer), position_encoding="learned", max_position_embeddings=5, **sizes)

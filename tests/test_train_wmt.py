@@ -339,6 +339,7 @@ def test_divergence_ends_in_one_line_with_nothing_scored(settings, tmp_path):
         ("--train {corpus}/train.en no-such-file.de", "no-such-file.de: there is no such file"),
         ("--report_to tensorbord", "report_to: there is no tracker 'tensorbord'; choose from"),
         ("--report_to neptune", "report_to: neptune is not installed"),
+        ("--length_penalties 0.6 101", "length_penalties: must be at least 0 and at most 100, is 101"),
         ("--variant huge", "variant: there is no 'huge' in Table 3"),
         ("--lr_scheduler_type cosine", "lr_scheduler_type: has no effect here; "),
         ("--do_train false", "do_train: has no effect here; "),

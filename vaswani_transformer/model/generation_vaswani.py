@@ -103,7 +103,8 @@ class VaswaniGenerationMixin(GenerationMixin):
     ) -> Any:
         """Translate; arguments and results are those of `transformers.GenerationMixin.generate`.
 
-        Without `attention_mask`, padding is recognized by its id. With beams, `BeamSearch` searches.
+        Without `attention_mask`, padding is recognized by its id. With beams, and in plain greedy search, `BeamSearch`
+        searches.
 
         Raises:
             ValueError: There is no source, or ids are not `[batch, source]`; `decoder_input_ids` is empty or exceeds

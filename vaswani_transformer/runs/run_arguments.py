@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 import torch
 
 from ..data.preparation_arguments import PreparationArguments
-from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, refuse_unused
+from ..options.arguments import COUNT, POSITIVE, SHARE, Interval, option, refuse_unused
 from ..training.schedule import noam_learning_rate
 from ..training.trainer import VaswaniTrainingArguments
 
@@ -187,7 +187,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     length_penalties: list[float] | None = option(
         None,
         "Values of the search's alpha (6.1), by default 0.6; the best by validation sacreBLEU is saved with the model.",
-        NOT_NEGATIVE,
+        Interval(minimum=0, maximum=100),  # as of the search
         decides=None,
     )
     early_stopping_patience: int | None = option(

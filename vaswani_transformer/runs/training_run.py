@@ -231,7 +231,10 @@ class TrainingRun:
         provenance = describe_run(self.args.hub_model_id)
         _show_plan(trainer, data)
         with self.errors_in_one_line():
-            trainer.model.generation_config.validate(strict=True)  # as saving does
+            search = trainer.model.generation_config
+            search.validate(strict=True)  # as saving does
+            if self.args.length_penalties and (search.num_beams or 1) == 1:
+                raise ValueError("length_penalties: the model to start from searches greedily; leave them out")
         try:
             trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
         finally:
