@@ -202,12 +202,13 @@ def measure(args: Arguments) -> Iterator[DecodeRecord]:
     if args.device == "cpu":
         keep_freed_memory()
     results = []
+    run = describe_run()  # now: the files that it writes would be changes of the commit
     for name, saved in zip(args.model, models, strict=True):
         model, tokenizer = saved.load(), saved.tokenizer
         sources = tokenizer(sentences).input_ids
         for beams in args.beams:
             results.append(compare(name, model, tokenizer, sources, args, beams, references))
-            yield DecodeRecord(describe_run(), results)
+            yield DecodeRecord(run, results)
 
 
 def main() -> None:

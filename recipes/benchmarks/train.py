@@ -233,10 +233,11 @@ def measure(args: Arguments) -> Iterator[TrainRecord]:
     results: list[SpeedTable] = []
     with tempfile.TemporaryDirectory() as folder:
         prepare(args, folder)
+        run = describe_run()  # now: the files that it writes would be changes of the commit
         for size in args.sizes:
             for precision in args.precisions:
                 results.append(compare(args, size, precision, folder))
-                yield TrainRecord(describe_run(), dict(vars(args)), results)
+                yield TrainRecord(run, dict(vars(args)), results)
 
 
 def table(result: SpeedTable) -> str:
