@@ -7,8 +7,8 @@ validation BLEU decides on configurations. This program adds a line:
     python recipes/benchmarks/speedrun.py --runs runs/fast-1 runs/fast-2 runs/fast-3 --track open \
         --change "Muon, cooldown" --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz
 
-On the track "paper" sizes, batches and constants of the schedule may change, on the track "open" everything. Minutes
-are those of the training; a time counts only for the machine beside it.
+The track "paper" changes only sizes, batches and constants of the schedule; the track "open" may change everything.
+Minutes are those of the training. Compare only times that were measured on the same machine.
 """
 
 import statistics
@@ -143,7 +143,7 @@ def as_markdown(record: SpeedrunRecord) -> str:
     machines = ", ".join(dict.fromkeys(entry.run.hardware for entry in record.entries))
     facts = (
         "multi30k, English-German: minutes of training until a model translates captions as well as that of the first "
-        f"line. Means over the seeds, with the range; sacreBLEU of the validation set and of test_2016_flickr, and the "
+        "line. Means over the seeds, with the range; sacreBLEU of the validation set and of test_2016_flickr, and the "
         f"BLEU of its lowercased, tokenized text. {machines}."
     )
     commands = "\n".join(f"- {entry.change}: `{entry.run.command}`" for entry in record.entries)

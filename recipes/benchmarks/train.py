@@ -30,7 +30,7 @@ from contextlib import ExitStack
 from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from frame import BenchmarkArguments, headline, require_cuda, run_benchmark
@@ -204,7 +204,7 @@ def speed(system: str, turns: list[Turn], config: VaswaniConfig) -> Speed:
 def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTable:
     """All systems with one size and type, in turn."""
     layers, d_model, d_ff, heads, vocabulary = SIZES[size]
-    sizes: dict[str, Any] = {"encoder_layers": layers, "decoder_layers": layers, "d_model": d_model, "d_ff": d_ff}
+    sizes: dict[str, int] = {"encoder_layers": layers, "decoder_layers": layers, "d_model": d_model, "d_ff": d_ff}
     sizes |= {"num_heads": heads, "vocab_size": max(vocabulary, args.vocab_size)}
     here = Path(__file__).parents[2]
     packages = {name: (name, here) for name in SYSTEMS if args.device == "cuda" or name != "ours, compiled"}

@@ -59,7 +59,7 @@ class Work:
 
     system: str
     data: str
-    sizes: dict[str, Any]
+    sizes: dict[str, int]
     tokens: int
     bf16: bool
     use_cpu: bool
@@ -205,7 +205,7 @@ class PlainTransformer(nn.Module):
 
     positions: torch.Tensor
 
-    def __init__(self, sizes: dict[str, Any]) -> None:
+    def __init__(self, sizes: dict[str, int]) -> None:
         super().__init__()
         width = sizes["d_model"]
         self.embedding = nn.Embedding(sizes["vocab_size"], width, padding_idx=0)

@@ -164,7 +164,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         """
         has_listeners = synced_gpus or streamer is not None or generation_config.return_dict_in_generate
         is_plain = not (has_listeners or generation_config.do_sample or logits_processor)
-        # Other criteria may count rows, of which the search has two for each sentence.
+        # Other criteria may depend on the number of rows, and the search has two rows for each sentence.
         is_plain = is_plain and all(type(rule) in _CRITERIA_OF_GREEDY_SEARCH for rule in stopping_criteria)
         cache = model_kwargs.get("past_key_values")
         is_plain = is_plain and (cache is None or cache.get_seq_length() == 0)

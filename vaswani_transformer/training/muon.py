@@ -20,7 +20,7 @@ class Muon(torch.optim.AdamW):
     that its size is that of Adam's, and one learning rate serves both.
 
     Args:
-        matrices: Weights of linear layers, `[rows, columns]`, those of embeddings and the softmax left out.
+        matrices: Weights `[rows, columns]` of linear layers. Embeddings and the softmax are among the others.
         others: All other parameters.
         lr: Learning rate of both.
         betas: Adam's (5.3), for the others.
@@ -88,12 +88,15 @@ def _fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def split_parameters(model: torch.nn.Module) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
-    """The matrices of linear layers, the softmax left out, and all other parameters; trained ones only.
+    """The matrices of linear layers without the softmax, and all other parameters. Frozen ones are in neither.
 
     A softmax that shares the matrix of an embedding is an embedding.
     """
-    linear = {id(each.weight) for name, each in model.named_modules() if isinstance(each, torch.nn.Linear)}
-    linear -= {id(each.weight) for name, each in model.named_modules() if name.endswith("lm_head")}
+    linear = {
+        id(each.weight)
+        for name, each in model.named_modules()
+        if isinstance(each, torch.nn.Linear) and not name.endswith("lm_head")
+    }
     trained = [weights for weights in model.parameters() if weights.requires_grad]
     matrices = [weights for weights in trained if id(weights) in linear]
     return matrices, [weights for weights in trained if id(weights) not in linear]

@@ -69,10 +69,7 @@ class NoamSchedule(TrainerCallback):
     ) -> None:
         d_model = kwargs["model"].config.hidden_size  # models of transformers have it under this name
         rate = noam_learning_rate(state.global_step + 1, d_model, self.warmup_steps, self.factor)
-        groups = kwargs["optimizer"].param_groups
-        for group in groups:
-            group["lr"] = rate
-        kwargs["lr_scheduler"]._last_lr = [rate] * len(groups)  # what the trainer logs
+        _set_rates(kwargs, [rate] * len(kwargs["optimizer"].param_groups))
 
 
 class Cooldown(TrainerCallback):
@@ -109,7 +106,11 @@ class Cooldown(TrainerCallback):
                 passed = broadcast(torch.tensor(passed, device=args.device)).item()
             done = max(done, passed)
         factor = min(1.0, max(0.0, 1.0 - done) / self.share)
-        groups = kwargs["optimizer"].param_groups
-        for group in groups:
-            group["lr"] *= factor
-        kwargs["lr_scheduler"]._last_lr = [group["lr"] for group in groups]  # what the trainer logs
+        _set_rates(kwargs, [group["lr"] * factor for group in kwargs["optimizer"].param_groups])
+
+
+def _set_rates(event: dict[str, Any], rates: list[float]) -> None:
+    """Give each group of the optimizer its rate; `event` has the keywords of a callback's event."""
+    for group, rate in zip(event["optimizer"].param_groups, rates, strict=True):
+        group["lr"] = rate
+    event["lr_scheduler"]._last_lr = rates  # what the trainer logs
