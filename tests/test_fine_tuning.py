@@ -292,6 +292,11 @@ def test_another_architecture_or_tokenizer_is_refused(corpus, lively_model, tmp_
     assert f"{option}: has no effect here; {reason}" in message
 
 
+def test_other_embeddings_are_refused(corpus, lively_model, tmp_path):
+    message = refusal(corpus, tmp_path, model=lively_model, cooccurrence_embeddings=True)
+    assert message.endswith("cooccurrence_embeddings: the model to start from has its own; leave it out")
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

@@ -88,7 +88,7 @@ def forget(directory: Path, *names: str, **earlier: Any) -> None:
         ({"lr_scheduler_type": "constant"}, "lr_scheduler_type (linear then, constant now)"),
         ({"adam_epsilon": 0.1}, "adam_epsilon (1e-09 then, 0.1 now)"),
         ({"virtual_ranks": 8}, "virtual_ranks (None then, 8 now)"),
-        ({"seed": 7, "precision": "bf16"}, "precision (auto then, bf16 now), seed (42 then, 7 now)"),
+        ({"muon": True, "seed": 7}, "muon (False then, True now), seed (42 then, 7 now)"),
     ],
 )
 def test_another_training_is_not_resumed(
@@ -102,6 +102,12 @@ def test_another_training_is_not_resumed(
     assert f" {difference}" in str(refused.value)
     assert (directory / "_run.json").read_bytes() == before
     assert begin(directory, describe(corpus), resume=True) is None
+
+
+def test_a_precision_that_was_not_chosen_yet_may_be_given(tmp_path: Path, corpus: list[str]) -> None:
+    begin(tmp_path, describe(corpus))
+    assert recorded_precision(tmp_path) == "auto"
+    assert begin(tmp_path, describe(corpus, precision="bf16"), resume=True) is None
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,9 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
 
 
 @pytest.mark.system
-def test_muon_with_a_warm_up_a_cooldown_and_a_length_penalty(settings, tmp_path, capsys):
+def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penalty(settings, tmp_path, capsys):
     settings |= {"muon": True, "cooldown": 0.5, "lr_scheduler_type": "constant_with_warmup", "learning_rate": 1e-3}
-    settings |= {"length_penalties": [0.0, 50.0]}
+    settings |= {"length_penalties": [0.0, 50.0], "cooccurrence_embeddings": True}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     call_recipe("train_wmt.py", "--config", tmp_path / "config.yaml")
     directory = Path(settings["output_dir"])
@@ -152,10 +152,10 @@ def test_muon_with_a_warm_up_a_cooldown_and_a_length_penalty(settings, tmp_path,
     rates = [entry["learning_rate"] for entry in logged if "learning_rate" in entry]
     assert rates == pytest.approx([0, 5e-4, 1e-3, 5e-4])  # transformers' warm-up begins with a step at 0
     card = (directory / "README.md").read_text(encoding="utf-8")
+    output = capsys.readouterr().out
+    assert re.search(r"^embeddings from co-occurrence: \d+\.\d s$", output, re.M)
     shown = re.search(
-        r"^length_penalty (\d+); validation BLEU by length_penalty: 0: ([\d.]+), 50: ([\d.]+)$",
-        capsys.readouterr().out,
-        re.M,
+        r"^length_penalty (\d+); validation BLEU by length_penalty: 0: ([\d.]+), 50: ([\d.]+)$", output, re.M
     )
     chosen, *found = map(float, shown.groups())
     assert chosen == (0.0 if found[0] >= found[1] else 50.0)
@@ -163,6 +163,7 @@ def test_muon_with_a_warm_up_a_cooldown_and_a_length_penalty(settings, tmp_path,
     validation = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))["validation"]
     assert validation["bleu"]["score"] == pytest.approx(max(found), abs=0.006)
     assert f"decoding as in section 6.1, with a length penalty of {chosen}." in card
+    assert "\n- Embeddings: at first from the co-occurrence of tokens in sentence pairs; the paper's are " in card
     assert "\n- Optimizer: Muon (Jordan et al., 2024) for the matrices of the layers, Adam for the rest;" in card
     assert "\n- Cooldown: the learning rate falls to zero over the last 50 % of the training; " in card
     assert "\n| warmup_steps | 2 | 4,000 |\n| learning_rate_factor | none: constant rate 0.001 | 1 |\n" in card
@@ -404,7 +405,7 @@ def test_all_that_name_a_precision_must_name_the_same(launcher, options, precisi
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
     begin = partial(recipe_module("train_wmt.py").RecipeTrainingArguments, str(tmp_path), use_cpu=True, **options)
     if precision is None:
-        with pytest.raises(ValueError, match=r"^precision: .* ask for \w+ and \w+; name one, as --precision [bf]"):
+        with pytest.raises(ValueError, match=r"^precision: .* ask for \w+ and \w+; set --precision alone, "):
             begin()
     else:
         args = begin()

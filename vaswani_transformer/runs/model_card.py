@@ -118,6 +118,7 @@ def _training_section(record: RunRecord | ParsingRecord, picture: str | None) ->
         settings=_settings(record),
         paper="the paper" if isinstance(record, RunRecord) else "section 6.3 of the paper; code: its authors'",
         bpe_dropout=record.settings.bpe_dropout,
+        cooccurrence_embeddings=record.settings.cooccurrence_embeddings,
         muon=record.settings.muon,
         cooldown=record.settings.cooldown,
         precision=record.settings.precision,

@@ -119,6 +119,7 @@ class RunSettings:
     save_minutes: float | None
     max_minutes: float | None = None
     bpe_dropout: float | None = None
+    cooccurrence_embeddings: bool | None = None
     cooldown: float | None = None
     muon: bool | None = None
     alpha: float | None = None

@@ -165,6 +165,12 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         Interval(minimum=0, maximum=1),
         decides="weights",
     )
+    cooccurrence_embeddings: bool = option(
+        False,
+        "Start with embeddings in which tokens of the same sentence pairs are similar, instead of random ones. Short "
+        "trainings learn more with them.",
+        decides="weights",
+    )
     precision: Precision = option(
         "auto",
         "Precision of matrix products: 'auto' measures for half a second which trains this model fastest on this "
@@ -294,6 +300,6 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if len(asked) > 1:
             raise ValueError(
                 f"precision: the options precision, bf16 and fp16, and mixed_precision of accelerate launch, ask for "
-                f"{' and '.join(sorted(asked))}; name one, as --precision {max(asked & {'bf16', 'fp16'})}"
+                f"{' and '.join(sorted(asked))}; set --precision alone, without the others"
             )
         return next(iter(asked), "auto")

@@ -219,7 +219,10 @@ def _require_nothing_to_lose(directory: Path) -> None:
 def _record(directory: Path, settings: TrainingSettings, resume: bool) -> None:
     record = require_usable(directory, resume)
     if resume:
-        _require_equal(directory, {**settings.defaults, **record.settings}, settings.values)
+        before = {**settings.defaults, **record.settings}
+        if before["precision"] == "auto":  # the training ended before it was chosen
+            before["precision"] = settings.values["precision"]
+        _require_equal(directory, before, settings.values)
     else:
         TrainingRecord(settings.values).save(directory / RECORD_NAME)
 

@@ -4,6 +4,7 @@ import math
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ from ..model.saved_model import SavedModel
 from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
+from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.schedule import Cooldown, NoamSchedule
@@ -146,6 +148,8 @@ class TrainingRun:
             raise ValueError("eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no")
         if self.args.length_penalties and not data.validation:
             raise ValueError("length_penalties: there is no validation corpus to decide among them; give --validation")
+        if self.args.cooccurrence_embeddings and parent is not None:
+            raise ValueError("cooccurrence_embeddings: the model to start from has its own; leave it out")
         directory = Path(self.args.output_dir)
         _require_trackers(self.args.report_to)
         self.averaging.check(self.args)
@@ -207,8 +211,12 @@ class TrainingRun:
         if args.eval_bleu is not None:
             validation_bleu = _validation_bleu(config, data, args.eval_bleu, args.generation_num_beams)
         set_seed(args.seed)
+        if model is None:
+            model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
+            if args.cooccurrence_embeddings and self.checkpoint is None:
+                _set_cooccurrence_embeddings(model, data, args.seed)
         trainer = VaswaniTrainer(
-            model or AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False),
+            model,
             args,
             mixed=list(data.mixed.values()),
             train_dataset=data.train,
@@ -335,6 +343,14 @@ class TrainingRun:
                 f"output_dir: the training in {directory} has ended, after {steps} steps; "
                 f"to continue it, raise max_steps, num_train_epochs or max_minutes"
             )
+
+
+def _set_cooccurrence_embeddings(model: PreTrainedModel, data: TrainingData, seed: int) -> None:
+    began = time.monotonic()
+    config = model.config
+    set_embeddings(model, cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, seed))
+    if PartialState().is_main_process:
+        print(f"embeddings from co-occurrence: {time.monotonic() - began:.1f} s", flush=True)
 
 
 def _require_end_of_warmup(trainer: VaswaniTrainer) -> None:

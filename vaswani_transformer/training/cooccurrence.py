@@ -1,0 +1,61 @@
+"""Embeddings to start a training from, by which tokens occur together (opt-in): the authors' are random (3.4)."""
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import PreTrainedModel
+
+from ..data.corpora import spread
+
+
+# Of the embeddings, whose norm is about 1: the part from co-occurrence, and, so that the norm stays, of random ones.
+_SHARE = 0.95
+_MOST_PAIRS = 100_000
+# The approximate decomposition is accurate in the singular vectors before the last ones.
+_MORE_VECTORS, _ITERATIONS = 33, 3
+
+
+def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed: int) -> torch.Tensor:
+    """Unit vectors of tokens, similar for tokens of the same sentence pairs: words of a topic, and translations.
+
+    They are left singular vectors of a matrix of tokens and sentence pairs, source and target together (latent semantic
+    analysis in two languages, Dumais et al. 1997), times the roots of the singular values. Where a token occurs in a
+    pair, the matrix has `(frequency of the token)^-0.5 * (sum of that over the pair's tokens)^-0.5`; elsewhere zero.
+    The first singular vector is left out: it shows frequency. A random rotation gives every head a part of the rest.
+
+    Args:
+        pairs: With `input_ids` and `labels`; of more than 100,000, so many are taken, spread evenly.
+        vocabulary: Number of tokens.
+        d_model: Width of the embeddings.
+        seed: Of the rotation.
+
+    Returns:
+        `[vocabulary, d_model]`; zeros for tokens that do not occur.
+    """
+    taken = pairs.select(spread(len(pairs), _MOST_PAIRS))
+    rows = [np.unique([*source, *target]) for source, target in zip(taken["input_ids"], taken["labels"], strict=True)]
+    tokens = torch.from_numpy(np.concatenate(rows))  # [occurrences]
+    columns = torch.repeat_interleave(torch.tensor([len(row) for row in rows]))  # [occurrences], pairs of the tokens
+    frequencies = tokens.bincount(minlength=vocabulary)
+    weights = frequencies[tokens].rsqrt()  # [occurrences]
+    weights *= torch.zeros(len(rows)).index_add_(0, columns, weights).rsqrt()[columns]
+    matrix = torch.sparse_coo_tensor(
+        torch.stack([tokens, columns]), weights, (vocabulary, len(rows)), check_invariants=True
+    )
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        wanted = min(d_model + _MORE_VECTORS, *matrix.shape)
+        vectors, values, _ = torch.svd_lowrank(matrix.coalesce(), wanted, niter=_ITERATIONS)
+        rotation, _ = torch.linalg.qr(torch.randn(d_model, d_model))
+    embeddings = vectors[:, 1 : d_model + 1] * values[1 : d_model + 1].sqrt()  # [vocabulary, at most d_model]
+    embeddings[frequencies == 0] = 0
+    return torch.nn.functional.normalize(embeddings @ rotation[: embeddings.shape[1]])
+
+
+@torch.no_grad()
+def set_embeddings(model: PreTrainedModel, directions: torch.Tensor) -> None:
+    """Turn a new model's random embeddings towards `directions` `[vocabulary, d_model]`, where these are not zero."""
+    known = directions.any(dim=1)
+    for weights in {stack.embed_tokens.weight for stack in (model.get_encoder(), model.get_decoder())}:
+        turned = _SHARE * directions * weights.norm(dim=1, keepdim=True) + (1 - _SHARE**2) ** 0.5 * weights
+        weights[known] = turned[known]
