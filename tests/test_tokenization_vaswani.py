@@ -351,6 +351,23 @@ def test_a_corpus_too_small_for_the_vocabulary_names_the_size_it_supports(model)
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+def test_only_frequent_neighbours_become_one_sub_word(model):
+    corpus = ["the tower"] * 3 + ["low"]
+
+    def lengths(**options: int) -> tuple[int, int]:
+        tokenizer = VaswaniTokenizer.train(corpus, 5000, model, show_progress=False, **options)
+        return len(tokenizer("the tower").input_ids), len(tokenizer("low").input_ids)
+
+    words, letters = lengths(min_frequency=1)
+    assert lengths(min_frequency=3) == (words, letters + 2)
+    assert lengths(min_frequency=7)[0] >= len("thetower") + 1
+    with pytest.raises(ValueError, match="set min_frequency, such as 10, or train on more text"):
+        lengths()
+    capped = VaswaniTokenizer.train(corpus, 262, "bpe", show_progress=False, min_frequency=1)
+    assert capped.vocab_size == 262
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
 def test_a_vocabulary_too_small_for_the_characters_names_the_size_they_need(model):
     with pytest.raises(ValueError, match=r"^vocab_size: 9 ") as error:
         train(CORPUS, 9, model)

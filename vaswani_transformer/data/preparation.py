@@ -206,6 +206,7 @@ def _write_tokenizer(
         args.tokenizer_model,
         show_progress=False,
         special_tokens=args.tags,
+        min_frequency=args.min_frequency,
     )
     require_tags(tokenizer, args.tags, args.tokenizer)
     with file_errors_as_os_error(f"prepared: cannot write {path}"), atomic_directory(path, "prepared") as staging:

@@ -77,6 +77,13 @@ class PreparationArguments(CleaningRules, CorpusArguments):
     )
     tokenizer_model: Literal["bpe", "wordpiece"] = option("bpe", "Kind of vocabulary.", decides="data")
     vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT, decides="data")
+    min_frequency: int | None = option(
+        None,
+        "Least occurrences of two sub-words side by side to become one; a small corpus then has fewer entries than "
+        "vocab_size.",
+        COUNT,
+        decides="data",
+    )
     tokenizer_sample: int = option(
         1_000_000, "Pairs, from all over the training corpus, to train the tokenizer on.", COUNT, decides="data"
     )

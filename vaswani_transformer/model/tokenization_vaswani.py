@@ -59,6 +59,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         show_progress: bool = True,
         labels: Sequence[str] = (),
         special_tokens: Sequence[str] = (),
+        min_frequency: int | None = None,
     ) -> "VaswaniTokenizer":
         """Learn a vocabulary from sentences of both languages.
 
@@ -85,16 +86,16 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
             _require_one_piece(name, model == "bpe")
         size = max(vocab_size - len(special_tokens), 0)
         if model == "bpe":
-            backend = _learn_byte_pairs(corpus_iterator, size, show_progress, labels)
+            backend = _learn_byte_pairs(corpus_iterator, size, show_progress, min_frequency or 0, labels)
         elif labels:
             raise ValueError('labels: only a "bpe" vocabulary can have them; leave out the model')
         else:
-            backend = _learn_word_pieces(corpus_iterator, size, show_progress)
+            backend = _learn_word_pieces(corpus_iterator, size, show_progress, min_frequency or 0)
         learned = backend.get_vocab_size() + len(special_tokens)
-        if learned < vocab_size:
+        if learned < vocab_size and min_frequency is None:
             raise ValueError(
                 f"vocab_size: the corpus supports only {learned} entries, not {vocab_size}; "
-                f"ask for {learned} or fewer, or train on more text"
+                f"ask for {learned} or fewer, set min_frequency, such as 10, or train on more text"
             )
         if learned > vocab_size:
             raise ValueError(
@@ -239,7 +240,7 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
 
 
 def _learn_byte_pairs(
-    corpus: Iterable[str], vocab_size: int, show_progress: bool, labels: Sequence[str] = ()
+    corpus: Iterable[str], vocab_size: int, show_progress: bool, min_frequency: int = 0, labels: Sequence[str] = ()
 ) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.normalizer = _NORMALIZER
@@ -247,6 +248,7 @@ def _learn_byte_pairs(
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
+        min_frequency=min_frequency,
         special_tokens=[PAD, EOS, UNK, *(MARK + label for label in labels)],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=show_progress,
@@ -260,7 +262,7 @@ def _learn_byte_pairs(
     return Tokenizer.from_str(json.dumps(state))
 
 
-def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bool) -> Tokenizer:
+def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bool, min_frequency: int) -> Tokenizer:
     learner = Tokenizer(models.WordPiece())
     learner.normalizer = _NORMALIZER
     learner.pre_tokenizer = _pre_tokenizer(learner.model)
@@ -271,6 +273,7 @@ def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bo
         inside = [_CONTINUATION + character for character in characters if character != " "]
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size,
+            min_frequency=min_frequency,
             special_tokens=[PAD, EOS, UNK, *inside],
             initial_alphabet=characters,
             limit_alphabet=len(characters),

@@ -24,7 +24,8 @@ _UNUSED_OF_MODEL = {
     if each.name not in _CHANGEABLE
 }
 _UNUSED_OF_DATA = dict.fromkeys(
-    ("tokenizer", "tokenizer_model", "vocab_size", "tokenizer_sample"), "the tokenizer of --model is used"
+    ("tokenizer", "tokenizer_model", "vocab_size", "min_frequency", "tokenizer_sample"),
+    "the tokenizer of --model is used",
 )
 
 
