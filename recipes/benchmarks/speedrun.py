@@ -144,8 +144,8 @@ def as_markdown(record: SpeedrunRecord) -> str:
     facts = (
         "multi30k, English-German: minutes of training until a model translates captions as well as that of the first "
         "line. Means over the seeds, with the range; sacreBLEU of the validation set and of test_2016_flickr, and the "
-        "BLEU of its lowercased, tokenized text. What precedes training, tokenization and embeddings from co-occurrence, "
-        f"took seconds, and is left out. {machines}."
+        "BLEU of its lowercased, tokenized text. What precedes training, tokenization and embeddings from "
+        f"co-occurrence, took seconds, and is left out. {machines}."
     )
     commands = "\n".join(f"- {entry.change}: `{entry.run.command}`" for entry in record.entries)
     return f"# Speedrun\n\n{facts}\n\n{markdown_table(lines)}\n\n![Minutes and BLEU](speedrun.png)\n\n{commands}\n"
