@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from vaswani_transformer import NoamSchedule, VaswaniForConditionalGeneration, noam_learning_rate
-from vaswani_transformer.training import schedule
+from vaswani_transformer.training import callbacks, schedule
 from vaswani_transformer.training.schedule import Cooldown
 
 
@@ -110,13 +110,35 @@ def test_a_cooldown_ends_any_schedule_at_zero(tiny, stock_trainer, noam):
 
 def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, monkeypatch):
     clock = iter(range(100, 160, 6))  # the training begins at 100, and each step takes 6 seconds
-    monkeypatch.setattr(schedule, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    fake = SimpleNamespace(monotonic=lambda: float(next(clock)))
+    monkeypatch.setattr(schedule, "time", fake)
+    monkeypatch.setattr(callbacks, "time", fake)
     settings = {"max_steps": 8, "learning_rate": 8.0, "lr_scheduler_type": "constant"}
     stock_trainer(tiny, Cooldown(1.0, minutes=0.5), recorder := Recorder(), **settings).train()
     seconds = [6, 12, 18, 24, 30, 36, 42, 48]
     steps = [0, 1, 2, 3, 4, 5, 6, 7]
     done = [min(1.0, max(each / 30, step / 8)) for each, step in zip(seconds, steps, strict=True)]
     assert recorder.rates == [[pytest.approx(8.0 * (1 - share))] * 2 for share in done]
+
+
+def test_a_skipped_step_is_not_cooled_twice(tiny):
+    optimizer = torch.optim.SGD(tiny.parameters(), lr=8.0)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+    cooldown, args, control = Cooldown(1.0), SimpleNamespace(world_size=1), TrainerControl()
+    found = []
+    for step, is_skipped in enumerate((False, True, True, False)):
+        state = TrainerState(global_step=step, max_steps=4)
+        cooldown.on_step_begin(args, state, control, optimizer=optimizer, lr_scheduler=scheduler)
+        found.append(optimizer.param_groups[0]["lr"])
+        if not is_skipped:
+            optimizer.param_groups[0]["lr"] = 8.0  # as a scheduler does after each step that was not skipped
+    assert found == [8.0, 6.0, 4.0, 2.0]
+
+
+@pytest.mark.parametrize(("world_size", "device", "asked"), [(1, "cuda", 20), (2, "cpu", 20), (2, "cuda", 2)])
+def test_several_gpus_ask_for_the_time_at_every_tenth_step(world_size, device, asked):
+    args = SimpleNamespace(world_size=world_size, device=torch.device(device))
+    assert sum(callbacks.is_time_known(args, step) for step in range(1, 21)) == asked
 
 
 @pytest.mark.parametrize("share", [0, 1.5, math.nan])

@@ -161,18 +161,20 @@ class TrainingTotals(TrainerCallback, ExportableState):
             self._since, self._processor_since = now, processor_now
 
 
-def have_passed(minutes: float, since: float, args: TrainingArguments, step: int) -> bool:
-    """Whether `minutes` have passed since `since`, a time of the main process's `time.monotonic`. Collective.
+def is_time_known(args: TrainingArguments, step: int) -> bool:
+    """Whether all processes may ask for `minutes_since` at a step: on several GPUs at every tenth, since they wait."""
+    return args.world_size == 1 or args.device.type == "cpu" or step % 10 == 0
 
-    Clocks of processes differ, but all must stop, or save, at the same step. Several GPUs ask at every tenth step,
-    since the answer of the main process waits for its device.
+
+def minutes_since(began: float, args: TrainingArguments) -> float:
+    """Minutes since `began`, a time of the main process's `time.monotonic`, the same on all. Collective.
+
+    Clocks of processes differ, but all must stop, save, or set a rate at the same step.
     """
-    due = time.monotonic() - since >= 60 * minutes
+    minutes = (time.monotonic() - began) / 60
     if args.world_size > 1:
-        if args.device.type != "cpu" and step % 10:
-            return False
-        due = bool(broadcast(torch.tensor(int(due), device=args.device)).item())
-    return due
+        minutes = broadcast(torch.tensor(minutes, device=args.device)).item()
+    return minutes
 
 
 class TimeLimit(TrainerCallback):
@@ -200,7 +202,7 @@ class TimeLimit(TrainerCallback):
         return TrainingTotals.of_checkpoint(state).get("seconds", 0.0) >= 60 * self.minutes
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if have_passed(self.minutes, self._began, args, state.global_step):
+        if is_time_known(args, state.global_step) and minutes_since(self._began, args) >= self.minutes:
             control.should_training_stop = control.should_save = True
             control.should_evaluate |= args.eval_strategy == "steps"  # as transformers does at the step `max_steps`
 

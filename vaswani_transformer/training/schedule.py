@@ -7,12 +7,10 @@ The authors' code calls this schedule "noam". A cooldown at the end of the train
 import time
 from typing import Any
 
-import torch
-from accelerate.utils import broadcast
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
-from .callbacks import TrainingTotals
+from .callbacks import TrainingTotals, is_time_known, minutes_since
 
 
 logger = logging.get_logger(__name__)
@@ -91,22 +89,28 @@ class Cooldown(TrainerCallback):
             raise ValueError(f"share: must be above 0 and at most 1, is {share}")
         self.share = share
         self.minutes = minutes
-        self._began = 0.0
+        self._began = self._passed = 0.0
+        self._rates: list[float] = []
+        self._lowered: list[float] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._began = time.monotonic() - TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
+        self._passed = TrainingTotals.of_checkpoint(state).get("seconds", 0.0) / 60
+        self._began = time.monotonic() - 60 * self._passed
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         done = state.global_step / state.max_steps
         if self.minutes is not None:
-            passed = (time.monotonic() - self._began) / (60 * self.minutes)
-            if args.world_size > 1:  # clocks differ, but all processes must make the same step
-                passed = broadcast(torch.tensor(passed, device=args.device)).item()
-            done = max(done, passed)
+            if is_time_known(args, state.global_step):
+                self._passed = minutes_since(self._began, args)
+            done = max(done, self._passed / self.minutes)
         factor = min(1.0, max(0.0, 1.0 - done) / self.share)
-        _set_rates(kwargs, [group["lr"] * factor for group in kwargs["optimizer"].param_groups])
+        rates = [group["lr"] for group in kwargs["optimizer"].param_groups]
+        if rates != self._lowered:  # else the gradient scaler has skipped a step, and nothing has set them since
+            self._rates = rates
+        self._lowered = [rate * factor for rate in self._rates]
+        _set_rates(kwargs, self._lowered)
 
 
 def _set_rates(event: dict[str, Any], rates: list[float]) -> None:
