@@ -88,6 +88,7 @@ class ParsingArguments(DataArguments):
             raise ValueError(f"source_language, target_language: name the language of the words, and leave {PARSE!r}")
         mixing = ("replay", "replay_ratio", "synthetic", "synthetic_ratio", "replay_test")
         refuse_unused(self, dict.fromkeys(mixing, "silver and gold_copies mix treebanks"))
+        refuse_unused(self, {"min_frequency": "vocab_size alone decides; leave it out"})
         if self.curve_sentences and not self.validation:
             raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
         return TreebankOptions(

@@ -137,6 +137,7 @@ def test_gold_trees_have_their_tags(keeps_tags, settings, tmp_path):
         ({"curve_sentences": 2, "validation": None}, "curve_sentences: there is no validation set"),
         ({"eval_bleu": 4}, "eval_bleu: has no effect here; parsers are scored by F1"),
         ({"length_penalties": [1.0]}, "length_penalties: has no effect here; parsers are scored by F1"),
+        ({"min_frequency": 10}, "min_frequency: has no effect here; vocab_size alone decides"),
         ({"target_language": "de"}, "source_language, target_language: "),
     ],
 )

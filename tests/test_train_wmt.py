@@ -167,6 +167,10 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     assert "\n- Optimizer: Muon (Jordan et al., 2024) for the matrices of the layers, Adam for the rest;" in card
     assert "\n- Cooldown: the learning rate falls to zero over the last 50 % of the training; " in card
     assert "\n| warmup_steps | 2 | 4,000 |\n| learning_rate_factor | none: constant rate 0.001 | 1 |\n" in card
+    resumed = ("--resume", "--max_steps", "5", "--length_penalties", "0.9")
+    call_recipe("train_wmt.py", "--config", tmp_path / "config.yaml", *resumed)
+    assert "co-occurrence" not in capsys.readouterr().out  # the checkpoint has them
+    assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == 0.9
 
 
 @pytest.mark.system
@@ -373,8 +377,8 @@ def test_settings_of_a_file_are_checked_too(error):
 def test_evaluations_need_a_validation_corpus(error, tmp_path, options):
     message = error(*options, validation=None)
     assert "eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no" in message
-    message = error(*options[2:], validation=None, eval_strategy="no", length_penalties=[1.0])
-    assert "length_penalties: there is no validation corpus to decide among them; give --validation" in message
+    message = error(*options[2:], validation=None, eval_strategy="no", length_penalties=[0.6, 1.0])
+    assert "length_penalties: there is no validation corpus to decide among them; give --validation, or a s" in message
     assert not (tmp_path / "run").exists()  # found before the corpus is prepared
 
 
@@ -405,7 +409,7 @@ def test_all_that_name_a_precision_must_name_the_same(launcher, options, precisi
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
     begin = partial(recipe_module("train_wmt.py").RecipeTrainingArguments, str(tmp_path), use_cpu=True, **options)
     if precision is None:
-        with pytest.raises(ValueError, match=r"^precision: .* ask for \w+ and \w+; set --precision alone, "):
+        with pytest.raises(ValueError, match=r"^precision: .* ask for \w+ and \w+; name one in all of them$"):
             begin()
     else:
         args = begin()

@@ -6,15 +6,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import torch
 from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.launch.ending import Ending
 from vaswani_transformer.launch.interruption import Interruption
+from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, configure_model, require_positions
+from vaswani_transformer.training.elastic import cpu_threads
 
 
 @pytest.fixture
@@ -66,6 +69,30 @@ def test_long_training_sentence_beyond_a_learned_table(tokenizer):
         require_positions(config, data)
     config.max_position_embeddings = 9
     require_positions(config, data)
+
+
+@pytest.mark.parametrize(("virtual_ranks", "expected"), [(None, 2), (4, 3)])
+def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeypatch, virtual_ranks, expected):
+    found = []
+
+    def note(pairs: Dataset, vocabulary: int, d_model: int, seed: int) -> torch.Tensor:
+        found.append(torch.get_num_threads())
+        return torch.zeros(vocabulary, d_model)
+
+    monkeypatch.setattr(training_run, "cooccurrence_embeddings", note)
+    monkeypatch.setattr(training_run, "check_data", lambda *args: None)  # there is no record of this training
+    options = {
+        "virtual_ranks": virtual_ranks,
+        "virtual_rank_threads": 3,
+        "cooccurrence_embeddings": True,
+        "warmup_steps": 1,
+    }
+    run.args = RecipeTrainingArguments(run.args.output_dir, use_cpu=True, report_to="none", **options)
+    pairs = Dataset.from_list([{"input_ids": [3, 1], "labels": [4, 1], "source_length": 2, "target_length": 2}] * 8)
+    config = VaswaniConfig(d_model=8, d_ff=8, num_heads=1, encoder_layers=1, decoder_layers=1)
+    with cpu_threads(2):
+        run.make_trainer(config, TrainingData(tokenizer, train=pairs, cleaning={}, text={}, encoded={}))
+    assert found == [expected]
 
 
 def test_an_error_is_one_line_that_names_the_recipe(run):

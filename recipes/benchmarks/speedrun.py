@@ -148,7 +148,9 @@ def as_markdown(record: SpeedrunRecord) -> str:
         f"co-occurrence, took seconds, and is left out. {machines}."
     )
     commands = "\n".join(f"- {entry.change}: `{entry.run.command}`" for entry in record.entries)
-    return f"# Speedrun\n\n{facts}\n\n{markdown_table(lines)}\n\n![Minutes and BLEU](speedrun.png)\n\n{commands}\n"
+    picture = "![Minutes and BLEU](speedrun.png)"
+    table = markdown_table(lines)
+    return f"# Speedrun\n\n{facts}\n\n{table}\n\n{picture}\n\nCommands, each at its commit:\n\n{commands}\n"
 
 
 def _mean(values: list[float], form: str) -> str:

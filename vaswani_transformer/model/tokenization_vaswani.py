@@ -95,7 +95,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         if learned < vocab_size and min_frequency is None:
             raise ValueError(
                 f"vocab_size: the corpus supports only {learned} entries, not {vocab_size}; "
-                f"ask for {learned} or fewer, set min_frequency, such as 10, or train on more text"
+                f"ask for {learned} or fewer, or train on more text"
             )
         if learned > vocab_size:
             raise ValueError(

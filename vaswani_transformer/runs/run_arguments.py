@@ -192,7 +192,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     length_penalties: list[float] | None = option(
         None,
-        "Values of the search's alpha (6.1), by default 0.6; the best by validation sacreBLEU is saved with the model.",
+        "Values of the search's alpha (6.1), by default 0.6; of several, the best by validation sacreBLEU is saved "
+        "with the model.",
         Interval(minimum=0, maximum=100),  # as of the search
         decides=None,
     )
@@ -300,6 +301,6 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if len(asked) > 1:
             raise ValueError(
                 f"precision: the options precision, bf16 and fp16, and mixed_precision of accelerate launch, ask for "
-                f"{' and '.join(sorted(asked))}; set --precision alone, without the others"
+                f"{' and '.join(sorted(asked))}; name one in all of them"
             )
         return next(iter(asked), "auto")

@@ -26,6 +26,7 @@ from transformers import (
 )
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.utils import logging
 
 from ..data.corpora import sentences, spread
 from ..data.preparation import identify_inputs, load_corpora
@@ -58,6 +59,8 @@ from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArgument
 from .run_directory import TrainingSettings, check_data, open_run, recorded_precision, require_usable
 from .validation_bleu import ValidationBleu
 
+
+logger = logging.get_logger(__name__)
 
 # Trackers that transformers does not list as available even if they are installed.
 _UNLISTED_TRACKERS = ("azure_ml", "flyte")
@@ -146,8 +149,11 @@ class TrainingRun:
         """
         if self.args.eval_strategy != "no" and not data.validation:
             raise ValueError("eval_strategy: there is no validation corpus; give --validation, or --eval_strategy no")
-        if self.args.length_penalties and not data.validation:
-            raise ValueError("length_penalties: there is no validation corpus to decide among them; give --validation")
+        if len(self.args.length_penalties or ()) > 1 and not data.validation:
+            raise ValueError(
+                "length_penalties: there is no validation corpus to decide among them; give --validation, or a single "
+                "value, such as 0.6"
+            )
         if self.args.cooccurrence_embeddings and parent is not None:
             raise ValueError("cooccurrence_embeddings: the model to start from has its own; leave it out")
         directory = Path(self.args.output_dir)
@@ -214,7 +220,7 @@ class TrainingRun:
         if model is None:
             model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
             if args.cooccurrence_embeddings and self.checkpoint is None:
-                _set_cooccurrence_embeddings(model, data, args.seed)
+                _set_cooccurrence_embeddings(model, data, args)
         trainer = VaswaniTrainer(
             model,
             args,
@@ -273,11 +279,13 @@ class TrainingRun:
 
     def _choose_length_penalty(self, trainer: VaswaniTrainer, data: TrainingData) -> None:
         """Give the model the alpha of the options with the best validation BLEU. Collective."""
-        if not self.args.length_penalties:
+        model, penalties = trainer.model, self.args.length_penalties or []
+        if len(penalties) == 1:
+            model.generation_config.length_penalty = penalties[0]
+        if len(penalties) < 2:
             return
-        model = trainer.model
         measure = _validation_bleu(model.config, data, len(data.text["validation"]))
-        found = {alpha: replace(measure, length_penalty=alpha)(model) for alpha in self.args.length_penalties}
+        found = {alpha: replace(measure, length_penalty=alpha)(model) for alpha in penalties}
         best = model.generation_config.length_penalty = max(found, key=found.__getitem__)
         if trainer.is_world_process_zero():
             measured = ", ".join(f"{alpha:g}: {bleu:.2f}" for alpha, bleu in found.items())
@@ -345,21 +353,31 @@ class TrainingRun:
             )
 
 
-def _set_cooccurrence_embeddings(model: PreTrainedModel, data: TrainingData, seed: int) -> None:
+def _set_cooccurrence_embeddings(model: PreTrainedModel, data: TrainingData, args: RecipeTrainingArguments) -> None:
     began = time.monotonic()
     config = model.config
-    set_embeddings(model, cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, seed))
+    with cpu_threads(args.virtual_rank_threads if args.virtual_ranks else None):  # the bits depend on their number
+        directions = cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, args.seed)
+    set_embeddings(model, directions)
     if PartialState().is_main_process:
         print(f"embeddings from co-occurrence: {time.monotonic() - began:.1f} s", flush=True)
 
 
 def _require_end_of_warmup(trainer: VaswaniTrainer) -> None:
-    """Raise a ValueError if the learning rate would not reach its highest value, and nobody asked for that."""
+    """Raise a ValueError if the learning rate would not reach its highest value, and nobody asked for that.
+
+    A constant rate is only warned of; `NoamSchedule` warns itself.
+    """
     args, steps = trainer.args, _total_steps(trainer)
     if "warmup_steps" in args.left_out and args.lr_scheduler_type != "constant" and steps < args.warmup_steps:
         raise ValueError(
             f"warmup_steps: the learning rate would rise for {args.warmup_steps:,} steps (5.3), but the training has "
             f"{steps:,}; train longer (max_steps), or give --warmup_steps, such as {-(-steps // 10)}"
+        )
+    if args.lr_scheduler_type == "constant_with_warmup" and steps < args.warmup_steps and args.process_index == 0:
+        logger.warning(
+            f"warmup_steps: training ends at step {steps}, before the learning rate is highest, at step "
+            f"{args.warmup_steps:.0f}; set fewer, or train longer"
         )
 
 

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from ..data.corpora import spread
 
 
-# Of the embeddings, whose norm is about 1: the part from co-occurrence, and, so that the norm stays, of random ones.
+# Share of co-occurrence in an embedding. Random parts fill up its norm, which is about 1.
 _SHARE = 0.95
 _MOST_PAIRS = 100_000
 # The approximate decomposition is accurate in the singular vectors before the last ones.
@@ -18,10 +18,11 @@ _MORE_VECTORS, _ITERATIONS = 33, 3
 def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed: int) -> torch.Tensor:
     """Unit vectors of tokens, similar for tokens of the same sentence pairs: words of a topic, and translations.
 
-    They are left singular vectors of a matrix of tokens and sentence pairs, source and target together (latent semantic
-    analysis in two languages, Dumais et al. 1997), times the roots of the singular values. Where a token occurs in a
-    pair, the matrix has `(frequency of the token)^-0.5 * (sum of that over the pair's tokens)^-0.5`; elsewhere zero.
-    The first singular vector is left out: it shows frequency. A random rotation gives every head a part of the rest.
+    They are left singular vectors of a matrix of tokens and sentence pairs, source and target together, times the roots
+    of the singular values: latent semantic analysis in two languages (Dumais et al. 1997), with another weighting.
+    Where a token occurs in a pair, the matrix has `(number of pairs with the token)^-0.5 * (sum of that over the pair's
+    tokens)^-0.5`; elsewhere zero. The first singular vector is left out: it shows mostly frequency. A random rotation
+    spreads the strong components over all coordinates.
 
     Args:
         pairs: With `input_ids` and `labels`; of more than 100,000, so many are taken, spread evenly.
@@ -30,7 +31,7 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
         seed: Of the rotation.
 
     Returns:
-        `[vocabulary, d_model]`; zeros for tokens that do not occur.
+        `[vocabulary, d_model]`; zeros for tokens that do not occur, and for all tokens of a single pair.
     """
     taken = pairs.select(spread(len(pairs), _MOST_PAIRS))
     rows = [np.unique([*source, *target]) for source, target in zip(taken["input_ids"], taken["labels"], strict=True)]
@@ -54,8 +55,12 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
 
 @torch.no_grad()
 def set_embeddings(model: PreTrainedModel, directions: torch.Tensor) -> None:
-    """Turn a new model's random embeddings towards `directions` `[vocabulary, d_model]`, where these are not zero."""
-    known = directions.any(dim=1)
+    """Turn a new model's random embeddings towards `directions` `[vocabulary, d_model]`, where these are not zero.
+
+    A target vocabulary of its own, that of a parser, has the first entries of the vocabulary.
+    """
     for weights in {stack.embed_tokens.weight for stack in (model.get_encoder(), model.get_decoder())}:
-        turned = _SHARE * directions * weights.norm(dim=1, keepdim=True) + (1 - _SHARE**2) ** 0.5 * weights
+        own = directions[: len(weights)]
+        known = own.any(dim=1)
+        turned = _SHARE * own * weights.norm(dim=1, keepdim=True) + (1 - _SHARE**2) ** 0.5 * weights
         weights[known] = turned[known]
