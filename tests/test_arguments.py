@@ -314,6 +314,9 @@ def test_a_dataclass_checks_its_own_values():
     check_values(Options(share=0.9))
     with pytest.raises(ValueError, match=r"^share: must be at least 0 and below 1, is nan$"):
         check_values(Options(share=math.nan))
+    check_values(Options(counts=[1, 2]))
+    with pytest.raises(ValueError, match=r"^counts: must be at least 1 and at most [\d,]+, is 0$"):
+        check_values(Options(counts=[1, 0]))
 
 
 @pytest.mark.parametrize("option", ["d_model=1000000000", "d_k=70000", "encoder_layers=100000"])

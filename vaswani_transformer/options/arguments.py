@@ -161,15 +161,16 @@ def own_options(kind: type) -> set[str]:
 
 
 def check_values(instance: Any) -> None:
-    """Check the numbers of a dataclass against the intervals of its fields; None always passes.
+    """Check the numbers of a dataclass, also those in lists, against the intervals of its fields; None always passes.
 
     Raises:
         ValueError: A number lies outside its interval. The message starts with the field's name.
     """
     for field in dataclasses.fields(instance):
         value, interval = getattr(instance, field.name), field.metadata.get("interval")
-        if interval is not None and value is not None and value not in interval:
-            raise ValueError(_refusal(field.name, interval, value))
+        for number in value if isinstance(value, list) else [value]:
+            if interval is not None and number is not None and number not in interval:
+                raise ValueError(_refusal(field.name, interval, number))
 
 
 def _refusal(name: str, interval: Interval, number: float) -> str:
