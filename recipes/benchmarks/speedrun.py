@@ -8,7 +8,7 @@ validation BLEU decides on configurations. This program adds a line:
         --change "Muon, cooldown" --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz
 
 The track "paper" changes only sizes, batches and constants of the schedule; the track "open" may change everything.
-Minutes are those of the training. Compare only times that were measured on the same machine.
+The column "minutes" is the duration of training. Compare durations of the same machine only.
 """
 
 import statistics

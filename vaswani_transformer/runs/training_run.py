@@ -26,7 +26,6 @@ from transformers import (
 )
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.utils import logging
 
 from ..data.corpora import sentences, spread
 from ..data.preparation import identify_inputs, load_corpora
@@ -48,7 +47,7 @@ from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
-from ..training.schedule import Cooldown, NoamSchedule
+from ..training.schedule import Cooldown, NoamSchedule, warn_of_short_training
 from ..training.trainer import VaswaniTrainer
 from .fine_tuning import fit_batches
 from .plots import plot_learning_curve
@@ -59,8 +58,6 @@ from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArgument
 from .run_directory import TrainingSettings, check_data, open_run, recorded_precision, require_usable
 from .validation_bleu import ValidationBleu
 
-
-logger = logging.get_logger(__name__)
 
 # Trackers that transformers does not list as available even if they are installed.
 _UNLISTED_TRACKERS = ("azure_ml", "flyte")
@@ -356,7 +353,7 @@ class TrainingRun:
 def _set_cooccurrence_embeddings(model: PreTrainedModel, data: TrainingData, args: RecipeTrainingArguments) -> None:
     began = time.monotonic()
     config = model.config
-    with cpu_threads(args.virtual_rank_threads if args.virtual_ranks else None):  # the bits depend on their number
+    with cpu_threads(args.elastic_threads):
         directions = cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, args.seed)
     set_embeddings(model, directions)
     if PartialState().is_main_process:
@@ -375,10 +372,7 @@ def _require_end_of_warmup(trainer: VaswaniTrainer) -> None:
             f"{steps:,}; train longer (max_steps), or give --warmup_steps, such as {-(-steps // 10)}"
         )
     if args.lr_scheduler_type == "constant_with_warmup" and steps < args.warmup_steps and args.process_index == 0:
-        logger.warning(
-            f"warmup_steps: training ends at step {steps}, before the learning rate is highest, at step "
-            f"{args.warmup_steps:.0f}; set fewer, or train longer"
-        )
+        warn_of_short_training(steps, int(args.warmup_steps))
 
 
 def _validation_bleu(
@@ -424,7 +418,7 @@ def _cost(trainer: VaswaniTrainer) -> TrainingCost:
 def choose_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> str:
     """The precision that trains a model fastest on this machine, measured; it is printed with the relative speeds."""
     parts = args.virtual_ranks or args.world_size * args.gradient_accumulation_steps
-    with cpu_threads(args.virtual_rank_threads if args.virtual_ranks else None):
+    with cpu_threads(args.elastic_threads):
         speeds = relative_speeds(config, args.device, args.target_tokens // parts)
     chosen = fastest_precision(speeds)
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())

@@ -18,7 +18,7 @@ from ..io.files import read_json
 from ..io.typed_json import from_json
 from ..launch.interruption import interruption_steps
 from ..launch.processes import on_main_process
-from .callbacks import is_time_known, minutes_since
+from .callbacks import have_passed
 from .checkpoints import checkpoint_damage, list_checkpoints
 
 
@@ -135,8 +135,7 @@ class CheckpointAveraging(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.every_minutes is None:
             return
-        is_asked = is_time_known(args, state.global_step)
-        is_due = is_asked and minutes_since(self._saved_at, args) >= self.every_minutes
+        is_due = have_passed(self.every_minutes, self._saved_at, args, state.global_step)
         if is_due or control.should_training_stop:
             control.should_save = True
 

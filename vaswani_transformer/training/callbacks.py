@@ -177,6 +177,11 @@ def minutes_since(began: float, args: TrainingArguments) -> float:
     return minutes
 
 
+def have_passed(minutes: float, began: float, args: TrainingArguments, step: int) -> bool:
+    """Whether `minutes_since` is at least `minutes`, at a step at which all processes ask. Collective."""
+    return is_time_known(args, step) and minutes_since(began, args) >= minutes
+
+
 class TimeLimit(TrainerCallback):
     """Ends training with a checkpoint after some minutes, for runs of equal time on any machine.
 
@@ -202,7 +207,7 @@ class TimeLimit(TrainerCallback):
         return TrainingTotals.of_checkpoint(state).get("seconds", 0.0) >= 60 * self.minutes
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if is_time_known(args, state.global_step) and minutes_since(self._began, args) >= self.minutes:
+        if have_passed(self.minutes, self._began, args, state.global_step):
             control.should_training_stop = control.should_save = True
             control.should_evaluate |= args.eval_strategy == "steps"  # as transformers does at the step `max_steps`
 

@@ -7,6 +7,8 @@ The authors' code calls this schedule "noam". A cooldown at the end of the train
 import time
 from typing import Any
 
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
@@ -34,6 +36,14 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
+def warn_of_short_training(steps: int, warmup_steps: int) -> None:
+    """Warn that a training ends before its learning rate is highest."""
+    logger.warning(
+        f"warmup_steps: training ends at step {steps}, before the learning rate is highest, at step {warmup_steps}; "
+        f"set fewer, or train longer"
+    )
+
+
 class NoamSchedule(TrainerCallback):
     """Applies the paper's learning rate in any `Trainer`; `learning_rate` and `lr_scheduler_type` have no effect.
 
@@ -57,17 +67,14 @@ class NoamSchedule(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         if state.is_world_process_zero and state.max_steps < self.warmup_steps:
-            logger.warning(
-                f"warmup_steps: training ends at step {state.max_steps}, before the learning rate is highest, at step "
-                f"{self.warmup_steps}; set fewer, or train longer"
-            )
+            warn_of_short_training(state.max_steps, self.warmup_steps)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         d_model = kwargs["model"].config.hidden_size  # models of transformers have it under this name
         rate = noam_learning_rate(state.global_step + 1, d_model, self.warmup_steps, self.factor)
-        _set_rates(kwargs, [rate] * len(kwargs["optimizer"].param_groups))
+        _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], [rate] * len(kwargs["optimizer"].param_groups))
 
 
 class Cooldown(TrainerCallback):
@@ -110,11 +117,11 @@ class Cooldown(TrainerCallback):
         if rates != self._lowered:  # else the gradient scaler has skipped a step, and nothing has set them since
             self._rates = rates
         self._lowered = [rate * factor for rate in self._rates]
-        _set_rates(kwargs, self._lowered)
+        _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], self._lowered)
 
 
-def _set_rates(event: dict[str, Any], rates: list[float]) -> None:
-    """Give each group of the optimizer its rate; `event` has the keywords of a callback's event."""
-    for group, rate in zip(event["optimizer"].param_groups, rates, strict=True):
+def _set_rates(optimizer: Optimizer, scheduler: LRScheduler, rates: list[float]) -> None:
+    """Set the learning rate of each parameter group."""
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-    event["lr_scheduler"]._last_lr = rates  # what the trainer logs
+    scheduler._last_lr = [*rates]  # what the trainer logs

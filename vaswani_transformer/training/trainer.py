@@ -137,6 +137,11 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError("virtual_ranks: elastic training needs the whole model on each process; leave out FSDP")
         self.average_tokens_across_devices = False  # the trainer would multiply the loss by the number of processes
 
+    @property
+    def elastic_threads(self) -> int | None:
+        """CPU threads of elastic training, on which its bits depend; None in other trainings."""
+        return None if self.virtual_ranks is None else self.virtual_rank_threads
+
 
 class VaswaniTrainer(CheckpointingTrainer):
     """`Seq2SeqTrainer` on token-budget batches, with atomic checkpoints (see `CheckpointingTrainer`).
@@ -355,7 +360,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         return grad_norm
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        with cpu_threads(None if self.virtual_ranks is None else self.args.virtual_rank_threads):
+        with cpu_threads(self.args.elastic_threads):
             return super().train(*args, **kwargs)
 
     def training_step(
