@@ -21,6 +21,9 @@ the best of the beam, best first. `--do_sample` draws translations instead: the 
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --num_return_sequences 4
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --do_sample --top_k 10
 
+`--return_scores` adds to each pair of a `.jsonl` how probable the model finds the translation and each of its words,
+natural logarithms, and the score by which the search ranks translations.
+
 The input is first copied beside the finished shards, so that it may change meanwhile; finished shards are compared with
 digests. If a process dies or is stopped, all end after `--timeout_minutes`; finished shards are kept.
 """
@@ -37,6 +40,7 @@ from accelerate import PartialState
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vaswani_transformer.data.tables import kind_of_suffix
 from vaswani_transformer.data.text_files import decode_lines, read_lines
 from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision, GenerationArguments
 from vaswani_transformer.decoding.sharded_translation import (
@@ -74,10 +78,15 @@ class TranslationArguments(GenerationArguments):
     overwrite: bool = option(False, "Replace an output file that exists.")
     split_sentences: bool = option(False, "Translate lines sentence by sentence; by default each is one sentence.")
     lines_per_shard: int = option(2000, "Lines translated, and written, at a time.", COUNT)
+    return_scores: bool = option(False, "Write log-probabilities of each translation and of its words, into .jsonl.")
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.return_scores and kind_of_suffix(Path(self.output)) != "json":
+            raise ValueError(f"return_scores: {self.output} has lines of text; name an output that ends in .jsonl")
+        if self.return_scores and self.split_sentences:
+            raise ValueError("return_scores: a score is of one sentence; leave out --split_sentences")
         if self.split_sentences and self.num_return_sequences > 1 and not self.do_sample:
             raise ValueError(
                 "num_return_sequences: the best translations of a line are not made of the best of its sentences, "
@@ -151,7 +160,8 @@ def translate_shard(
     `long` receives the indices of lines that are longer than any source trained on.
     """
     torch.manual_seed(derived_seed(args.seed, number))
-    options = {"target_language": args.target_language, "split_sentences": args.split_sentences, **args.generate_kwargs}
+    names = ("target_language", "split_sentences", "return_scores")
+    options = {name: getattr(args, name) for name in names} | args.generate_kwargs
     return translate_lines(
         model, tokenizer, lines, args.tokens_per_batch, bar, columns, observe_long=long.extend, **options
     )
@@ -201,7 +211,7 @@ def plan_file(
     # Copied again on a restart, to compare it with what was translated.
     source = SourceText.copy(input_lines(args), shards.folder / "input", args.lines_per_shard)
     text = f"{source.lines} lines, sha256 {source.digest}"
-    names = ("lines_per_shard", "target_language", "split_sentences")
+    names = ("lines_per_shard", "target_language", "split_sentences", "return_scores")
     settings: dict[str, Json] = {name: getattr(args, name) for name in names}
     if args.precision == "auto":
         chosen = shards.dtype if begun else choose_precision(args, saved, source)

@@ -27,6 +27,7 @@ RECIPES = {
     "demo_app.py": ["--model=m"],
     "score.py": ["--model=m", "--source=s", "--reference=r"],
     "export.py": ["--model=m", "--output=o"],
+    "filter.py": ["--model=m", "--corpus=c", "--output=o"],
     "average.py": ["--run=r", "--last=1", "--output=o"],
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
     "benchmarks/decode.py": ["--text=t", "--model=m"],
@@ -43,7 +44,16 @@ TAKE_ZERO = {
     *("dropout", "attention_dropout", "label_smoothing", "label_smoothing_factor", "adam_beta1", "adam_beta2"),
     *("weight_decay", "max_grad_norm", "eval_delay", "neftune_noise_alpha", "seed", "seeds", "data_seed"),
     *("save_total_limit", "dataloader_num_workers", "local_rank", "length_penalty", "curve_sentences"),
-    *("horizontal", "vertical", "alternatives", "recombined_copies", "bpe_dropout", "cooldown", "length_penalties"),
+    *(
+        "horizontal",
+        "vertical",
+        "alternatives",
+        "recombined_copies",
+        "bpe_dropout",
+        "cooldown",
+        "length_penalties",
+        "remove",
+    ),
 }
 TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
 TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole

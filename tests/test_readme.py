@@ -53,6 +53,7 @@ CHANGES = {
     "translate.py": ({"input": "news.en"}, "{output}"),
     "export.py": ({}, "{output}/parity.json"),
     "score.py": ({}, "runs/scores/results.json"),
+    "filter.py": ({}, "{output}/kept.jsonl"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),
     "visualize_attention.py": ({"layer": "1"}, None),
     "demo_app.py": ({}, "runs/space/app.py"),

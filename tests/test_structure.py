@@ -48,10 +48,11 @@ ALLOWED = {
 # Of its own part, what a file of `model/` may import: it is the order in which to read them.
 ALLOWED_IN_MODEL = {
     "languages_vaswani": set(),
-    "pipeline_vaswani": {"languages_vaswani"},
-    "configuration_vaswani": {"pipeline_vaswani"},
     "step_decoder_vaswani": set(),
     "beam_search_vaswani": {"step_decoder_vaswani"},
+    "scores_vaswani": {"beam_search_vaswani"},
+    "pipeline_vaswani": {"languages_vaswani", "scores_vaswani"},
+    "configuration_vaswani": {"pipeline_vaswani"},
     "generation_vaswani": {"beam_search_vaswani", "languages_vaswani", "step_decoder_vaswani"},
     "modeling_vaswani": {"configuration_vaswani", "generation_vaswani"},
     "parse_sequence_vaswani": {"beam_search_vaswani"},

@@ -22,6 +22,7 @@ from ..data.tables import kind_of_suffix
 from ..io.files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
 from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
+from ..model.scores_vaswani import TranslationScore
 
 
 _MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
@@ -49,7 +50,8 @@ def translate_lines(
         generate_kwargs: For `translate_in_batches`.
 
     Returns:
-        For each line in order, a line for each of its `num_return_sequences` translations, line feed included.
+        For each line in order, a line for each of its `num_return_sequences` translations, line feed included. With
+        `return_scores` and `columns`, it has the fields of `TranslationScore`, too.
     """
     sentences = [line.strip() for line in lines]
     sources = sentences if columns is None else [split_tag(model.config, sentence)[1] for sentence in sentences]
@@ -60,7 +62,7 @@ def translate_lines(
             bar.update(len(batch[0]))
 
     translations = zip(sources, in_order(counted()), strict=True)
-    return [_record(source, text, columns) for source, texts in translations for text in texts]
+    return [_record(source, each, columns) for source, found in translations for each in found]
 
 
 def warn_of_long_lines(count: int, config: PreTrainedConfig, split_sentences: bool) -> None:
@@ -76,11 +78,13 @@ def warn_of_long_lines(count: int, config: PreTrainedConfig, split_sentences: bo
         )
 
 
-def _record(source: str, target: str, columns: tuple[str, str] | None) -> bytes:
+def _record(source: str, found: str | tuple[str, TranslationScore], columns: tuple[str, str] | None) -> bytes:
+    target, score = found if isinstance(found, tuple) else (found, None)
     # One line for every tool, because some take U+2028 and similar characters for line ends.
     source, target = (" ".join(text.splitlines()) for text in (source, target))
     if columns is not None:
-        target = json.dumps({columns[0]: source, columns[1]: target}, ensure_ascii=False)
+        facts = {} if score is None else score.rounded()
+        target = json.dumps({columns[0]: source, columns[1]: target, **facts}, ensure_ascii=False)
     return target.encode() + b"\n"
 
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
@@ -23,11 +24,27 @@ class Perplexity:
     tokens: int
 
 
-@torch.no_grad()
 def perplexity(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, encoded: Dataset, tokens_per_batch: int = 8192
 ) -> Perplexity:
     """Compute the perplexity of the targets given the sources; EOS counts as a sub-word.
+
+    Collective, with the arguments of `nats_of_pairs`.
+    """
+    nats = float(nats_of_pairs(model, tokenizer, encoded, tokens_per_batch, "Perplexity").sum())
+    tokens = sum(encoded["target_length"][:])
+    return Perplexity(math.exp(nats / tokens), nats / tokens, tokens)
+
+
+@torch.no_grad()
+def nats_of_pairs(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: Dataset,
+    tokens_per_batch: int = 8192,
+    description: str = "Scoring",
+) -> np.ndarray:
+    """The negative log-probability of each target given its source, in nats: `[pairs]`. EOS counts as a sub-word.
 
     Collective: every pair is scored by one process, and all processes return the same result.
 
@@ -36,6 +53,7 @@ def perplexity(
         tokenizer: Its tokenizer, for padding.
         encoded: The result of `encode_corpus`.
         tokens_per_batch: Most source and most target tokens of a batch, padding included.
+        description: For the progress bar.
     """
     model.eval()
     state = PartialState()
@@ -43,14 +61,25 @@ def perplexity(
     source, target = encoded["source_length"][:], encoded["target_length"][:]
     budget = max(tokens_per_batch, max(source), max(target))
     mine = plan_batches(source, target, budget, budget).batches[state.process_index :: state.num_processes]
-    nats, tokens = 0.0, 0
     rows = encoded.select_columns(["input_ids", "labels"])
-    for indices in tqdm(mine, desc="Perplexity", disable=not state.is_main_process):
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    for indices in tqdm(mine, desc=description, disable=not state.is_main_process):
         batch = collator([rows[int(index)] for index in indices]).to(model.device)
         labels = batch.pop("labels")  # [batch, target]
         logits = model(**batch).logits.flatten(0, 1).float()
-        losses = F.cross_entropy(logits, labels.flatten(), reduction="none")  # [batch * target]
-        nats += float(losses.cpu().double().sum())
-        tokens += int(labels.ne(-100).sum())
-    nats, tokens = (sum(column) for column in zip(*gather_object([(nats, tokens)]), strict=True))
-    return Perplexity(math.exp(nats / tokens), nats / tokens, tokens)
+        losses = F.cross_entropy(logits, labels.flatten(), reduction="none")  # [batch * target], 0 at padding
+        found.append((indices, losses.view_as(labels).cpu().double().sum(-1).numpy()))
+    nats = np.zeros(len(source))
+    for indices, values in gather_object(found):
+        nats[indices] = values
+    return nats
+
+
+def dual_cross_entropy(forward: np.ndarray, backward: np.ndarray | None = None) -> np.ndarray:
+    """The cost of sentence pairs by which noise is found (Junczys-Dowmunt, 2018, without its exponential): `[pairs]`.
+
+    Args:
+        forward: `[pairs]` cross-entropy of each target given its source, per token.
+        backward: The same in the opposite direction; without it, the cost is `forward`.
+    """
+    return forward if backward is None else np.abs(forward - backward) + (forward + backward) / 2

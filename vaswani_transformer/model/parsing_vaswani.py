@@ -131,12 +131,12 @@ def parse_in_batches(
     batches = generate_in_batches(
         model, tokenizer, texts, tokens_per_batch, batch_size, processors=legal, truncation=False, **generate_kwargs
     )
-    for indices, output_ids in batches:
+    for batch in batches:
         parses = []
-        for index, hypotheses in zip(indices, output_ids.tolist(), strict=True):
+        for index, hypotheses in zip(batch.indices, batch.output_ids.tolist(), strict=True):
             sequences = [_labels_of(tokenizer, hypothesis) for hypothesis in hypotheses]
             parses.append([parse_of_sequence(sequence, sentences[index], labels) for sequence in sequences])
-        yield indices, parses
+        yield batch.indices, parses
 
 
 def _labels_of(tokenizer: PreTrainedTokenizerBase, hypothesis: list[int]) -> list[str]:

@@ -3,6 +3,7 @@
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -26,12 +27,13 @@ from .languages_vaswani import (
     target_tag,
     with_tag,
 )
+from .scores_vaswani import TranslationScore, score_translations
 
 
 logger = logging.get_logger(__name__)
 
-# A record with "translation_text", "translation_token_ids" or both.
-Translation = dict[str, str | torch.Tensor]
+# A record with "translation_text", "translation_token_ids" or both, and the fields of `TranslationScore`.
+Translation = dict[str, str | torch.Tensor | float | list[float]]
 
 Result = TypeVar("Result")
 
@@ -112,11 +114,13 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
             return_tensors: Return "translation_token_ids", without trailing padding, instead of the text.
             return_text: Return "translation_text" as well.
+            return_scores: Return the fields of `TranslationScore` as well: how probable the model finds the
+                translation, and each of its words.
 
         Raises:
             TypeError: An input is not text.
             ValueError: The model translates another pair of languages, or does not know into which; a text has a lone
-                surrogate; or neither text nor tensors are to be returned, or tensors of split text.
+                surrogate; or neither text nor tensors are to be returned, or tensors or scores of split text.
             ImportError: The sentence splitter is not installed.
         """
         self._items, self._has_warned = 0, False
@@ -130,6 +134,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         clean_up_tokenization_spaces: bool | None = None,
         return_tensors: bool | None = None,
         return_text: bool | None = None,
+        return_scores: bool | None = None,
         split_sentences: bool | None = None,
         **generate: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -143,6 +148,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
             "return_tensors": return_tensors,
             "return_text": return_text,
+            "return_scores": return_scores,
         }
         forward = {name: value for name, value in given.items() if value is not None}
         merged = {**getattr(self, "_forward_params", {}), **forward}
@@ -150,6 +156,8 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             raise ValueError("return_text: false leaves nothing to return; leave it out, or set return_tensors")
         if merged.get("return_tensors") and merged.get("split_sentences"):
             raise ValueError("return_tensors: the tokens of several sentences are no text; leave out split_sentences")
+        if merged.get("return_scores") and merged.get("split_sentences"):
+            raise ValueError("return_scores: a score is of one sentence; leave out split_sentences")
         return {"tag": tag} if src_lang or tgt_lang or is_first else {}, {**forward, **generate}, {}
 
     def _tag_of(self, source: str | None, target: str | None) -> str | None:
@@ -199,8 +207,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         clean_up_tokenization_spaces: bool | None = None,
         return_tensors: bool = False,
         return_text: bool | None = None,
+        return_scores: bool = False,
         **generate_kwargs: Any,
-    ) -> dict[str, list[list[str | Translation]]]:
+    ) -> dict[str, list[list[Any]]]:
         def decode(output_ids: torch.Tensor) -> list[str] | list[Translation]:
             texts = self.tokenizer.batch_decode(
                 output_ids, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up_tokenization_spaces
@@ -221,6 +230,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             split_sentences=split_sentences,
             observe_long=partial(self._warn_of_length, split_sentences),
             decode=decode,
+            return_scores=return_scores,
             **self._with_defaults(generate_kwargs),
         )
         return {"translations": in_order(batches)}
@@ -230,13 +240,16 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         places = output_ids.ne(self.tokenizer.pad_token_id).nonzero()
         return output_ids[: int(places.max()) + 1]
 
-    def postprocess(self, model_outputs: dict[str, list[list[str | Translation]]]) -> list[list[Translation]]:
+    def postprocess(self, model_outputs: dict[str, list[list[Any]]]) -> list[list[Translation]]:
         translations = model_outputs["translations"]
         self._items += len(translations)
-        return [
-            [{"translation_text": each} if isinstance(each, str) else each for each in hypotheses]
-            for hypotheses in translations
-        ]
+        return [list(map(_record, hypotheses)) for hypotheses in translations]
+
+
+def _record(translation: str | Translation | tuple[str | Translation, TranslationScore]) -> Translation:
+    if isinstance(translation, tuple):
+        return _record(translation[0]) | vars(translation[1])
+    return {"translation_text": translation} if isinstance(translation, str) else translation
 
 
 def in_order(batches: Iterable[tuple[list[int], list[Result]]]) -> list[Result]:
@@ -287,6 +300,7 @@ def translate_in_batches(
     split_sentences: bool = False,
     observe_long: Callable[[dict[int, int]], None] | None = None,
     decode: Callable[[torch.Tensor], list[Any]] | None = None,
+    return_scores: bool = False,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], list[list[Any]]]]:
     """Translate texts in batches of similar length, the longest first.
@@ -308,6 +322,7 @@ def translate_in_batches(
             trained on, and the number of tokens, including any cut off; with `split_sentences`, of such a sentence.
         decode: What to make of generated ids `[rows, target]`: a translation of each row; by default its text, and
             with `split_sentences` a string.
+        return_scores: Yield pairs of each translation and its `TranslationScore`; not with `split_sentences`.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1.
 
     Yields:
@@ -338,14 +353,37 @@ def translate_in_batches(
 
     to_translations = decode or partial(tokenizer.batch_decode, skip_special_tokens=True)
     generated = generate_in_batches(model, tokenizer, sentences, *own, observe_long=observe_long, **generate_kwargs)
-    for indices, output_ids in generated:
-        translations = to_translations(output_ids.flatten(0, 1).cpu())
-        returned = output_ids.shape[1]
-        yield indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
+    alpha = setting(model, generate_kwargs, "length_penalty", 1.0)
+    penalty = (alpha, setting(model, generate_kwargs, "length_penalty_type", "transformers"))
+    for batch in generated:
+        rows = batch.output_ids.flatten(0, 1)  # [batch * returned, target]
+        translations = to_translations(rows.cpu())
+        if return_scores:
+            scores = score_translations(model, tokenizer, batch.inputs, rows, *penalty)
+            translations = list(zip(translations, scores, strict=True))
+        returned = batch.output_ids.shape[1]
+        yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
     if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
-        returned = count(model, generate_kwargs, "num_return_sequences")
-        end = torch.tensor(tokenizer("").input_ids).expand(returned, -1)  # [returned, 1]
-        yield blank, [to_translations(end) for _ in blank]
+        returned = setting(model, generate_kwargs, "num_return_sequences", 1)
+        translations = to_translations(torch.tensor(tokenizer("").input_ids).expand(returned, -1))  # of [returned, 1]
+        if return_scores:
+            translations = [(each, TranslationScore(0.0, 0.0, [])) for each in translations]
+        yield blank, [list(translations) for _ in blank]
+
+
+@dataclass(frozen=True)
+class GeneratedBatch:
+    """What `generate` returned for some sentences.
+
+    Attributes:
+        indices: Their indices.
+        inputs: What the tokenizer returned, `[batch, source]` each.
+        output_ids: `[batch, returned, target]`
+    """
+
+    indices: list[int]
+    inputs: BatchEncoding
+    output_ids: torch.Tensor
 
 
 def generate_in_batches(
@@ -358,8 +396,8 @@ def generate_in_batches(
     processors: Callable[[list[int], list[int]], list[LogitsProcessor]] | None = None,
     observe_long: Callable[[dict[int, int]], None] | None = None,
     **generate_kwargs: Any,
-) -> Iterator[tuple[list[int], torch.Tensor]]:
-    """Indices and token ids `[batch, returned, target]` of all but blank sentences; see `translate_in_batches`.
+) -> Iterator[GeneratedBatch]:
+    """Search for all but blank sentences; see `translate_in_batches`.
 
     `processors` makes the logits processors of a batch, from the indices of its sentences and their numbers of tokens.
     """
@@ -383,7 +421,7 @@ def generate_in_batches(
         if processors is not None:
             generate_kwargs["logits_processor"] = [*given, *processors(indices, [lengths[row] for row in batch])]
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
-        yield indices, output_ids.unflatten(0, (len(batch), -1))
+        yield GeneratedBatch(indices, inputs, output_ids.unflatten(0, (len(batch), -1)))
 
 
 def _tokens_cut_off(encoding: Encoding) -> int:
@@ -392,7 +430,7 @@ def _tokens_cut_off(encoding: Encoding) -> int:
 
 def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
     """Tokens of `tokens_per_batch` that a source of `length` tokens takes up, by its own or its generated tokens."""
-    beams = max(count(model, generate_kwargs, name) for name in ("num_beams", "num_return_sequences"))
+    beams = max(setting(model, generate_kwargs, name, 1) for name in ("num_beams", "num_return_sequences"))
     generated = beams * max_generated(model, length, generate_kwargs)
     return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
 
@@ -448,6 +486,6 @@ def _scopes(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[dic
     return [generate_kwargs, *(vars(config) for config in configs if config is not None)]
 
 
-def count(model: PreTrainedModel, generate_kwargs: dict[str, Any], name: str) -> int:
-    """`num_beams` or `num_return_sequences` of `generate`."""
-    return next((scope[name] for scope in _scopes(model, generate_kwargs) if scope.get(name) is not None), 1)
+def setting(model: PreTrainedModel, generate_kwargs: dict[str, Any], name: str, default: Any) -> Any:
+    """A field of the generation_config that `generate` would use."""
+    return next((scope[name] for scope in _scopes(model, generate_kwargs) if scope.get(name) is not None), default)

@@ -1,0 +1,160 @@
+"""Remove the noisiest pairs of a parallel corpus: those that a model finds least probable.
+
+With a model of each direction, or one model of both, given twice:
+
+    python recipes/filter.py --model runs/en-de --reverse_model runs/de-en --corpus crawled.en crawled.de \
+        --remove 0.2 --output runs/filtered
+    accelerate launch recipes/filter.py --model runs/en-de --corpus crawled.tsv --output runs/filtered
+
+The cost of a pair is its dual conditional cross-entropy (Junczys-Dowmunt, 2018): with the cross-entropies F of the
+target given the source, and R of the source given the target, both in nats per sub-word, |F - R| + (F + R) / 2. Without
+`--reverse_model` it is F. The models should be trained on cleaner pairs than these, or on a part of them.
+
+The output directory then has `kept.jsonl`, in the order of the corpus, for `--train`; `removed.jsonl`, the costliest
+first, with the costs; and `filter.json`, what was removed.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+
+import numpy as np
+from datasets import Dataset
+from rich.table import Table
+
+from vaswani_transformer.data.cleaning import encode_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.decoding.decoding_arguments import DecodingArguments
+from vaswani_transformer.evaluation.perplexity import dual_cross_entropy, nats_of_pairs
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.io.files import Json, atomic_directory, atomic_write
+from vaswani_transformer.io.typed_json import Record
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.processes import main_process_first, on_main_process
+from vaswani_transformer.model.languages_vaswani import target_tag
+from vaswani_transformer.model.saved_model import SavedModel
+from vaswani_transformer.options.arguments import Interval, RecipeParser, option
+from vaswani_transformer.runs.provenance import describe_run
+from vaswani_transformer.runs.records import Provenance
+from vaswani_transformer.runs.search_scores import languages_to_score
+
+
+# Removed pairs that are shown on the terminal.
+SHOWN = 10
+
+
+@dataclass
+class FilterArguments(DecodingArguments):
+    """Options of filter.py."""
+
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
+    reverse_model: str | None = option(None, "A model of the opposite direction, or of both.")
+    corpus: list[str] = option(MISSING, "The pairs, as for --train of train_wmt.py.")
+    columns: list[str] | None = option(None, "Columns of source and target in tables.")
+    source_language: str | None = option(None, "Code of the source language; by default the model's.")
+    target_language: str | None = option(None, "Code of the target language; by default the model's.")
+    remove: float = option(0.2, "Share of the pairs to remove.", Interval(minimum=0, maximum=1))
+    output: str = option(MISSING, "Directory to create.")
+
+
+@dataclass(frozen=True)
+class FilterRecord(Record):
+    """`filter.json`; costs are in nats per sub-word.
+
+    Attributes:
+        run: Command, commit and machine.
+        pairs: Of the corpus.
+        removed: Number of pairs removed.
+        threshold: Smallest cost of a removed pair; None if none was removed.
+        mean_cost_kept: Mean cost of the others; None if all were removed.
+        mean_cost_removed: Mean cost of the removed pairs; None if none was removed.
+    """
+
+    run: Provenance
+    pairs: int
+    removed: int
+    threshold: float | None
+    mean_cost_kept: float | None
+    mean_cost_removed: float | None
+
+
+def main() -> None:
+    (args,) = RecipeParser((FilterArguments,)).parse()
+    with joined_processes("filter.py", args.timeout_minutes, "repeat the command"):
+        run(args)
+
+
+def run(args: FilterArguments) -> None:
+    on_main_process(lambda: require_new(Path(args.output)))
+    forward = args.open(args.model)
+    languages = languages_to_score([forward.config], args.source_language, args.target_language)
+    given = {"model": (forward, languages)}
+    if args.reverse_model is not None:
+        given["reverse_model"] = (args.open(args.reverse_model, "reverse_model"), languages[::-1])
+    for saved, direction in given.values():
+        target_tag(saved.config, *direction)  # refuses another direction before any is loaded
+    with main_process_first():
+        corpus = load_parallel_corpus(args.corpus, *languages, columns=args.columns)
+    entropies = {name: cross_entropies(args, saved, corpus, direction) for name, (saved, direction) in given.items()}
+    on_main_process(lambda: write(args, corpus, languages, entropies))
+
+
+def require_new(output: Path) -> None:
+    if output.exists():
+        raise FileExistsError(f"output: {output} exists already; name another directory")
+
+
+def cross_entropies(
+    args: FilterArguments, saved: SavedModel, corpus: Dataset, direction: tuple[str, str]
+) -> np.ndarray:
+    """Nats per sub-word of each target, EOS included: `[pairs]`."""
+    with main_process_first():
+        tag = target_tag(saved.config, *direction)
+        encoded = encode_corpus(corpus, saved.tokenizer, *direction, source_tag=tag)
+    nats = nats_of_pairs(args.load(saved), saved.tokenizer, encoded, args.tokens_per_batch)
+    return nats / np.asarray(encoded["target_length"][:])
+
+
+def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], entropies: dict[str, np.ndarray]) -> None:
+    """Write kept and removed pairs and the record, and show the worst."""
+    costs = dual_cross_entropy(entropies["model"], entropies.get("reverse_model"))
+    worst_first = np.argsort(-costs, kind="stable")
+    removed, kept = np.split(worst_first, [round(args.remove * len(costs))])
+    record = FilterRecord(
+        run=describe_run(),
+        pairs=len(costs),
+        removed=len(removed),
+        threshold=float(costs[removed[-1]]) if len(removed) else None,
+        mean_cost_kept=float(costs[kept].mean()) if len(kept) else None,
+        mean_cost_removed=float(costs[removed].mean()) if len(removed) else None,
+    )
+    columns = {"cost": costs, **entropies}
+
+    def with_costs(row: int) -> dict[str, Json]:
+        return {**pair(corpus, row, languages), **{name: round(float(each[row]), 4) for name, each in columns.items()}}
+
+    with atomic_directory(args.output) as directory:
+        atomic_write(directory / "kept.jsonl", json_lines(pair(corpus, row, languages) for row in sorted(kept)))
+        atomic_write(directory / "removed.jsonl", json_lines(map(with_costs, removed)))
+        record.save(directory / "filter.json")
+    console = PlainConsole()
+    table = Table("cost", *languages, title="The costliest pairs")
+    for row in worst_first[:SHOWN]:
+        table.add_row(f"{costs[row]:.2f}", *map(str, pair(corpus, row, languages).values()))
+    console.print(table)
+    console.print(f"{args.output}: {len(kept):,} pairs kept, {len(removed):,} removed")
+
+
+def pair(corpus: Dataset, row: int, languages: tuple[str, str]) -> dict[str, Json]:
+    found = corpus[int(row)]["translation"]
+    return {language: found[language] for language in languages}
+
+
+def json_lines(rows: Iterable[dict[str, Json]]) -> Iterator[bytes]:
+    for row in rows:
+        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+if __name__ == "__main__":
+    main()

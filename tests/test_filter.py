@@ -1,0 +1,86 @@
+"""The recipe that removes noisy pairs: what it removes is what the models find least probable."""
+
+import json
+
+import pytest
+import torch
+from helpers import REPOSITORY, call_recipe, run_ranks
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.evaluation.perplexity import dual_cross_entropy
+
+
+PAIRS = phrasebook("test")[:9]
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [json.dumps({"en": english, "de": german}) + "\n" for english, german in PAIRS]
+    (tmp_path / "pairs.jsonl").write_text("".join(rows), encoding="utf-8")
+    return tmp_path
+
+
+@torch.no_grad()
+def by_hand(directory, source, target):
+    """Nats per sub-word of one target, by the model's own loss."""
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
+    return float(model(**tokenizer(source, text_target=target, return_tensors="pt")).loss)
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("is_dual", [False, True])
+def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, capsys):
+    more = ["--reverse_model", lively_model] if is_dual else []
+    call_recipe(
+        "filter.py", "--model", lively_model, *more, "--corpus", "pairs.jsonl", "--remove", "0.34", "--output", "o"
+    )
+    forward = [by_hand(lively_model, english, german) for english, german in PAIRS]
+    costs = forward
+    if is_dual:
+        backward = [by_hand(lively_model, german, english) for english, german in PAIRS]
+        costs = [abs(f - r) + (f + r) / 2 for f, r in zip(forward, backward, strict=True)]
+    worst = sorted(range(len(PAIRS)), key=lambda row: -costs[row])[:3]
+    removed, kept = rows_of(corpus / "o" / "removed.jsonl"), rows_of(corpus / "o" / "kept.jsonl")
+    assert [(row["en"], row["de"]) for row in removed] == [PAIRS[row] for row in worst]
+    assert [row["cost"] for row in removed] == pytest.approx([costs[row] for row in worst], abs=1e-3)
+    assert [row["model"] for row in removed] == pytest.approx([forward[row] for row in worst], abs=1e-3)
+    assert [(row["en"], row["de"]) for row in kept] == [pair for row, pair in enumerate(PAIRS) if row not in worst]
+    record = json.loads((corpus / "o" / "filter.json").read_text(encoding="utf-8"))
+    assert (record["pairs"], record["removed"]) == (9, 3)
+    assert record["threshold"] == pytest.approx(min(costs[row] for row in worst), abs=1e-3)
+    assert "6 pairs kept, 3 removed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("share", "count"), [("0", 0), ("1", 9)])
+def test_nothing_or_everything_is_removed(share, count, corpus, lively_model):
+    call_recipe("filter.py", "--model", lively_model, "--corpus", "pairs.jsonl", "--remove", share, "--output", "o")
+    assert len(rows_of(corpus / "o" / "removed.jsonl")) == count
+    assert len(rows_of(corpus / "o" / "kept.jsonl")) == 9 - count
+
+
+def test_an_output_that_exists_is_refused_before_anything_is_read(corpus):
+    (corpus / "o").mkdir()
+    with pytest.raises(SystemExit, match="output: o exists already"):
+        call_recipe("filter.py", "--model", "missing", "--corpus", "missing.jsonl", "--output", "o")
+
+
+def test_both_directions_agreeing_costs_their_mean(corpus):
+    forward, backward = torch.tensor([1.0, 3.0]).numpy(), torch.tensor([1.0, 1.0]).numpy()
+    assert dual_cross_entropy(forward, backward).tolist() == [1.0, 4.0]
+    assert dual_cross_entropy(forward) is forward
+
+
+@pytest.mark.system
+def test_two_processes_write_what_one_does(corpus, lively_model):
+    command = ["--model", lively_model, "--corpus", "pairs.jsonl", "--remove", "0.34", "--tokens_per_batch", "30"]
+    call_recipe("filter.py", *command, "--output", "one")
+    ranks = run_ranks([REPOSITORY / "recipes" / "filter.py", *map(str, command), "--output", "two"], 2, folder=corpus)
+    assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr
+    for name in ("kept.jsonl", "removed.jsonl"):
+        assert (corpus / "one" / name).read_bytes() == (corpus / "two" / name).read_bytes()

@@ -1,0 +1,122 @@
+"""Scores of translations: the model's own log-probabilities, of the whole and of each word."""
+
+import json
+
+import pytest
+import torch
+from foreign_models import batch, inputs_of, untrained
+from helpers import call_recipe
+from transformers import pipeline
+
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.model.scores_vaswani import score_translations, token_log_probabilities
+
+
+SENTENCES = [english for english, _ in phrasebook("test")[:4]]
+
+
+@pytest.fixture
+def translator(lively_model):
+    return pipeline("translation", model=str(lively_model))
+
+
+@torch.no_grad()
+def by_hand(model, source, output_ids):
+    """Log-probability of each token of one translation, each from a pass of its own over what precedes it."""
+    found = []
+    for place in range(1, len(output_ids)):
+        logits = model(input_ids=source[None], decoder_input_ids=output_ids[None, :place]).logits[0, -1]
+        found.append(float(torch.log(logits.double().softmax(-1))[output_ids[place]]))
+    return found
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_return_sequences": 2, "max_new_tokens": 12}, {"num_beams": 1}, {"max_new_tokens": 5}]
+)
+def test_scores_are_sums_of_the_logarithms_of_each_tokens_probability(translator, options):
+    found = translator(SENTENCES, return_scores=True, return_tensors=True, return_text=True, **options)
+    for sentence, records in zip(SENTENCES, found, strict=True):
+        source = torch.tensor(translator.tokenizer(sentence).input_ids)
+        for record in records if isinstance(records, list) else [records]:
+            ids = record["translation_token_ids"]
+            expected = by_hand(translator.model, source, ids)
+            assert record["log_probability"] == pytest.approx(sum(expected), abs=1e-4)
+            length = len(expected)
+            assert record["score"] == pytest.approx(sum(expected) / ((5 + length) / 6) ** 0.6, abs=1e-4)
+            words = record["word_log_probabilities"]
+            assert len(words) == len(record["translation_text"].split())
+            is_ended = int(ids[-1]) == translator.tokenizer.eos_token_id
+            assert sum(words) == pytest.approx(sum(expected[: length - is_ended]), abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gnmt", "transformers"])
+def test_the_score_is_that_by_which_the_search_ranks(translator, kind):
+    search = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 1.3, "length_penalty_type": kind}
+    inputs = translator.tokenizer(SENTENCES[:3], return_tensors="pt", padding=True)
+    expected = translator.model.generate(**inputs, **search, return_dict_in_generate=True, output_scores=True)
+    found = translator(SENTENCES[:3], return_scores=True, **search)
+    scores = [record["score"] for records in found for record in records]
+    assert scores == pytest.approx(expected.sequences_scores.tolist(), abs=1e-4)
+
+
+def test_large_batches_are_scored_in_parts(translator, monkeypatch):
+    inputs = translator.tokenizer(SENTENCES, return_tensors="pt", padding=True)
+    output_ids = translator.model.generate(**inputs)
+    whole = token_log_probabilities(translator.model, inputs, output_ids)
+    monkeypatch.setattr("vaswani_transformer.model.scores_vaswani._LOGITS_AT_ONCE", 1)
+    assert torch.allclose(token_log_probabilities(translator.model, inputs, output_ids), whole, atol=1e-5)
+
+
+def test_models_of_other_packages():
+    model = untrained("marian")
+    sources = batch(model)
+    inputs = inputs_of(model, sources)
+    output_ids = model.generate(**inputs, num_beams=2, max_new_tokens=6)
+    found = token_log_probabilities(model, inputs, output_ids)
+    expected = by_hand(model, sources[-1], output_ids[-1])
+    assert found[-1].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "text", ["thé 🐈 ฉัน 日本", "a  b\n", " x", "", "one\u2028line \x85 two", "man's (314) $a$", "\u00a0a\u00a0"]
+)
+def test_every_word_of_any_text_has_a_value(translator, text):
+    model, tokenizer = translator.model, translator.tokenizer
+    inputs = tokenizer(["a"], return_tensors="pt")
+    target = torch.tensor([[0, *tokenizer(text).input_ids, 0]])
+    (score,) = score_translations(model, tokenizer, inputs, target, 1.0, "gnmt")
+    spoken = tokenizer.decode(target[0], skip_special_tokens=True)
+    assert len(score.word_log_probabilities) == len(spoken.split())
+    values = token_log_probabilities(model, inputs, target)[0].tolist()[:-1]
+    assert score.log_probability == pytest.approx(sum(values), abs=1e-4)
+    if score.word_log_probabilities:
+        assert sum(score.word_log_probabilities) == pytest.approx(sum(values[:-1]), abs=1e-4)
+
+
+def test_blank_text_and_text_of_several_sentences(translator):
+    empty = {"translation_text": "", "log_probability": 0.0, "score": 0.0, "word_log_probabilities": []}
+    assert translator([" ", SENTENCES[0]], return_scores=True)[0] == empty
+    with pytest.raises(ValueError, match="return_scores: a score is of one sentence"):
+        translator(SENTENCES[0], return_scores=True, split_sentences=True)
+
+
+def test_a_file_of_pairs_has_the_pipelines_scores(translator, lively_model, tmp_path):
+    text, output = tmp_path / "text.en", tmp_path / "out.jsonl"
+    text.write_text("\n".join(["", *SENTENCES]) + "\n", encoding="utf-8")
+    options = ["--model", str(lively_model), "--input", str(text), "--return_scores"]
+    call_recipe("translate.py", *options, "--output", str(output), "--num_return_sequences", "2")
+    rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    expected = [
+        each for pair in translator(["", *SENTENCES], return_scores=True, num_return_sequences=2) for each in pair
+    ]
+    assert len(rows) == len(expected)
+    for row, record in zip(rows, expected, strict=True):
+        assert row["target"] == record["translation_text"]
+        for name in ("log_probability", "score", "word_log_probabilities"):
+            assert row[name] == pytest.approx(record[name], abs=2e-4)
+    for more, message in (
+        (["--output", str(tmp_path / "out.de")], "return_scores: .* ends in .jsonl"),
+        (["--output", str(output), "--split_sentences"], "return_scores: a score is of one sentence"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            call_recipe("translate.py", *options, *more)
