@@ -6,6 +6,11 @@ A model, on files or on a test set by sacreBLEU's name; or existing translations
     python recipes/score.py --model runs/demo --test_set wmt14/full
     python recipes/score.py --hypotheses runs/news.de --source news.en --reference news.de
 
+On a development set, what the model's log-probabilities say of the quality of a translation; afterwards, the pipeline
+and translate.py with `return_scores` give each translation a confidence, the chrF to expect of it:
+
+    python recipes/score.py --model runs/demo --source valid.en --reference valid.de --confidence
+
 Beams and alphas on the development set; two systems, models or files, with paired bootstrap:
 
     python recipes/score.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
@@ -24,6 +29,7 @@ from accelerate import PartialState
 from rich.table import Table
 
 from vaswani_transformer.decoding.decoding_arguments import BEAMS, DecodingArguments
+from vaswani_transformer.evaluation.confidence import ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
@@ -39,6 +45,7 @@ from vaswani_transformer.runs.search_scores import (
     Translations,
     languages_to_score,
     score_systems,
+    store_confidence,
     translate_test_set,
     write_scores,
 )
@@ -62,6 +69,9 @@ class EvaluationArguments(DecodingArguments):
     length_penalty: list[float] | None = option(
         None, "Alpha of 6.1, one or several; by default the model's generation_config."
     )
+    confidence: bool = option(
+        False, "Measure how the model's log-probabilities tell good translations, and store that in its configuration."
+    )
     output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
 
@@ -78,7 +88,11 @@ class EvaluationArguments(DecodingArguments):
             raise ValueError(f"compare: {self.compare} is the first system too; give another")
         if self.models and self.test_set is None and self.source is None:
             raise ValueError("source: give the sentences to translate")
+        if self.confidence and (self.model is None or self.compare is not None or not Path(self.model).is_dir()):
+            raise ValueError("confidence: give one model, in a directory of this machine, which will hold the result")
         given = [name for name in ("num_beams", "length_penalty") if getattr(self, name)]
+        if self.confidence and given:
+            raise ValueError(f"{given[0]}: confidence is of the model's own search; leave it out")
         if given and not self.models:
             raise ValueError(f"{given[0]}: there is no model that searches, only translations; leave it out")
         if self.compare is not None and any(len(getattr(self, name)) > 1 for name in given):
@@ -117,11 +131,13 @@ def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
         make_directory("output_dir", args.output_dir)
         print(printable(str(test_set)), flush=True)
     for name, saved in models.items():
-        search = (args.num_beams, args.length_penalty, args.tokens_per_batch)
+        search = (args.num_beams, args.length_penalty, args.tokens_per_batch, args.confidence)
         systems[name] = translate_test_set(name, args.load(saved), saved.tokenizer, test_set, *search)
     if state.is_main_process:
         record, translations = score_systems([systems[name] for name in args.systems], test_set, describe_run())
         write_scores(Path(args.output_dir), record, translations)
+        if record.confidence is not None:
+            store_confidence(models[args.model], record.confidence.curve)
         show(record)
 
 
@@ -156,6 +172,8 @@ def show(record: ScoreRecord) -> None:
         show_sweep(console, record)
     if record.paired_bootstrap:
         show_comparison(console, record.paired_bootstrap)
+    if record.confidence:
+        show_confidence(console, record.confidence)
 
 
 def shown_scores(scores: SearchScores) -> list[str]:
@@ -178,6 +196,18 @@ def show_sweep(console: PlainConsole, record: ScoreRecord) -> None:
     console.print(table)
     if record.test_set.newstest2014:
         console.print("Choose search options on a development set, as in the paper (6.1): newstest2013, here wmt13.")
+
+
+def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
+    table = Table("confidence", "chrF", "sentences", title="Confidence, by tenths of the translations")
+    for each in report.bins:
+        table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
+    console.print(table)
+    remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
+    console.print(
+        f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
+    )
+    console.print(f"chrF without the least confident: {remaining}")
 
 
 def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:

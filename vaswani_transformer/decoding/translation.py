@@ -10,6 +10,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.pipeline_vaswani import translate_in_batches
+from ..model.scores_vaswani import TranslationScore
 
 
 T = TypeVar("T")
@@ -45,6 +46,20 @@ def translate_corpus(
 
     description = "Translating" if show_progress else None
     return [texts[0] for texts in search_on_all_processes([*map(len, stripped)], translate, description)]
+
+
+def translate_with_scores(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Sequence[str],
+    tokens_per_batch: int = 4096,
+    **generate_kwargs: Any,
+) -> tuple[list[str], list[TranslationScore]]:
+    """The translations of `translate_corpus`, and their scores."""
+    found: list[Any] = translate_corpus(
+        model, tokenizer, sentences, tokens_per_batch, return_scores=True, **generate_kwargs
+    )
+    return [text for text, _ in found], [score for _, score in found]
 
 
 def search_on_all_processes(

@@ -102,6 +102,8 @@ class VaswaniConfig(PreTrainedConfig):
             source begins with the tag of its target. `None` means one direction, and no tags.
         longest_source: Tokens of the longest source trained on, EOS included; `None` if unknown.
             `pipeline("translation")` warns of longer ones.
+        confidence_curve: Points of mean log-probability a token of a translation, and the chrF to expect of it, both
+            ascending, as `score.py --confidence` measures them; `None` if it has not been measured.
 
     The remaining fields are for models converted from other toolkits, see `vaswani_transformer.convert`; their defaults
     are the paper's.
@@ -156,6 +158,7 @@ class VaswaniConfig(PreTrainedConfig):
     target_language: str | None = None
     language_tags: dict[str, int] | None = None
     longest_source: int | None = None
+    confidence_curve: list[list[float]] | None = None
     activation: str = "relu"
     decoder_d_ff: int | None = None
     target_vocab_size: int | None = None
@@ -255,6 +258,9 @@ class VaswaniConfig(PreTrainedConfig):
             raise ValueError(f"position_offset: must be at least 0, is {self.position_offset}")
         if self.activation not in ACT2FN:
             raise ValueError(f"activation: must be one of {', '.join(ACT2FN)}, is {self.activation!r}")
+        curve = self.confidence_curve
+        if curve is not None and not (curve and all(len(point) == 2 for point in curve) and curve == sorted(curve)):
+            raise ValueError("confidence_curve: must be pairs of numbers, ascending")
         self._check_tokens()
 
     def _check_tokens(self) -> None:

@@ -248,7 +248,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
 
 def _record(translation: str | Translation | tuple[str | Translation, TranslationScore]) -> Translation:
     if isinstance(translation, tuple):
-        return _record(translation[0]) | vars(translation[1])
+        return _record(translation[0]) | translation[1].record()
     return {"translation_text": translation} if isinstance(translation, str) else translation
 
 
@@ -367,7 +367,7 @@ def translate_in_batches(
         returned = setting(model, generate_kwargs, "num_return_sequences", 1)
         translations = to_translations(torch.tensor(tokenizer("").input_ids).expand(returned, -1))  # of [returned, 1]
         if return_scores:
-            translations = [(each, TranslationScore(0.0, 0.0, [])) for each in translations]
+            translations = [(each, TranslationScore(0.0, 0.0, 0, [])) for each in translations]
         yield blank, [list(translations) for _ in blank]
 
 

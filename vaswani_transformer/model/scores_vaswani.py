@@ -1,5 +1,6 @@
 """Log-probabilities of given translations, from one pass of the decoder: of the whole, and of each word."""
 
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,20 +21,30 @@ class TranslationScore:
     Attributes:
         log_probability: Of all tokens, the EOS included.
         score: `log_probability` divided by the length penalty (6.1), by which beam search ranks translations.
+        tokens: Number of tokens, the EOS included.
         word_log_probabilities: Of each word of the translation, as white space divides it. The EOS belongs to none.
+        confidence: The chrF to expect of it, from 0 to 100, by the model's `confidence_curve`; None without one.
     """
 
     log_probability: float
     score: float
+    tokens: int
     word_log_probabilities: list[float]
+    confidence: float | None = None
 
-    def rounded(self) -> dict[str, float | list[float]]:
-        """Its fields, with four decimals, for files."""
-        words = [round(value, 4) for value in self.word_log_probabilities]
+    @property
+    def mean(self) -> float:
+        """Log-probability a token."""
+        return self.log_probability / max(self.tokens, 1)
+
+    def record(self, digits: int | None = None) -> dict[str, float | list[float]]:
+        """Its fields by name, without a confidence that is unknown; `digits` rounds them, for files."""
+        fields = {name: value for name, value in vars(self).items() if value is not None}
+        if digits is None:
+            return fields
         return {
-            "log_probability": round(self.log_probability, 4),
-            "score": round(self.score, 4),
-            "word_log_probabilities": words,
+            name: [round(each, digits) for each in value] if isinstance(value, list) else round(value, digits)
+            for name, value in fields.items()
         }
 
 
@@ -56,13 +67,14 @@ def score_translations(
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
     """
-    found = []
+    found, curve = [], getattr(model.config, "confidence_curve", None)
     log_probabilities = token_log_probabilities(model, inputs, output_ids)
     for ids, values in zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True):
         length = _length(ids, tokenizer.eos_token_id, tokenizer.pad_token_id)
         total, penalty = sum(values[:length]), float(length_penalty(length, alpha, penalty_type))
         words = _sum_over_words(tokenizer, ids[: length - ids[:length].count(tokenizer.eos_token_id)], values)
-        found.append(TranslationScore(total, total / penalty, words))
+        confidence = None if curve is None else _interpolate(curve, total / max(length, 1))
+        found.append(TranslationScore(total, total / penalty, length, words, confidence))
     return found
 
 
@@ -110,3 +122,12 @@ def _sum_over_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], valu
         place = len(prefix.split()) - (not prefix[-1:].isspace())
         sums[min(max(place, 0), len(sums) - 1)] += value
     return sums
+
+
+def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float:
+    """The height at a value, by points of value and height; linear between them, constant outside."""
+    place = bisect([point[0] for point in curve], value)
+    if place in (0, len(curve)):
+        return curve[min(place, len(curve) - 1)][1]
+    (left, low), (right, high) = curve[place - 1], curve[place]
+    return low + (high - low) * (value - left) / (right - left)

@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.scores import LengthGroup
 from .records import SearchScores
 
@@ -65,6 +66,24 @@ def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path
 def _group_label(group: LengthGroup) -> str:
     lengths = f"{group.shortest}-{group.longest}" if group.longest else f"{group.shortest} or more"
     return f"{lengths}\n({group.sentences:,})"
+
+
+def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
+    """Plot chrF by confidence, beside what it should be, and the chrF that remains without the least confident."""
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    confidence, found = ([getattr(each, name) for each in report.bins] for name in ("confidence", "chrf"))
+    ends = [min(*confidence, *found), max(*confidence, *found)]
+    left.plot(ends, ends, color="grey", linestyle="--", label="as it should be")
+    left.plot(confidence, found, marker="o", label="tenths of the translations")
+    left.set(xlabel="confidence: expected chrF", ylabel="chrF", title="Calibration")
+    left.legend()
+    right.bar([f"{float(share):.0%}" for share in report.remaining], list(report.remaining.values()))
+    right.bar_label(right.containers[0], fmt="%.1f")
+    right.set(xlabel="least confident translations left out", ylabel="chrF of the others", title="Selection")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
 
 
 def plot_sweep(rows: Sequence[SearchScores], path: str | Path) -> None:

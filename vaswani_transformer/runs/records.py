@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Generic, Self, TypeVar, cast
 
+from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.perplexity import Perplexity
 from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
 from ..io.typed_json import REST, Record
@@ -418,6 +419,7 @@ class ScoreRecord(Record):
         systems: One or two systems.
         sweep: Scores by search options, if there were several.
         paired_bootstrap: Comparison of two systems, by metric.
+        confidence: What the first system's log-probabilities say of its translations, if that was asked.
     """
 
     run: Provenance
@@ -425,3 +427,4 @@ class ScoreRecord(Record):
     systems: list[SystemScores]
     sweep: list[SearchScores] | None = None
     paired_bootstrap: dict[str, PairedComparison] | None = None
+    confidence: ConfidenceReport | None = None

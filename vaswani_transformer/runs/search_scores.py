@@ -1,6 +1,7 @@
 """Scoring for `recipes/score.py`: translations of a test set by one or several searches."""
 
 import itertools
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,27 +12,36 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ..data.cleaning import encode_corpus
 from ..data.corpora import load_parallel_corpus
-from ..decoding.translation import translate_corpus
+from ..decoding.decoding_arguments import GenerateKwargs
+from ..decoding.translation import translate_corpus, translate_with_scores
+from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
 from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
 from ..evaluation.test_sets import TestSet
+from ..io.files import MANIFEST_NAME, MODEL_FILES, Manifest, atomic_write, read_json
 from ..model.languages_vaswani import direction, required_tag, target_tag
-from .plots import plot_bleu_by_source_length, plot_sweep
+from ..model.saved_model import SavedModel
+from ..model.scores_vaswani import TranslationScore
+from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
 from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts
 
 
 @dataclass(frozen=True)
 class Translations:
-    """Translations of the test set, without line ends, and their search options; None for a file."""
+    """Translations of the test set, without line ends, and their search options; None for a file.
+
+    `scores` are the model's, if they were asked for.
+    """
 
     lines: list[str]
     num_beams: int | None = None
     length_penalty: float | None = None
     seconds: float | None = None
+    scores: list[TranslationScore] | None = None
 
     def score(self, test_set: TestSet) -> SearchScores:
         scores = score_translations(self.lines, test_set.references, test_set.languages[1])
-        search = {name: value for name, value in vars(self).items() if name != "lines"}
+        search = {name: value for name, value in vars(self).items() if name not in ("lines", "scores")}
         return SearchScores(**vars(scores), **search)
 
 
@@ -72,10 +82,11 @@ def translate_test_set(
     num_beams: Sequence[int] | None,
     length_penalties: Sequence[float] | None,
     tokens_per_batch: int,
+    return_scores: bool = False,
 ) -> System:
     """Translate a test set with every number of beams and every alpha (6.1). Collective.
 
-    None means the value in the model's generation_config.
+    None means the value in the model's generation_config. `return_scores` scores the translations, too.
     """
     own, searches = model.generation_config, []
     beams = num_beams or [own.num_beams or 1]
@@ -85,20 +96,18 @@ def translate_test_set(
         corpus, tag = load_parallel_corpus(files, *test_set.languages), target_tag(model.config, *test_set.languages)
         encoded = encode_corpus(corpus, tokenizer, *test_set.languages, source_tag=tag)
     reference_perplexity = perplexity(model, tokenizer, encoded)
+    given, into = (model, tokenizer, test_set.sources, tokens_per_batch), test_set.languages[1]
     for number, alpha in itertools.product(beams, alphas):
-        started = time.perf_counter()
-        texts = translate_corpus(
-            model,
-            tokenizer,
-            test_set.sources,
-            tokens_per_batch,
-            num_beams=number,
-            length_penalty=alpha,
-            target_language=test_set.languages[1],
-        )
+        search = GenerateKwargs(num_beams=number, length_penalty=alpha)
+        started, scores = time.perf_counter(), None
+        if return_scores:
+            texts, scores = translate_with_scores(*given, target_language=into, **search)
+        else:
+            texts = translate_corpus(*given, target_language=into, **search)
         seconds = time.perf_counter() - started
         # One line each, so that the written file has the same scores.
-        searches.append(Translations([" ".join(text.splitlines()) for text in texts], number, alpha, seconds))
+        lines = [" ".join(text.splitlines()) for text in texts]
+        searches.append(Translations(lines, number, alpha, seconds, scores))
     return System(name, searches, reference_perplexity)
 
 
@@ -134,9 +143,36 @@ def score_systems(
         ),
         systems=found,
         sweep=sweep,
+        confidence=_confidence(systems[0], test_set),
         paired_bootstrap=paired_bootstrap(first, others[0], test_set.references) if others else None,
     )
     return record, best
+
+
+def _confidence(system: System, test_set: TestSet) -> ConfidenceReport | None:
+    """What the scores of a system's first translations say of their quality; None without scores."""
+    found = system.searches[0]
+    if found.scores is None:
+        return None
+    return measure_confidence([score.mean for score in found.scores], found.lines, test_set.references)
+
+
+def store_confidence(saved: SavedModel, curve: list[list[float]]) -> None:
+    """Write a curve into the configuration of a saved model.
+
+    Raises:
+        ValueError: The model was saved by another package.
+    """
+    path = saved.directory / "config.json"
+    content = read_json(path)
+    if content.get("model_type") != "vaswani":
+        raise ValueError(
+            f"confidence: {saved.directory} is a model of another package, which knows no confidence_curve"
+        )
+    atomic_write(path, json.dumps({**content, "confidence_curve": curve}, indent=2, sort_keys=True) + "\n")
+    if (saved.directory / MANIFEST_NAME).exists():
+        notes = Manifest.load(saved.directory).notes
+        Manifest.of(saved.directory, MODEL_FILES, **notes).save(saved.directory)
 
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
@@ -150,4 +186,6 @@ def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, l
         plot_bleu_by_source_length(groups, directory / "bleu_by_source_length.png")
     if record.sweep:
         plot_sweep(record.sweep, directory / "sweep.png")
+    if record.confidence:
+        plot_confidence(record.confidence, directory / "confidence.png")
     record.save(directory / "results.json")

@@ -1,0 +1,120 @@
+"""Confidence: the chrF to expect of a translation, from the log-probability that the model gives it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sacrebleu.metrics import CHRF
+
+from .scores import chrf_score
+
+
+# Sentences of a point of the curve at least, and points at most.
+_SENTENCES_A_POINT, _POINTS = 20, 20
+
+_BINS = 10  # of the calibration
+_LEFT_OUT = (0.1, 0.2)  # shares of the translations, the least confident ones
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """Translations of similar confidence.
+
+    Attributes:
+        sentences: Their number.
+        confidence: Their mean confidence.
+        chrf: Their mean chrF.
+    """
+
+    sentences: int
+    confidence: float
+    chrf: float
+
+
+@dataclass(frozen=True)
+class ConfidenceReport:
+    """How well confidence tells good translations from bad ones. All chrF are from 0 to 100.
+
+    Each half of the sentences has the confidence of a curve that was fitted to the other half.
+
+    Attributes:
+        curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending.
+        rank_correlation: Spearman's, between mean log-probability a token and chrF.
+        calibration_error: Mean distance of confidence and chrF of a bin.
+        bins: Translations by confidence, ascending.
+        remaining: chrF of the test set without the least confident share of its translations, by that share: 0, 0.1,
+            0.2.
+    """
+
+    curve: list[list[float]]
+    rank_correlation: float
+    calibration_error: float
+    bins: list[CalibrationBin]
+    remaining: dict[str, float]
+
+
+def measure_confidence(
+    means: Sequence[float], lines: Sequence[str], references: Sequence[Sequence[str]]
+) -> ConfidenceReport:
+    """Fit the curve, and measure by cross-validation what it is worth.
+
+    Args:
+        means: Mean log-probability a token of each translation.
+        lines: The translations.
+        references: The references of each.
+
+    Raises:
+        ValueError: There are too few sentences.
+    """
+    if len(lines) < 2 * _SENTENCES_A_POINT:
+        raise ValueError(f"confidence: needs {2 * _SENTENCES_A_POINT} sentences at least, not {len(lines)}")
+    metric = CHRF()
+    quality = np.array(
+        [metric.sentence_score(line, list(known)).score for line, known in zip(lines, references, strict=True)]
+    )
+    values = np.asarray(means)
+    confidence = np.zeros(len(values))
+    for half in (0, 1):
+        curve = np.array(fit_curve(values[1 - half :: 2], quality[1 - half :: 2]))  # [points, 2]
+        confidence[half::2] = np.interp(values[half::2], curve[:, 0], curve[:, 1])
+    ascending = np.argsort(confidence, kind="stable")
+    bins = [
+        CalibrationBin(len(rows), float(confidence[rows].mean()), float(quality[rows].mean()))
+        for rows in np.array_split(ascending, _BINS)
+    ]
+    remaining = {}
+    for share in (0.0, *_LEFT_OUT):
+        rows = sorted(np.argsort(values, kind="stable")[round(share * len(values)) :])
+        remaining[f"{share:g}"] = chrf_score([lines[row] for row in rows], [references[row] for row in rows]).score
+    return ConfidenceReport(
+        curve=fit_curve(values, quality),
+        rank_correlation=float(np.corrcoef(_ranks(values), _ranks(quality))[0, 1]),
+        calibration_error=sum(each.sentences * abs(each.confidence - each.chrf) for each in bins) / len(values),
+        bins=bins,
+        remaining=remaining,
+    )
+
+
+def fit_curve(values: np.ndarray, quality: np.ndarray) -> list[list[float]]:
+    """A monotone curve through means of both over groups of similar values (pool adjacent violators).
+
+    Args:
+        values: `[sentences]`
+        quality: `[sentences]`
+
+    Returns:
+        Its points, a value and a quality each, both ascending; between them it is linear, outside them constant.
+    """
+    points = min(_POINTS, max(1, len(values) // _SENTENCES_A_POINT))
+    groups: list[np.ndarray] = []  # rows of each point
+    for rows in np.array_split(np.argsort(values, kind="stable"), points):
+        groups.append(rows)
+        while len(groups) > 1 and quality[groups[-2]].mean() > quality[groups[-1]].mean():
+            groups[-2:] = [np.concatenate(groups[-2:])]
+    return [[round(float(values[rows].mean()), 4), round(float(quality[rows].mean()), 2)] for rows in groups]
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """`[values]` mean ranks, ties shared."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (counts.cumsum() - (counts + 1) / 2)[inverse]
