@@ -16,7 +16,7 @@ first, with the costs; and `filter.json`, what was removed.
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,20 +24,16 @@ from datasets import Dataset
 from rich.table import Table
 
 from vaswani_transformer.data.cleaning import encode_corpus
-from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.decoding.decoding_arguments import DecodingArguments
 from vaswani_transformer.evaluation.perplexity import dual_cross_entropy, nats_of_pairs
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import Json, atomic_directory, atomic_write
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import main_process_first, on_main_process
-from vaswani_transformer.model.languages_vaswani import target_tag
-from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import Interval, RecipeParser, option
+from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
-from vaswani_transformer.runs.search_scores import languages_to_score
 
 
 # Removed pairs that are shown on the terminal.
@@ -45,17 +41,10 @@ SHOWN = 10
 
 
 @dataclass
-class FilterArguments(DecodingArguments):
-    """Options of filter.py."""
+class FilterArguments(PairArguments):
+    """Options of filter.py; the output is a directory."""
 
-    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
-    reverse_model: str | None = option(None, "A model of the opposite direction, or of both.")
-    corpus: list[str] = option(MISSING, "The pairs, as for --train of train_wmt.py.")
-    columns: list[str] | None = option(None, "Columns of source and target in tables.")
-    source_language: str | None = option(None, "Code of the source language; by default the model's.")
-    target_language: str | None = option(None, "Code of the target language; by default the model's.")
     remove: float = option(0.2, "Share of the pairs to remove.", Interval(minimum=0, maximum=1))
-    output: str = option(MISSING, "Directory to create.")
 
 
 @dataclass(frozen=True)
@@ -87,17 +76,10 @@ def main() -> None:
 
 def run(args: FilterArguments) -> None:
     on_main_process(lambda: require_new(Path(args.output)))
-    forward = args.open(args.model)
-    languages = languages_to_score([forward.config], args.source_language, args.target_language)
-    given = {"model": (forward, languages)}
-    if args.reverse_model is not None:
-        given["reverse_model"] = (args.open(args.reverse_model, "reverse_model"), languages[::-1])
-    for saved, direction in given.values():
-        target_tag(saved.config, *direction)  # refuses another direction before any is loaded
-    with main_process_first():
-        corpus = load_parallel_corpus(args.corpus, *languages, columns=args.columns)
-    entropies = {name: cross_entropies(args, saved, corpus, direction) for name, (saved, direction) in given.items()}
-    on_main_process(lambda: write(args, corpus, languages, entropies))
+    models = args.open_models()
+    corpus = args.load_corpus(models[0].languages)
+    entropies = [cross_entropies(args, model, corpus) for model in models]
+    on_main_process(lambda: write(args, corpus, models[0].languages, entropies))
 
 
 def require_new(output: Path) -> None:
@@ -105,20 +87,17 @@ def require_new(output: Path) -> None:
         raise FileExistsError(f"output: {output} exists already; name another directory")
 
 
-def cross_entropies(
-    args: FilterArguments, saved: SavedModel, corpus: Dataset, direction: tuple[str, str]
-) -> np.ndarray:
+def cross_entropies(args: FilterArguments, model: DirectedModel, corpus: Dataset) -> np.ndarray:
     """Nats per sub-word of each target, EOS included: `[pairs]`."""
     with main_process_first():
-        tag = target_tag(saved.config, *direction)
-        encoded = encode_corpus(corpus, saved.tokenizer, *direction, source_tag=tag)
-    nats = nats_of_pairs(args.load(saved), saved.tokenizer, encoded, args.tokens_per_batch)
+        encoded = encode_corpus(corpus, model.saved.tokenizer, *model.languages, source_tag=model.tag)
+    nats = nats_of_pairs(args.load(model.saved), model.saved.tokenizer, encoded, args.tokens_per_batch)
     return nats / np.asarray(encoded["target_length"][:])
 
 
-def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], entropies: dict[str, np.ndarray]) -> None:
+def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], entropies: list[np.ndarray]) -> None:
     """Write kept and removed pairs and the record, and show the worst."""
-    costs = dual_cross_entropy(entropies["model"], entropies.get("reverse_model"))
+    costs = dual_cross_entropy(*entropies)
     worst_first = np.argsort(-costs, kind="stable")
     removed, kept = np.split(worst_first, [round(args.remove * len(costs))])
     record = FilterRecord(
@@ -129,7 +108,7 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
         mean_cost_kept=float(costs[kept].mean()) if len(kept) else None,
         mean_cost_removed=float(costs[removed].mean()) if len(removed) else None,
     )
-    columns = {"cost": costs, **entropies}
+    columns = dict(zip(("cost", "forward", "backward"), (costs, *entropies), strict=False))
 
     def with_costs(row: int) -> dict[str, Json]:
         return {**pair(corpus, row, languages), **{name: round(float(each[row]), 4) for name, each in columns.items()}}

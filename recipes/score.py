@@ -45,7 +45,6 @@ from vaswani_transformer.runs.search_scores import (
     Translations,
     languages_to_score,
     score_systems,
-    store_confidence,
     translate_test_set,
     write_scores,
 )
@@ -137,7 +136,7 @@ def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
         record, translations = score_systems([systems[name] for name in args.systems], test_set, describe_run())
         write_scores(Path(args.output_dir), record, translations)
         if record.confidence is not None:
-            store_confidence(models[args.model], record.confidence.curve)
+            models[args.model].update_config(confidence_curve=record.confidence.curve)
         show(record)
 
 

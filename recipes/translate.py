@@ -22,7 +22,8 @@ the best of the beam, best first. `--do_sample` draws translations instead: the 
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --do_sample --top_k 10
 
 `--return_scores` adds to each pair of a `.jsonl` how probable the model finds the translation and each of its words,
-natural logarithms, and the score by which the search ranks translations.
+natural logarithms, and the score by which the search ranks translations; `--return_alignment` these, and which word of
+the source each word translates.
 
 The input is first copied beside the finished shards, so that it may change meanwhile; finished shards are compared with
 digests. If a process dies or is stopped, all end after `--timeout_minutes`; finished shards are kept.
@@ -79,14 +80,16 @@ class TranslationArguments(GenerationArguments):
     split_sentences: bool = option(False, "Translate lines sentence by sentence; by default each is one sentence.")
     lines_per_shard: int = option(2000, "Lines translated, and written, at a time.", COUNT)
     return_scores: bool = option(False, "Write log-probabilities of each translation and of its words, into .jsonl.")
+    return_alignment: bool = option(False, "Write these and the word alignment, in Pharaoh format, into .jsonl.")
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.return_scores and kind_of_suffix(Path(self.output)) != "json":
-            raise ValueError(f"return_scores: {self.output} has lines of text; name an output that ends in .jsonl")
-        if self.return_scores and self.split_sentences:
-            raise ValueError("return_scores: a score is of one sentence; leave out --split_sentences")
+        for name in ("return_scores", "return_alignment"):
+            if getattr(self, name) and kind_of_suffix(Path(self.output)) != "json":
+                raise ValueError(f"{name}: {self.output} has lines of text; name an output that ends in .jsonl")
+            if getattr(self, name) and self.split_sentences:
+                raise ValueError(f"{name}: is of one sentence; leave out --split_sentences")
         if self.split_sentences and self.num_return_sequences > 1 and not self.do_sample:
             raise ValueError(
                 "num_return_sequences: the best translations of a line are not made of the best of its sentences, "
@@ -160,7 +163,7 @@ def translate_shard(
     `long` receives the indices of lines that are longer than any source trained on.
     """
     torch.manual_seed(derived_seed(args.seed, number))
-    names = ("target_language", "split_sentences", "return_scores")
+    names = ("target_language", "split_sentences", "return_scores", "return_alignment")
     options = {name: getattr(args, name) for name in names} | args.generate_kwargs
     return translate_lines(
         model, tokenizer, lines, args.tokens_per_batch, bar, columns, observe_long=long.extend, **options
@@ -211,7 +214,7 @@ def plan_file(
     # Copied again on a restart, to compare it with what was translated.
     source = SourceText.copy(input_lines(args), shards.folder / "input", args.lines_per_shard)
     text = f"{source.lines} lines, sha256 {source.digest}"
-    names = ("lines_per_shard", "target_language", "split_sentences", "return_scores")
+    names = ("lines_per_shard", "target_language", "split_sentences", "return_scores", "return_alignment")
     settings: dict[str, Json] = {name: getattr(args, name) for name in names}
     if args.precision == "auto":
         chosen = shards.dtype if begun else choose_precision(args, saved, source)

@@ -1,38 +1,176 @@
-"""The picture of an alignment: its words, and how dark its cells are."""
+"""Word alignment: links to the source word with the largest attention, and heads on which two models agree."""
+
+import json
 
 import numpy as np
+import pytest
+import torch
+from helpers import REPOSITORY, call_recipe, run_ranks
+from transformers import pipeline
 
-from vaswani_transformer.visualization.alignment import draw_alignment
-from vaswani_transformer.visualization.attention import AttentionWeights, merge_words
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.decoding.alignment import Aligner, choose_heads
+from vaswani_transformer.io.files import MODEL_FILES, Manifest
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.model.scores_vaswani import align_words
+from vaswani_transformer.visualization.attention import read_attention
+from vaswani_transformer.visualization.tokens import shown_tokens
 
 
-def pair() -> AttentionWeights:
-    random = np.random.default_rng(0)
-    weights = random.random((2, 3, 3, 4))
-    return AttentionWeights(
-        source=["$x^2$", "lo", "ng", "</s>"],
-        target=["<b>", "Wort" * 20, "</s>"],
-        source_continues=[False, False, True, False],
-        target_continues=[False, False, False],
-        encoder=np.ones((2, 3, 4, 4)) / 4,
-        decoder=np.ones((2, 3, 3, 3)) / 3,
-        cross=weights / weights.sum(-1, keepdims=True),
+PAIRS = phrasebook("test")[:7]
+SOURCES, TARGETS = map(list, zip(*PAIRS, strict=True))
+
+
+@pytest.fixture
+def model(tokenizer):
+    """A model of several layers and heads, with attention that is not even."""
+    config = VaswaniConfig(
+        vocab_size=len(tokenizer), d_model=16, d_ff=32, num_heads=2, encoder_layers=1, decoder_layers=3
     )
+    model = VaswaniForConditionalGeneration(config).eval()
+    for weight in model.parameters():
+        if weight.dim() == 2:
+            weight.data *= 3
+    return model
 
 
-def test_cells_are_means_between_words():
-    axes = draw_alignment(pair()).figure.axes[0]
-    drawn = axes.images[0].get_array()
-    cross = merge_words(pair()).cross
-    expected = [[np.mean([head[row, column] for layer in cross for head in layer]) for column in range(3)]
-                for row in range(3)]  # fmt: skip
-    np.testing.assert_allclose(drawn, expected)
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["$x^2$", "long", "</s>"]
+def by_hand(model, tokenizer, source, target, heads):
+    """Links by the attention that the explorer shows: its rows are the steps, and a word's is that after its last."""
+    weights = read_attention(model, tokenizer, source, target)
+    attention = np.mean([weights.cross[layer, head] for layer, head in heads], axis=0)  # [target, source]
+
+    def words(text, side):
+        tokens = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
+        _, continues = shown_tokens(tokenizer, tokens, words_at_spaces=True)
+        found = np.cumsum(~np.array(continues)) - 1
+        assert found[-1] == len(text.split()), side  # the last is the EOS
+        return list(found[:-1])
+
+    sources, targets = words(source, "source"), words(target, "target")
+    links = []
+    for word in range(targets[-1] + 1):
+        sums = [0.0] * (sources[-1] + 1)
+        for place, of_target in enumerate(targets):
+            for column, of_source in enumerate(sources):
+                if of_target == word:
+                    sums[of_source] += attention[place + 1, column]
+        links.append((int(np.argmax(sums)), word))
+    return links
 
 
-def test_words_are_drawn_as_text_and_long_ones_cut():
-    picture = draw_alignment(pair())._repr_svg_()
-    assert "$x^2$" in picture
-    assert "&lt;b&gt;" in picture
-    assert "Wort" * 7 not in picture
-    assert "…" in picture
+@pytest.mark.parametrize("budget", [1, 40, 4096])
+def test_links_are_those_of_the_explorers_attention(budget, model, tokenizer):
+    groups = [[[0, 1]], [[1, 0], [1, 1]], [[2, 0], [0, 0]]]
+    found = Aligner(model, tokenizer, tokens_per_batch=budget).align(SOURCES, TARGETS, groups)
+    for source, target, links in zip(SOURCES, TARGETS, found, strict=True):
+        for group, of_group in zip(groups, links, strict=True):
+            assert of_group == by_hand(model, tokenizer, source, target, group)
+    assert len({tuple(of_group) for links in found for of_group in links}) > len(SOURCES)
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_blank_sentences_have_no_links(model, tokenizer):
+    found = Aligner(model, tokenizer).align(["", "  ", "a b", "a"], ["a", "", " ", " b\u2028c "], [[[0, 0]]])
+    assert found == [[[]], [[]], [[]], [[(0, 0), (0, 1)]]]
+
+
+def test_attention_is_summed_over_the_tokens_of_both_words():
+    attention = torch.tensor([[0.0, 1.0, 0.0, 0.0], [0.3, 0.4, 0.3, 0.0], [0.1, 0.2, 0.0, 0.7], [0.9, 0.0, 0.1, 0.0]])
+    # The first step's attention is of no word. Source words: tokens 0 and 2, token 1; token 3 is the end.
+    assert align_words(attention, [0, 1, 0, None], 2, [0, 1, 1], 2) == [(0, 0), (0, 1)]
+    assert align_words(attention, [0, 1, 0, None], 2, [0, 1, None], 2) == [(0, 0), (1, 1)]
+
+
+def test_the_heads_chosen_are_those_that_agree(model, tokenizer, monkeypatch):
+    """Both models link at random, but for one group each, which link alike."""
+    draw = np.random.default_rng(0)
+    good = {"forward": [[1, 0]], "backward": [[2, 0], [2, 1]]}
+
+    def align(self, sources, targets, groups):
+        name = "forward" if sources is SOURCES else "backward"
+        found = []
+        for number in range(len(sources)):
+            true = [(word % 5, word) if name == "forward" else (word, word % 5) for word in range(8)]
+            rows = [true if group == good[name] else [(int(draw.integers(8)), w) for w in range(8)] for group in groups]
+            found.append(rows if number else [true] * len(groups))
+        return found
+
+    monkeypatch.setattr(Aligner, "align", align)
+    both = Aligner(model, tokenizer)
+    assert both.candidates[:4] == [[[0, 0], [0, 1]], [[1, 0], [1, 1]], [[2, 0], [2, 1]], [[0, 0]]]
+    chosen = choose_heads(both, both, SOURCES, TARGETS)
+    assert (chosen.forward, chosen.backward) == (good["forward"], good["backward"])
+    assert chosen.agreement == 1.0
+
+
+def test_a_translations_alignment_is_that_of_the_same_pair_given(model, tokenizer):
+    model.generation_config.max_new_tokens = 8
+    translator = pipeline("translation", model=model, tokenizer=tokenizer)
+    found = translator(SOURCES, return_alignment=True, return_tensors=True, return_text=True, num_return_sequences=2)
+    for source, records in zip(SOURCES, found, strict=True):
+        for record in records:
+            assert [target for _, target in record["alignment"]] == list(range(len(record["translation_text"].split())))
+            ids = record["translation_token_ids"].tolist()[1:]
+            if ids[-1] == tokenizer.eos_token_id and tokenizer(record["translation_text"]).input_ids == ids:
+                expected = by_hand(model, tokenizer, source, record["translation_text"], [[1, 0], [1, 1]])
+                assert record["alignment"] == expected
+    assert translator(" ", return_alignment=True)[0]["alignment"] == []
+    with pytest.raises(ValueError, match="return_alignment: is of one sentence"):
+        translator("a", return_alignment=True, split_sentences=True)
+
+
+@pytest.fixture
+def folder(model, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("forward", "backward"):
+        model.save_pretrained(name)
+        tokenizer.save_pretrained(name)
+        Manifest.of(tmp_path / name, MODEL_FILES).save(tmp_path / name)
+    rows = [json.dumps({"en": english, "de": german}) + "\n" for english, german in PAIRS]
+    (tmp_path / "pairs.jsonl").write_text("".join(rows), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_file_of_alignments_and_the_choice_that_the_models_keep(folder, model, tokenizer):
+    command = ["--model", "forward", "--corpus", "pairs.jsonl"]
+    call_recipe("align.py", *command, "--output", "middle")
+    expected = [by_hand(model, tokenizer, *pair, [[1, 0], [1, 1]]) for pair in PAIRS]
+    lines = (folder / "middle").read_text(encoding="utf-8").splitlines()
+    assert lines == [" ".join(f"{source}-{target}" for source, target in links) for links in expected]
+    call_recipe("align.py", *command, "--reverse_model", "backward", "--output", "chosen")
+    own = Aligner(model, tokenizer)
+    chosen = choose_heads(own, own, SOURCES, TARGETS)
+    for name, heads in (("forward", chosen.forward), ("backward", chosen.backward)):
+        assert open_model(folder / name).config.alignment_heads == heads
+    call_recipe("align.py", *command, "--output", "kept")
+    assert (folder / "kept").read_bytes() == (folder / "chosen").read_bytes()
+    found = pipeline("translation", model="forward")(SOURCES[0], return_alignment=True, max_new_tokens=5)[0]
+    (folder / "one.en").write_text(SOURCES[0] + "\n", encoding="utf-8")
+    call_recipe(
+        *("translate.py", "--model", "forward", "--input", "one.en", "--output", "one.jsonl"),
+        *("--return_alignment", "--max_new_tokens", "5"),
+    )
+    row = json.loads((folder / "one.jsonl").read_text(encoding="utf-8"))
+    assert row["alignment"] == " ".join(f"{source}-{target}" for source, target in found["alignment"])
+
+
+def test_mistakes_are_found_before_anything_is_read(folder):
+    (folder / "there").touch()
+    with pytest.raises(SystemExit, match="output: there exists already"):
+        call_recipe("align.py", "--model", "missing", "--corpus", "missing.jsonl", "--output", "there")
+    with pytest.raises(SystemExit, match="reverse_model: must be a directory"):
+        call_recipe(
+            "align.py", "--model", "forward", "--reverse_model", "user/name", "--corpus", "pairs.jsonl", "--output", "o"
+        )
+    with pytest.raises(ValueError, match="alignment_heads: must be pairs of one of 6 layers"):
+        VaswaniConfig(alignment_heads=[[6, 0]])
+
+
+@pytest.mark.system
+def test_two_processes_write_what_one_does(folder):
+    command = ["--model", "forward", "--reverse_model", "backward", "--corpus", "pairs.jsonl"]
+    call_recipe("align.py", *command, "--output", "one")
+    ranks = run_ranks([REPOSITORY / "recipes" / "align.py", *command, "--output", "two"], 2, folder=folder)
+    assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr
+    assert (folder / "one").read_bytes() == (folder / "two").read_bytes()

@@ -28,6 +28,7 @@ RECIPES = {
     "score.py": ["--model=m", "--source=s", "--reference=r"],
     "export.py": ["--model=m", "--output=o"],
     "filter.py": ["--model=m", "--corpus=c", "--output=o"],
+    "align.py": ["--model=m", "--corpus=c", "--output=o"],
     "average.py": ["--run=r", "--last=1", "--output=o"],
     "convert.py": ["--from=marian", "--model=m", "--output=o"],
     "benchmarks/decode.py": ["--text=t", "--model=m"],

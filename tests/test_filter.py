@@ -49,7 +49,7 @@ def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, cap
     removed, kept = rows_of(corpus / "o" / "removed.jsonl"), rows_of(corpus / "o" / "kept.jsonl")
     assert [(row["en"], row["de"]) for row in removed] == [PAIRS[row] for row in worst]
     assert [row["cost"] for row in removed] == pytest.approx([costs[row] for row in worst], abs=1e-3)
-    assert [row["model"] for row in removed] == pytest.approx([forward[row] for row in worst], abs=1e-3)
+    assert [row["forward"] for row in removed] == pytest.approx([forward[row] for row in worst], abs=1e-3)
     assert [(row["en"], row["de"]) for row in kept] == [pair for row, pair in enumerate(PAIRS) if row not in worst]
     record = json.loads((corpus / "o" / "filter.json").read_text(encoding="utf-8"))
     assert (record["pairs"], record["removed"]) == (9, 3)

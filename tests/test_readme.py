@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ CHANGES = {
     "export.py": ({}, "{output}/parity.json"),
     "score.py": ({}, "runs/scores/results.json"),
     "filter.py": ({}, "{output}/kept.jsonl"),
+    "align.py": ({}, "{output}"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),
     "visualize_attention.py": ({"layer": "1"}, None),
     "demo_app.py": ({}, "runs/space/app.py"),
@@ -98,7 +100,7 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     """A folder where the paths that the documents name exist."""
     (tmp_path / "runs").mkdir()
     for name in ("demo", "reverse", "student", "tatoeba_de_en", "two_way"):
-        (tmp_path / "runs" / name).symlink_to(saved_model)
+        shutil.copytree(saved_model, tmp_path / "runs" / name)  # some commands change the model
     (tmp_path / "runs" / "checkpoints").mkdir()
     (tmp_path / "runs" / "checkpoints" / "checkpoint-1").symlink_to(saved_model)
     make_parser(tmp_path / "runs" / "demo_parsing")
@@ -110,8 +112,8 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "sentences.txt").write_text("The cat sat on the mat.\n", encoding="utf-8")
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
     (tmp_path / "model_cards" / "pictures").mkdir(parents=True)
-    for split, size in (("train", 300), ("test", 6)):
-        write_pairs(phrasebook(split)[:size], tmp_path / f"{split}.en", tmp_path / f"{split}.de")
+    for name, split, size in (("train", "train", 300), ("valid", "validation", 40), ("test", "test", 6)):
+        write_pairs(phrasebook(split)[:size], tmp_path / f"{name}.en", tmp_path / f"{name}.de")
     for name in ("distilled.jsonl", "back_translated.jsonl"):
         languages = ("source", "target") if name == "distilled.jsonl" else ("en", "de")
         pair = dict(zip(languages, ("The old man reads a book.", "Der alte Mann liest ein Buch."), strict=True))

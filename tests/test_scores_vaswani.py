@@ -9,7 +9,7 @@ from helpers import call_recipe
 from transformers import pipeline
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
-from vaswani_transformer.model.scores_vaswani import score_translations, token_log_probabilities
+from vaswani_transformer.model.scores_vaswani import read_decoder, score_translations
 
 
 SENTENCES = [english for english, _ in phrasebook("test")[:4]]
@@ -62,9 +62,9 @@ def test_the_score_is_that_by_which_the_search_ranks(translator, kind):
 def test_large_batches_are_scored_in_parts(translator, monkeypatch):
     inputs = translator.tokenizer(SENTENCES, return_tensors="pt", padding=True)
     output_ids = translator.model.generate(**inputs)
-    whole = token_log_probabilities(translator.model, inputs, output_ids)
+    whole = read_decoder(translator.model, inputs, output_ids)[0]
     monkeypatch.setattr("vaswani_transformer.model.scores_vaswani._LOGITS_AT_ONCE", 1)
-    assert torch.allclose(token_log_probabilities(translator.model, inputs, output_ids), whole, atol=1e-5)
+    assert torch.allclose(read_decoder(translator.model, inputs, output_ids)[0], whole, atol=1e-5)
 
 
 def test_models_of_other_packages():
@@ -72,7 +72,7 @@ def test_models_of_other_packages():
     sources = batch(model)
     inputs = inputs_of(model, sources)
     output_ids = model.generate(**inputs, num_beams=2, max_new_tokens=6)
-    found = token_log_probabilities(model, inputs, output_ids)
+    found = read_decoder(model, inputs, output_ids)[0]
     expected = by_hand(model, sources[-1], output_ids[-1])
     assert found[-1].tolist() == pytest.approx(expected, abs=1e-4)
 
@@ -87,16 +87,16 @@ def test_every_word_of_any_text_has_a_value(translator, text):
     (score,) = score_translations(model, tokenizer, inputs, target, 1.0, "gnmt")
     spoken = tokenizer.decode(target[0], skip_special_tokens=True)
     assert len(score.word_log_probabilities) == len(spoken.split())
-    values = token_log_probabilities(model, inputs, target)[0].tolist()[:-1]
+    values = read_decoder(model, inputs, target)[0][0].tolist()[:-1]
     assert score.log_probability == pytest.approx(sum(values), abs=1e-4)
     if score.word_log_probabilities:
         assert sum(score.word_log_probabilities) == pytest.approx(sum(values[:-1]), abs=1e-4)
 
 
 def test_blank_text_and_text_of_several_sentences(translator):
-    empty = {"translation_text": "", "log_probability": 0.0, "score": 0.0, "word_log_probabilities": []}
+    empty = {"translation_text": "", "log_probability": 0.0, "score": 0.0, "tokens": 0, "word_log_probabilities": []}
     assert translator([" ", SENTENCES[0]], return_scores=True)[0] == empty
-    with pytest.raises(ValueError, match="return_scores: a score is of one sentence"):
+    with pytest.raises(ValueError, match="return_scores: is of one sentence"):
         translator(SENTENCES[0], return_scores=True, split_sentences=True)
 
 
@@ -116,7 +116,7 @@ def test_a_file_of_pairs_has_the_pipelines_scores(translator, lively_model, tmp_
             assert row[name] == pytest.approx(record[name], abs=2e-4)
     for more, message in (
         (["--output", str(tmp_path / "out.de")], "return_scores: .* ends in .jsonl"),
-        (["--output", str(output), "--split_sentences"], "return_scores: a score is of one sentence"),
+        (["--output", str(output), "--split_sentences"], "return_scores: is of one sentence"),
     ):
         with pytest.raises(SystemExit, match=message):
             call_recipe("translate.py", *options, *more)

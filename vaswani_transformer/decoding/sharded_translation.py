@@ -83,7 +83,7 @@ def _record(source: str, found: str | tuple[str, TranslationScore], columns: tup
     # One line for every tool, because some take U+2028 and similar characters for line ends.
     source, target = (" ".join(text.splitlines()) for text in (source, target))
     if columns is not None:
-        facts = {} if score is None else score.record(4)
+        facts = {} if score is None else score.line
         target = json.dumps({columns[0]: source, columns[1]: target, **facts}, ensure_ascii=False)
     return target.encode() + b"\n"
 

@@ -104,6 +104,8 @@ class VaswaniConfig(PreTrainedConfig):
             `pipeline("translation")` warns of longer ones.
         confidence_curve: Points of mean log-probability a token of a translation, and the chrF to expect of it, both
             ascending, as `score.py --confidence` measures them; `None` if it has not been measured.
+        alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
+            chooses them; `None` means all heads of the middle layer.
 
     The remaining fields are for models converted from other toolkits, see `vaswani_transformer.convert`; their defaults
     are the paper's.
@@ -159,6 +161,7 @@ class VaswaniConfig(PreTrainedConfig):
     language_tags: dict[str, int] | None = None
     longest_source: int | None = None
     confidence_curve: list[list[float]] | None = None
+    alignment_heads: list[list[int]] | None = None
     activation: str = "relu"
     decoder_d_ff: int | None = None
     target_vocab_size: int | None = None
@@ -261,6 +264,12 @@ class VaswaniConfig(PreTrainedConfig):
         curve = self.confidence_curve
         if curve is not None and not (curve and all(len(point) == 2 for point in curve) and curve == sorted(curve)):
             raise ValueError("confidence_curve: must be pairs of numbers, ascending")
+        for pair in self.alignment_heads or ():
+            if len(pair) != 2 or not (0 <= pair[0] < self.decoder_layers and 0 <= pair[1] < self.num_heads):
+                raise ValueError(
+                    f"alignment_heads: must be pairs of one of {self.decoder_layers} layers and one of "
+                    f"{self.num_heads} heads, counted from 0; has {pair}"
+                )
         self._check_tokens()
 
     def _check_tokens(self) -> None:

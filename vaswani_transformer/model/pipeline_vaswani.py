@@ -27,7 +27,7 @@ from .languages_vaswani import (
     target_tag,
     with_tag,
 )
-from .scores_vaswani import TranslationScore, score_translations
+from .scores_vaswani import TranslationScore, alignment_heads, score_translations
 
 
 logger = logging.get_logger(__name__)
@@ -116,6 +116,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             return_text: Return "translation_text" as well.
             return_scores: Return the fields of `TranslationScore` as well: how probable the model finds the
                 translation, and each of its words.
+            return_alignment: Return these and "alignment" as well: which word of the source each word translates.
 
         Raises:
             TypeError: An input is not text.
@@ -135,6 +136,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         return_tensors: bool | None = None,
         return_text: bool | None = None,
         return_scores: bool | None = None,
+        return_alignment: bool | None = None,
         split_sentences: bool | None = None,
         **generate: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -149,6 +151,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             "return_tensors": return_tensors,
             "return_text": return_text,
             "return_scores": return_scores,
+            "return_alignment": return_alignment,
         }
         forward = {name: value for name, value in given.items() if value is not None}
         merged = {**getattr(self, "_forward_params", {}), **forward}
@@ -156,8 +159,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             raise ValueError("return_text: false leaves nothing to return; leave it out, or set return_tensors")
         if merged.get("return_tensors") and merged.get("split_sentences"):
             raise ValueError("return_tensors: the tokens of several sentences are no text; leave out split_sentences")
-        if merged.get("return_scores") and merged.get("split_sentences"):
-            raise ValueError("return_scores: a score is of one sentence; leave out split_sentences")
+        for name in ("return_scores", "return_alignment"):
+            if merged.get(name) and merged.get("split_sentences"):
+                raise ValueError(f"{name}: is of one sentence; leave out split_sentences")
         return {"tag": tag} if src_lang or tgt_lang or is_first else {}, {**forward, **generate}, {}
 
     def _tag_of(self, source: str | None, target: str | None) -> str | None:
@@ -208,6 +212,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         return_tensors: bool = False,
         return_text: bool | None = None,
         return_scores: bool = False,
+        return_alignment: bool = False,
         **generate_kwargs: Any,
     ) -> dict[str, list[list[Any]]]:
         def decode(output_ids: torch.Tensor) -> list[str] | list[Translation]:
@@ -231,6 +236,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             observe_long=partial(self._warn_of_length, split_sentences),
             decode=decode,
             return_scores=return_scores,
+            return_alignment=return_alignment,
             **self._with_defaults(generate_kwargs),
         )
         return {"translations": in_order(batches)}
@@ -248,7 +254,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
 
 def _record(translation: str | Translation | tuple[str | Translation, TranslationScore]) -> Translation:
     if isinstance(translation, tuple):
-        return _record(translation[0]) | translation[1].record()
+        return _record(translation[0]) | translation[1].record
     return {"translation_text": translation} if isinstance(translation, str) else translation
 
 
@@ -301,6 +307,7 @@ def translate_in_batches(
     observe_long: Callable[[dict[int, int]], None] | None = None,
     decode: Callable[[torch.Tensor], list[Any]] | None = None,
     return_scores: bool = False,
+    return_alignment: bool = False,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], list[list[Any]]]]:
     """Translate texts in batches of similar length, the longest first.
@@ -323,6 +330,7 @@ def translate_in_batches(
         decode: What to make of generated ids `[rows, target]`: a translation of each row; by default its text, and
             with `split_sentences` a string.
         return_scores: Yield pairs of each translation and its `TranslationScore`; not with `split_sentences`.
+        return_alignment: The same, with the alignment.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1.
 
     Yields:
@@ -354,20 +362,22 @@ def translate_in_batches(
     to_translations = decode or partial(tokenizer.batch_decode, skip_special_tokens=True)
     generated = generate_in_batches(model, tokenizer, sentences, *own, observe_long=observe_long, **generate_kwargs)
     alpha = setting(model, generate_kwargs, "length_penalty", 1.0)
+    heads = alignment_heads(model) if return_alignment else None
     penalty = (alpha, setting(model, generate_kwargs, "length_penalty_type", "transformers"))
     for batch in generated:
         rows = batch.output_ids.flatten(0, 1)  # [batch * returned, target]
         translations = to_translations(rows.cpu())
-        if return_scores:
-            scores = score_translations(model, tokenizer, batch.inputs, rows, *penalty)
+        if return_scores or return_alignment:
+            scores = score_translations(model, tokenizer, batch.inputs, rows, *penalty, heads)
             translations = list(zip(translations, scores, strict=True))
         returned = batch.output_ids.shape[1]
         yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
     if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
         returned = setting(model, generate_kwargs, "num_return_sequences", 1)
         translations = to_translations(torch.tensor(tokenizer("").input_ids).expand(returned, -1))  # of [returned, 1]
-        if return_scores:
-            translations = [(each, TranslationScore(0.0, 0.0, 0, [])) for each in translations]
+        if return_scores or return_alignment:
+            empty = TranslationScore(0.0, 0.0, 0, [], alignment=[] if return_alignment else None)
+            translations = [(each, empty) for each in translations]
         yield blank, [list(translations) for _ in blank]
 
 

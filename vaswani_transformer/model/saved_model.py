@@ -6,6 +6,7 @@ agree: `open_model` compares configuration, tokenizer and the names and shapes o
 reads the weights, once.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ..io.files import MANIFEST_NAME, MODEL_FILES, Json, find_damage, read_json
+from ..io.files import MANIFEST_NAME, MODEL_FILES, Json, Manifest, atomic_write, find_damage, read_json
 from .parsing_vaswani import VaswaniForConstituencyParsing
 
 
@@ -77,6 +78,21 @@ class SavedModel:
             model = self._build(dtype=dtype)
             require_finite(model.state_dict().items(), "its weights")
         return model.eval()
+
+    def update_config(self, **fields: object) -> None:
+        """Change fields of the configuration in the directory.
+
+        Raises:
+            ValueError: The model was saved by another package.
+        """
+        content = read_json(self.directory / "config.json")
+        if content.get("model_type") != "vaswani":
+            raise ValueError(f"{self.place}: its package has no field {next(iter(fields))}; convert it to this one")
+        text = json.dumps({**content, **fields}, indent=2, sort_keys=True) + "\n"
+        atomic_write(self.directory / "config.json", text)
+        if (self.directory / MANIFEST_NAME).exists():
+            notes = Manifest.load(self.directory).notes
+            Manifest.of(self.directory, MODEL_FILES, **notes).save(self.directory)
 
     def _build(self, **options: Any) -> PreTrainedModel:
         """Build the model by transformers' `options`; raise a ValueError if names or shapes differ from the files'."""

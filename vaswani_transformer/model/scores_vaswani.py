@@ -1,8 +1,10 @@
-"""Log-probabilities of given translations, from one pass of the decoder: of the whole, and of each word."""
+"""Log-probabilities and word alignments of given translations, from one pass of the decoder."""
 
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -22,8 +24,11 @@ class TranslationScore:
         log_probability: Of all tokens, the EOS included.
         score: `log_probability` divided by the length penalty (6.1), by which beam search ranks translations.
         tokens: Number of tokens, the EOS included.
-        word_log_probabilities: Of each word of the translation, as white space divides it. The EOS belongs to none.
+        word_log_probabilities: Of each word of the translation, as white space divides it. Special tokens, such
+            as the EOS, belong to none.
         confidence: The chrF to expect of it, from 0 to 100, by the model's `confidence_curve`; None without one.
+        alignment: For each word of the translation, a link to the word of the source that it most likely translates:
+            the places of both, `(source, target)`, counted from 0; None if it was not asked for.
     """
 
     log_probability: float
@@ -31,21 +36,28 @@ class TranslationScore:
     tokens: int
     word_log_probabilities: list[float]
     confidence: float | None = None
+    alignment: list[tuple[int, int]] | None = None
 
     @property
     def mean(self) -> float:
         """Log-probability a token."""
         return self.log_probability / max(self.tokens, 1)
 
-    def record(self, digits: int | None = None) -> dict[str, float | list[float]]:
-        """Its fields by name, without a confidence that is unknown; `digits` rounds them, for files."""
-        fields = {name: value for name, value in vars(self).items() if value is not None}
-        if digits is None:
-            return fields
-        return {
-            name: [round(each, digits) for each in value] if isinstance(value, list) else round(value, digits)
-            for name, value in fields.items()
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its fields by name, without those that are None."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Its record for files: numbers with four decimals, the alignment in Pharaoh format, such as "0-0 1-2"."""
+        fields: dict[str, Any] = {
+            name: round(value, 4) for name, value in self.record.items() if isinstance(value, (int, float))
         }
+        fields["word_log_probabilities"] = [round(value, 4) for value in self.word_log_probabilities]
+        if self.alignment is not None:
+            fields["alignment"] = " ".join(f"{source}-{target}" for source, target in self.alignment)
+        return fields
 
 
 def score_translations(
@@ -55,6 +67,7 @@ def score_translations(
     output_ids: torch.Tensor,
     alpha: float,
     penalty_type: str,
+    heads: Sequence[Sequence[int]] | None = None,
 ) -> list[TranslationScore]:
     """Score translations of a batch, as the model predicts them: without logits processors and sampling.
 
@@ -66,44 +79,127 @@ def score_translations(
             them: after the start token, up to the EOS or the length limit, then padding.
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
+        heads: Layer and head of each attention that aligns words, such as `alignment_heads` gives; None for no
+            alignment.
     """
     found, curve = [], getattr(model.config, "confidence_curve", None)
-    log_probabilities = token_log_probabilities(model, inputs, output_ids)
-    for ids, values in zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True):
+    log_probabilities, attention = read_decoder(model, inputs, output_ids, [] if heads is None else [heads])
+    translations = len(output_ids) // len(inputs["input_ids"])
+    for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
         length = _length(ids, tokenizer.eos_token_id, tokenizer.pad_token_id)
         total, penalty = sum(values[:length]), float(length_penalty(length, alpha, penalty_type))
-        words = _sum_over_words(tokenizer, ids[: length - ids[:length].count(tokenizer.eos_token_id)], values)
+        spoken = ids[: length - ids[:length].count(tokenizer.eos_token_id)]
+        places, words = words_of_tokens(tokenizer, spoken)
+        sums = [0.0] * words
+        for place, value in zip(places, values, strict=False):
+            if place is not None:
+                sums[place] += value
         confidence = None if curve is None else _interpolate(curve, total / max(length, 1))
-        found.append(TranslationScore(total, total / penalty, length, words, confidence))
+        alignment = None
+        if heads is not None:
+            source = inputs["input_ids"][row // translations].tolist()
+            alignment = align_words(attention[row, 0], *words_of_tokens(tokenizer, source), places, words)
+        found.append(TranslationScore(total, total / penalty, length, sums, confidence, alignment))
     return found
 
 
+def alignment_heads(model: PreTrainedModel) -> list[list[int]]:
+    """Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py` has chosen them.
+
+    By default all heads of the middle layer, which aligns best in Chen et al. (2020).
+    """
+    known = getattr(model.config, "alignment_heads", None)
+    if known is not None:
+        return known
+    middle = (model.config.decoder_layers - 1) // 2
+    return [[middle, head] for head in range(model.config.decoder_attention_heads)]
+
+
+def align_words(
+    attention: torch.Tensor,
+    sources: Sequence[int | None],
+    source_words: int,
+    targets: Sequence[int | None],
+    target_words: int,
+) -> list[tuple[int, int]]:
+    """The source word of each target word: that with the largest attention, summed over the tokens of both.
+
+    The attention of a token is that of the step after it, of which it is the input (Chen et al., 2020).
+
+    Args:
+        attention: `[target, source]`, of each step, averaged over heads.
+        sources: The word of each source token; None for tokens that belong to none.
+        source_words: Number of source words.
+        targets: The word of each target token, without the EOS; None for tokens that belong to none.
+        target_words: Number of target words.
+    """
+    if not source_words:
+        return []
+    summed = [[0.0] * source_words for _ in range(target_words)]
+    weights = attention.tolist()
+    for place, target in enumerate(targets):
+        step = weights[min(place + 1, len(weights) - 1)]
+        for source, weight in zip(sources, step, strict=False):
+            if source is not None and target is not None:
+                summed[target][source] += weight
+    return [(row.index(max(row)), target) for target, row in enumerate(summed)]
+
+
 @torch.no_grad()
-def token_log_probabilities(
-    model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], output_ids: torch.Tensor
-) -> torch.Tensor:
-    """The log-probability of each token but the first, given the source and the tokens before it, in float32.
+def read_decoder(
+    model: PreTrainedModel,
+    inputs: Mapping[str, torch.Tensor],
+    output_ids: torch.Tensor,
+    groups: Sequence[Sequence[Sequence[int]]] = (),
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The log-probability of each token but the first, given the source and the tokens before it, and attention.
 
     Args:
         model: The model, in evaluation mode.
         inputs: Arguments of the encoder, `[batch, source]` each.
         output_ids: `[batch * translations, 1 + target]`, the translations of each source in turn.
+        groups: Encoder-decoder attentions to average; the layer and head of each, in one or several groups.
 
     Returns:
-        `[batch * translations, target]`; values after the EOS have no meaning.
+        `[batch * translations, target]` log-probabilities in float32; values after the EOS have no meaning. And
+        `[batch * translations, groups, target, source]`, the mean attention of each group and step.
     """
     translations = len(output_ids) // len(inputs["input_ids"])
     states = model.get_encoder()(**inputs)[0].repeat_interleave(translations, 0)  # [rows, source, d_model]
     mask = inputs["attention_mask"].repeat_interleave(translations, 0)  # [rows, source]
     vocabulary = model.get_output_embeddings().weight.shape[0]
-    found = []
-    for rows in torch.arange(len(output_ids)).split(max(1, _LOGITS_AT_ONCE // (vocabulary * output_ids.shape[1]))):
-        given, predicted = output_ids[rows, :-1], output_ids[rows, 1:]  # [rows, target]
-        logits = model(
-            encoder_outputs=(states[rows],), attention_mask=mask[rows], decoder_input_ids=given, use_cache=False
-        ).logits  # [rows, target, vocabulary]
-        found.append(logits.float().log_softmax(-1).gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
-    return torch.cat(found)
+    values, attentions = [], []
+    with _with_attentions(model, bool(groups)):
+        for rows in torch.arange(len(output_ids)).split(max(1, _LOGITS_AT_ONCE // (vocabulary * output_ids.shape[1]))):
+            given, predicted = output_ids[rows, :-1], output_ids[rows, 1:]  # [rows, target]
+            outputs = model(
+                encoder_outputs=(states[rows],),
+                attention_mask=mask[rows],
+                decoder_input_ids=given,
+                use_cache=False,
+                output_attentions=bool(groups),
+            )
+            logits = outputs.logits.float()  # [rows, target, vocabulary]
+            values.append(logits.log_softmax(-1).gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
+            of_groups = [
+                torch.stack([outputs.cross_attentions[layer][:, head] for layer, head in group]).mean(0)
+                for group in groups
+            ]  # [rows, target, source] each
+            attentions.append(torch.stack(of_groups, 1) if of_groups else logits[:, :0])
+    return torch.cat(values), torch.cat(attentions)
+
+
+@contextmanager
+def _with_attentions(model: PreTrainedModel, is_needed: bool) -> Iterator[None]:
+    """Context in which the model returns its attentions, if they are needed, which only one implementation does."""
+    before = model.config._attn_implementation
+    if is_needed:
+        model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        if is_needed:
+            model.set_attn_implementation(before)
 
 
 def _length(ids: Sequence[int], eos: int, padding: int) -> int:
@@ -113,15 +209,17 @@ def _length(ids: Sequence[int], eos: int, padding: int) -> int:
     return max((place + 1 for place, token in enumerate(ids) if token != padding), default=0)
 
 
-def _sum_over_words(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Sums of the tokens' `values`, one for each word of the text as white space divides it."""
+def words_of_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[list[int | None], int]:
+    """The word of each token, as white space divides the text, and the number of words; None for special tokens."""
     prefixes = tokenizer.batch_decode([ids[:stop] for stop in range(1, len(ids) + 1)], skip_special_tokens=True)
-    sums = [0.0] * len(prefixes[-1].split() if prefixes else [])
-    for prefix, value in zip(prefixes if sums else [], values, strict=False):
+    words = len(prefixes[-1].split()) if prefixes else 0
+    special = set(tokenizer.all_special_ids)
+    places: list[int | None] = []
+    for token, prefix in zip(ids, prefixes, strict=True):
         # White space alone belongs to the word that follows it, as does the space at the start of a word's token.
         place = len(prefix.split()) - (not prefix[-1:].isspace())
-        sums[min(max(place, 0), len(sums) - 1)] += value
-    return sums
+        places.append(None if token in special or not words else min(max(place, 0), words - 1))
+    return places, words
 
 
 def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float:

@@ -1,7 +1,6 @@
 """Scoring for `recipes/score.py`: translations of a test set by one or several searches."""
 
 import itertools
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +17,7 @@ from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
 from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
 from ..evaluation.test_sets import TestSet
-from ..io.files import MANIFEST_NAME, MODEL_FILES, Manifest, atomic_write, read_json
 from ..model.languages_vaswani import direction, required_tag, target_tag
-from ..model.saved_model import SavedModel
 from ..model.scores_vaswani import TranslationScore
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
 from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts
@@ -155,24 +152,6 @@ def _confidence(system: System, test_set: TestSet) -> ConfidenceReport | None:
     if found.scores is None:
         return None
     return measure_confidence([score.mean for score in found.scores], found.lines, test_set.references)
-
-
-def store_confidence(saved: SavedModel, curve: list[list[float]]) -> None:
-    """Write a curve into the configuration of a saved model.
-
-    Raises:
-        ValueError: The model was saved by another package.
-    """
-    path = saved.directory / "config.json"
-    content = read_json(path)
-    if content.get("model_type") != "vaswani":
-        raise ValueError(
-            f"confidence: {saved.directory} is a model of another package, which knows no confidence_curve"
-        )
-    atomic_write(path, json.dumps({**content, "confidence_curve": curve}, indent=2, sort_keys=True) + "\n")
-    if (saved.directory / MANIFEST_NAME).exists():
-        notes = Manifest.load(saved.directory).notes
-        Manifest.of(saved.directory, MODEL_FILES, **notes).save(saved.directory)
 
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:

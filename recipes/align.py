@@ -1,0 +1,81 @@
+"""Align the words of a parallel corpus by a translation model's encoder-decoder attention.
+
+    python recipes/align.py --model runs/en-de --corpus news.en news.de --output news.align
+    accelerate launch recipes/align.py --model runs/en-de --reverse_model runs/de-en --corpus valid.en valid.de \
+        --output valid.align
+
+The output has a line for each pair, in Pharaoh format: "0-0 1-2" links the first words of both sentences, and the
+second word of the source to the third of the target. White space divides sentences into words, and each word of the
+target has one link. The attention of a target word is that of the step whose input it is (Chen et al., 2020).
+
+With `--reverse_model`, the attention heads of both models are chosen anew: those by which their alignments of the first
+`--choose_pairs` pairs agree most. Both models keep the choice in their configurations, so that the pipeline and
+translate.py, with `return_alignment`, align by these heads, too. Without it, the heads are those that were chosen, or
+else all of the middle layer.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.io.files import atomic_write
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.processes import on_main_process
+from vaswani_transformer.model.scores_vaswani import alignment_heads
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
+
+
+@dataclass
+class AlignArguments(PairArguments):
+    """Options of align.py; the output is a file."""
+
+    choose_pairs: int = option(1000, "With a reverse model: pairs on which to choose the heads.", COUNT)
+
+
+def main() -> None:
+    (args,) = RecipeParser((AlignArguments,)).parse()
+    with joined_processes("align.py", args.timeout_minutes, "repeat the command"):
+        run(args)
+
+
+def run(args: AlignArguments) -> None:
+    on_main_process(lambda: require_new(args))
+    models = args.open_models()
+    corpus = args.load_corpus(models[0].languages)
+    sources, targets = ([pair[language] for pair in corpus["translation"]] for language in models[0].languages)
+    aligners = [
+        Aligner(args.load(model.saved), model.saved.tokenizer, model.tag, args.tokens_per_batch) for model in models
+    ]
+    heads = alignment_heads(aligners[0].model)
+    if len(models) == 2:
+        chosen = choose_heads(aligners[0], aligners[1], sources[: args.choose_pairs], targets[: args.choose_pairs])
+        on_main_process(lambda: keep(models, chosen))
+        heads = chosen.forward
+    found = aligners[0].align(sources, targets, [heads])
+    lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for (links,) in found)
+    on_main_process(lambda: atomic_write(args.output, "".join(lines)))
+
+
+def require_new(args: AlignArguments) -> None:
+    if Path(args.output).exists():
+        raise FileExistsError(f"output: {args.output} exists already; name another file")
+    for name in ("model", "reverse_model") if args.reverse_model is not None else ():
+        if not Path(getattr(args, name)).is_dir():
+            raise ValueError(f"{name}: must be a directory, which will hold the heads chosen; download it first")
+
+
+def keep(models: list[DirectedModel], chosen: ChosenHeads) -> None:
+    """Store the heads in the configurations, and show them."""
+    table = Table("model", "layer and head, from 0", title=f"Heads that align; agreement {chosen.agreement:.3f}")
+    for model, heads in zip(models, (chosen.forward, chosen.backward), strict=True):
+        model.saved.update_config(alignment_heads=heads)
+        table.add_row(str(model.saved.directory), ", ".join(f"{layer}.{head}" for layer, head in heads))
+    PlainConsole().print(table)
+
+
+if __name__ == "__main__":
+    main()

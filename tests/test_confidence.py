@@ -1,0 +1,155 @@
+"""Confidence: a monotone curve from log-probability to chrF, fitted on a development set and kept by the model."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from helpers import call_recipe
+from sacrebleu.metrics import CHRF
+from transformers import pipeline
+
+from vaswani_transformer import VaswaniConfig
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.evaluation.confidence import fit_curve, measure_confidence
+from vaswani_transformer.io.files import MODEL_FILES, Manifest
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.model.scores_vaswani import _interpolate
+from vaswani_transformer.runs.records import ScoreRecord
+
+
+WORDS = [*"abcdefghij", "dog", "men", "green", "grass", "house", "doors", "summer", "sit", "near", "old"]
+
+
+def isotonic(heights):
+    """Isotonic regression of equally weighted heights, by its max-min formula."""
+    places = range(len(heights))
+    return [
+        max(
+            min(np.mean(heights[first : last + 1]) for last in places if last >= place)
+            for first in places
+            if first <= place
+        )
+        for place in places
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_curve_is_isotonic_regression_of_group_means(seed):
+    draw = np.random.default_rng(seed)
+    values = draw.normal(size=200)
+    quality = 50 + 10 * values * draw.choice([-1, 0, 1]) + draw.normal(size=200) * 20
+    curve = fit_curve(values, quality)
+    order = np.argsort(values).reshape(10, 20)
+    expected = isotonic([quality[rows].mean() for rows in order])
+    groups = [rows for rows, _ in zip(order, expected, strict=True)]
+    for height in sorted(set(np.round(expected, 6))):
+        pooled = np.concatenate([rows for rows, each in zip(groups, expected, strict=True) if round(each, 6) == height])
+        point = [round(float(values[pooled].mean()), 4), round(float(height), 2)]
+        assert point == pytest.approx(curve.pop(0), abs=0.011)
+    assert not curve
+
+
+def translations(draw, sentences, skill):
+    """References, noisy translations of them, and values that follow their chrF as far as `skill` says."""
+    references = [[" ".join(draw.choice(WORDS, 12))] for _ in range(sentences)]
+    lines = []
+    for (reference,) in references:
+        kept = draw.random(12) < draw.uniform(0.3, 1)
+        lines.append(" ".join(word if keep else "x" for word, keep in zip(reference.split(), kept, strict=True)))
+    metric = CHRF()
+    quality = [metric.sentence_score(line, known).score for line, known in zip(lines, references, strict=True)]
+    noise = draw.permutation(quality)
+    values = [skill * right + (1 - skill) * wrong for right, wrong in zip(quality, noise, strict=True)]
+    return values, lines, references, quality
+
+
+def test_a_perfect_measure_is_calibrated_and_finds_the_worst():
+    values, lines, references, quality = translations(np.random.default_rng(0), 400, skill=1.0)
+    report = measure_confidence(values, lines, references)
+    assert report.rank_correlation == pytest.approx(1)
+    assert report.calibration_error < 2
+    for share in (0, 0.1, 0.2):
+        best = sorted(range(400), key=lambda row: quality[row])[round(400 * share) :]
+        expected = CHRF().corpus_score([lines[row] for row in best], [[references[row][0] for row in best]]).score
+        assert report.remaining[f"{share:g}"] == pytest.approx(expected)
+
+
+def test_a_worthless_measure_is_known_to_be_worthless():
+    values, lines, references, quality = translations(np.random.default_rng(1), 400, skill=0.0)
+    report = measure_confidence(values, lines, references)
+    assert abs(report.rank_correlation) < 0.15
+    assert max(each.confidence for each in report.bins) - min(each.confidence for each in report.bins) < 15
+    assert np.mean([each.confidence for each in report.bins]) == pytest.approx(np.mean(quality), abs=1.5)
+
+
+def test_ties_share_their_rank():
+    values, lines, references, _ = translations(np.random.default_rng(2), 60, skill=0.5)
+    coarse = [round(value, -1) for value in values]
+    quality = [CHRF().sentence_score(line, known).score for line, known in zip(lines, references, strict=True)]
+
+    def ranks(numbers):
+        return [sum(other < one for other in numbers) + sum(other == one for other in numbers) / 2 for one in numbers]
+
+    expected = np.corrcoef(ranks(coarse), ranks(quality))[0, 1]
+    assert measure_confidence(coarse, lines, references).rank_correlation == pytest.approx(expected)
+
+
+def test_too_few_sentences_are_refused():
+    with pytest.raises(ValueError, match="confidence: needs 40 sentences at least, not 39"):
+        measure_confidence([0.0] * 39, ["a"] * 39, [["a"]] * 39)
+
+
+@pytest.mark.parametrize("value", [-9.0, -2.0, -1.5, -1.0, -0.3, 0.0])
+def test_between_points_the_curve_is_linear(value):
+    curve = [[-2.0, 10.0], [-1.0, 30.0], [-0.2, 90.0]]
+    assert _interpolate(curve, value) == pytest.approx(np.interp(value, *zip(*curve, strict=True)))
+
+
+@pytest.mark.parametrize("curve", [[], [[1.0]], [[0.0, 1.0], [-1.0, 2.0]]])
+def test_a_damaged_curve_is_refused(curve):
+    with pytest.raises(ValueError, match="confidence_curve: must be pairs of numbers, ascending"):
+        VaswaniConfig(confidence_curve=curve)
+
+
+@pytest.fixture
+def development_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = phrasebook("test")[:40]
+    for name, lines in zip(("valid.en", "valid.de"), zip(*pairs, strict=True), strict=True):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return ["--source", "valid.en", "--reference", "valid.de"]
+
+
+def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_path, capsys):
+    model = shutil.copytree(lively_model, tmp_path / "model")
+    settings = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))
+    (model / "generation_config.json").write_text(json.dumps({**settings, "max_new_tokens": 6}), encoding="utf-8")
+    before = pipeline("translation", model=str(model))("Dogs!", return_scores=True)[0]
+    assert "confidence" not in before
+    Manifest.of(model, MODEL_FILES).save(model)
+    call_recipe("score.py", "--model", model, *development_set, "--confidence", "--output_dir", "scores")
+    record = ScoreRecord.load(tmp_path / "scores" / "results.json")
+    assert (tmp_path / "scores" / "confidence.png").stat().st_size > 10_000
+    assert "chrF without the least confident" in capsys.readouterr().out
+    saved = open_model(model)  # which compares the files with their manifest
+    assert saved.config.confidence_curve == record.confidence.curve
+    found = pipeline("translation", model=str(model))(["Dogs!", ""], return_scores=True)
+    mean = found[0]["log_probability"] / found[0]["tokens"]
+    assert found[0]["confidence"] == pytest.approx(_interpolate(record.confidence.curve, mean))
+    assert {name: value for name, value in found[0].items() if name != "confidence"} == before
+    assert "confidence" not in found[1]  # of a blank line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--num_beams", "2"], "num_beams: confidence is of the model's own search"),
+        (["--compare", "valid.de"], "confidence: give one model"),
+    ],
+)
+def test_options_that_contradict_confidence(options, message, development_set, lively_model):
+    with pytest.raises(SystemExit, match=message):
+        call_recipe("score.py", "--model", lively_model, *development_set, "--confidence", *options)
+    with pytest.raises(SystemExit, match="confidence: give one model"):
+        call_recipe("score.py", "--hypotheses", "valid.de", *development_set, "--confidence")

@@ -1,0 +1,118 @@
+"""Word alignment of given translations by encoder-decoder attention, and the choice of the heads that align."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..model.languages_vaswani import with_tag
+from ..model.scores_vaswani import align_words, read_decoder, words_of_tokens
+from ..model.tokenization_vaswani import for_targets
+from .translation import search_on_all_processes
+
+
+Links = list[tuple[int, int]]  # places of a source word and a target word, counted from 0
+Heads = list[list[int]]  # layer and head of each attention, counted from 0
+
+
+@dataclass(frozen=True)
+class ChosenHeads:
+    """The heads by which two models of opposite directions agree most.
+
+    Attributes:
+        forward: Of the model from source to target.
+        backward: Of the other.
+        agreement: Share of the links of either that both have: `2 |A & B| / (|A| + |B|)`.
+    """
+
+    forward: Heads
+    backward: Heads
+    agreement: float
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """Aligns words by a translation model.
+
+    Attributes:
+        model: The model, on the device to use.
+        tokenizer: Its tokenizer.
+        tag: Begins each source of a model of several directions; it is no word.
+        tokens_per_batch: Tokens of the longer side of a batch, padding included.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    tag: str | None = None
+    tokens_per_batch: int = 4096
+
+    @property
+    def candidates(self) -> list[Heads]:
+        """Groups of heads to choose from: all heads of each layer, and each head alone."""
+        config = self.model.config
+        layers, heads = range(config.decoder_layers), range(config.decoder_attention_heads)
+        whole = [[[layer, head] for head in heads] for layer in layers]
+        return whole + [[pair] for layer in whole for pair in layer]
+
+    def align(self, sources: Sequence[str], targets: Sequence[str], groups: Sequence[Heads]) -> list[list[Links]]:
+        """The links between the words of each pair, by each group of heads, whose attentions are averaged. Collective.
+
+        White space around sentences is removed. A blank sentence has no links.
+        """
+        self.model.eval()
+        tagged = [with_tag(sentence.strip(), self.tag) for sentence in sources]
+        spoken = [sentence.strip() for sentence in targets]
+        encoded = self.tokenizer(tagged).input_ids, for_targets(self.tokenizer)(text_target=spoken).input_ids
+        lengths = [max(map(len, pair)) for pair in zip(*encoded, strict=True)]
+        start, device = self.model.config.decoder_start_token_id, self.model.device
+
+        def search(indices: list[int]) -> Iterator[tuple[list[int], list[list[Links]]]]:
+            places = list(range(len(indices)))
+            while places:  # the longest first
+                count = max(1, self.tokens_per_batch // lengths[indices[places[0]]])
+                batch, places = places[:count], places[count:]
+                source, target = ([column[indices[place]] for place in batch] for column in encoded)
+                inputs = self.tokenizer.pad({"input_ids": source}, return_tensors="pt").to(device)
+                forced = self.tokenizer.pad({"input_ids": [[start, *ids] for ids in target]}, return_tensors="pt")
+                _, attention = read_decoder(self.model, inputs, forced.input_ids.to(device), groups)
+                rows = zip(attention.cpu(), source, target, strict=True)  # of [groups, target, source]
+                yield batch, [_links(self.tokenizer, *row) for row in rows]
+
+        return search_on_all_processes(lengths, search, "Aligning")
+
+
+def choose_heads(forward: Aligner, backward: Aligner, sources: Sequence[str], targets: Sequence[str]) -> ChosenHeads:
+    """Choose among the candidates of both models those with the highest agreement (Chen et al., 2020). Collective.
+
+    Args:
+        forward: Aligns from sources to targets.
+        backward: Aligns from targets to sources.
+        sources: Sentences.
+        targets: Their translations.
+    """
+    ahead, back = (
+        forward.align(sources, targets, forward.candidates),
+        backward.align(targets, sources, backward.candidates),
+    )
+    of_forward = [[set(links) for links in found] for found in zip(*ahead, strict=True)]
+    of_backward = [[{(s, t) for t, s in links} for links in found] for found in zip(*back, strict=True)]
+    agreements = {
+        (first, second): _agreement(of_forward[first], of_backward[second])
+        for first in range(len(of_forward))
+        for second in range(len(of_backward))
+    }
+    first, second = best = max(agreements, key=agreements.__getitem__)
+    return ChosenHeads(forward.candidates[first], backward.candidates[second], agreements[best])
+
+
+def _agreement(forward: Sequence[set[tuple[int, int]]], backward: Sequence[set[tuple[int, int]]]) -> float:
+    both = sum(len(one & other) for one, other in zip(forward, backward, strict=True))
+    return 2 * both / max(1, sum(map(len, forward)) + sum(map(len, backward)))
+
+
+def _links(
+    tokenizer: PreTrainedTokenizerBase, attention: torch.Tensor, source: Sequence[int], target: Sequence[int]
+) -> list[Links]:
+    words = *words_of_tokens(tokenizer, source), *words_of_tokens(tokenizer, target)
+    return [align_words(of_group, *words) for of_group in attention]

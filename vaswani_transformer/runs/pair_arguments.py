@@ -1,0 +1,60 @@
+"""Options of the recipes that read sentence pairs with a model of each direction."""
+
+from dataclasses import MISSING, dataclass
+
+from datasets import Dataset
+
+from ..data.corpora import load_parallel_corpus
+from ..decoding.decoding_arguments import DecodingArguments
+from ..launch.processes import main_process_first
+from ..model.languages_vaswani import target_tag
+from ..model.saved_model import SavedModel
+from ..options.arguments import option
+from .search_scores import languages_to_score
+
+
+@dataclass(frozen=True)
+class DirectedModel:
+    """A saved model, and the direction in which it reads the pairs.
+
+    Attributes:
+        saved: The model.
+        languages: Codes of the languages from and into which it translates.
+        tag: Begins each source of a model of several directions.
+    """
+
+    saved: SavedModel
+    languages: tuple[str, str]
+    tag: str | None
+
+
+@dataclass
+class PairArguments(DecodingArguments):
+    """Sentence pairs, and models of both directions or of one."""
+
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
+    reverse_model: str | None = option(None, "A model of the opposite direction, or of both.")
+    corpus: list[str] = option(MISSING, "The pairs, as for --train of train_wmt.py.")
+    columns: list[str] | None = option(None, "Columns of source and target in tables.")
+    source_language: str | None = option(None, "Code of the source language; by default the model's.")
+    target_language: str | None = option(None, "Code of the target language; by default the model's.")
+    output: str = option(MISSING, "File or directory to create.")
+
+    def open_models(self) -> list[DirectedModel]:
+        """The model, and the reverse model if there is one; their weights are not read yet.
+
+        Raises:
+            ValueError: A model does not translate between the languages.
+        """
+        saved = self.open(self.model)
+        languages = languages_to_score([saved.config], self.source_language, self.target_language)
+        found = [DirectedModel(saved, languages, target_tag(saved.config, *languages))]
+        if self.reverse_model is not None:
+            saved, languages = self.open(self.reverse_model, "reverse_model"), languages[::-1]
+            found.append(DirectedModel(saved, languages, target_tag(saved.config, *languages)))
+        return found
+
+    def load_corpus(self, languages: tuple[str, str]) -> Dataset:
+        """The pairs. Collective."""
+        with main_process_first():
+            return load_parallel_corpus(self.corpus, *languages, columns=self.columns)
