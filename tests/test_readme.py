@@ -5,8 +5,8 @@ import gzip
 import json
 import os
 import re
-import shutil
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import fields
