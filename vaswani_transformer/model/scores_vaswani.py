@@ -211,8 +211,10 @@ def _length(ids: Sequence[int], eos: int, padding: int) -> int:
 
 def words_of_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[list[int | None], int]:
     """The word of each token, as white space divides the text, and the number of words; None for special tokens."""
+    if not ids:
+        return [], 0
     prefixes = tokenizer.batch_decode([ids[:stop] for stop in range(1, len(ids) + 1)], skip_special_tokens=True)
-    words = len(prefixes[-1].split()) if prefixes else 0
+    words = len(prefixes[-1].split())
     special = set(tokenizer.all_special_ids)
     places: list[int | None] = []
     for token, prefix in zip(ids, prefixes, strict=True):
