@@ -6,12 +6,12 @@
 
 The output has a line for each pair, in Pharaoh format: "0-0 1-2" links the first words of both sentences, and the
 second word of the source to the third of the target. White space divides sentences into words, and each word of the
-target has one link. The attention of a target word is that of the step whose input it is (Chen et al., 2020).
+target has one link, to the source word with the largest attention.
 
 With `--reverse_model`, the attention heads of both models are chosen anew: those by which their alignments of the first
-`--choose_pairs` pairs agree most. Both models keep the choice in their configurations, so that the pipeline and
-translate.py, with `return_alignment`, align by these heads, too. Without it, the heads are those that were chosen, or
-else all of the middle layer.
+`--choose_pairs` pairs agree most, at the step that predicts a token or, shifted, at the next (Chen et al., 2020). Both
+models keep the choice in their configurations, so that the pipeline and translate.py, with `return_alignment`, align by
+these heads, too. Without it, the heads are those that were chosen, or else all of the last layer but one.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
-from vaswani_transformer.model.scores_vaswani import alignment_heads
+from vaswani_transformer.model.scores_vaswani import AlignmentHeads
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 
@@ -50,7 +50,7 @@ def run(args: AlignArguments) -> None:
     aligners = [
         Aligner(args.load(model.saved), model.saved.tokenizer, model.tag, args.tokens_per_batch) for model in models
     ]
-    heads = alignment_heads(aligners[0].model)
+    heads = AlignmentHeads.of(aligners[0].model)
     if len(models) == 2:
         chosen = choose_heads(aligners[0], aligners[1], sources[: args.choose_pairs], targets[: args.choose_pairs])
         on_main_process(lambda: keep(models, chosen))
@@ -70,10 +70,13 @@ def require_new(args: AlignArguments) -> None:
 
 def keep(models: list[DirectedModel], chosen: ChosenHeads) -> None:
     """Store the heads in the configurations, and show them."""
-    table = Table("model", "layer and head, from 0", title=f"Heads that align; agreement {chosen.agreement:.3f}")
+    table = Table(
+        "model", "layer and head, from 0", "step", title=f"Heads that align; agreement {chosen.agreement:.3f}"
+    )
     for model, heads in zip(models, (chosen.forward, chosen.backward), strict=True):
-        model.saved.update_config(alignment_heads=heads)
-        table.add_row(str(model.saved.directory), ", ".join(f"{layer}.{head}" for layer, head in heads))
+        model.saved.update_config(alignment_heads=heads.pairs, alignment_shift=heads.is_shifted)
+        shown = ", ".join(f"{layer}.{head}" for layer, head in heads.pairs)
+        table.add_row(str(model.saved.directory), shown, "the next" if heads.is_shifted else "its own")
     PlainConsole().print(table)
 
 

@@ -13,12 +13,13 @@ from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding.alignment import Aligner, choose_heads
 from vaswani_transformer.io.files import MODEL_FILES, Manifest
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.model.scores_vaswani import align_words
+from vaswani_transformer.model.scores_vaswani import AlignmentHeads, align_words
 from vaswani_transformer.visualization.attention import read_attention
 from vaswani_transformer.visualization.tokens import shown_tokens
 
 
 PAIRS = phrasebook("test")[:7]
+MIDDLE = AlignmentHeads([[1, 0], [1, 1]])  # of three layers, the last but one
 SOURCES, TARGETS = map(list, zip(*PAIRS, strict=True))
 
 
@@ -36,9 +37,9 @@ def model(tokenizer):
 
 
 def by_hand(model, tokenizer, source, target, heads):
-    """Links by the attention that the explorer shows: its rows are the steps, and a word's is that after its last."""
+    """Links by the attention that the explorer shows: its rows are the steps."""
     weights = read_attention(model, tokenizer, source, target)
-    attention = np.mean([weights.cross[layer, head] for layer, head in heads], axis=0)  # [target, source]
+    attention = np.mean([weights.cross[layer, head] for layer, head in heads.pairs], axis=0)  # [target, source]
 
     def words(text, side):
         tokens = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
@@ -54,14 +55,14 @@ def by_hand(model, tokenizer, source, target, heads):
         for place, of_target in enumerate(targets):
             for column, of_source in enumerate(sources):
                 if of_target == word:
-                    sums[of_source] += attention[place + 1, column]
+                    sums[of_source] += attention[place + heads.is_shifted, column]
         links.append((int(np.argmax(sums)), word))
     return links
 
 
 @pytest.mark.parametrize("budget", [1, 40, 4096])
 def test_links_are_those_of_the_explorers_attention(budget, model, tokenizer):
-    groups = [[[0, 1]], [[1, 0], [1, 1]], [[2, 0], [0, 0]]]
+    groups = [MIDDLE, AlignmentHeads([[0, 1]], True), AlignmentHeads([[2, 0], [0, 0]], True)]
     found = Aligner(model, tokenizer, tokens_per_batch=budget).align(SOURCES, TARGETS, groups)
     for source, target, links in zip(SOURCES, TARGETS, found, strict=True):
         for group, of_group in zip(groups, links, strict=True):
@@ -71,13 +72,13 @@ def test_links_are_those_of_the_explorers_attention(budget, model, tokenizer):
 
 
 def test_blank_sentences_have_no_links(model, tokenizer):
-    found = Aligner(model, tokenizer).align(["", "  ", "a b", "a"], ["a", "", " ", " b\u2028c "], [[[0, 0]]])
+    found = Aligner(model, tokenizer).align(["", "  ", "a b", "a"], ["a", "", " ", " b\u2028c "], [MIDDLE])
     assert found == [[[]], [[]], [[]], [[(0, 0), (0, 1)]]]
 
 
 def test_attention_is_summed_over_the_tokens_of_both_words():
-    attention = torch.tensor([[0.0, 1.0, 0.0, 0.0], [0.3, 0.4, 0.3, 0.0], [0.1, 0.2, 0.0, 0.7], [0.9, 0.0, 0.1, 0.0]])
-    # The first step's attention is of no word. Source words: tokens 0 and 2, token 1; token 3 is the end.
+    attention = torch.tensor([[0.3, 0.4, 0.3, 0.0], [0.1, 0.2, 0.0, 0.7], [0.9, 0.0, 0.1, 0.0]])
+    # Source words: tokens 0 and 2, token 1; token 3 is the end.
     assert align_words(attention, [0, 1, 0, None], 2, [0, 1, 1], 2) == [(0, 0), (0, 1)]
     assert align_words(attention, [0, 1, 0, None], 2, [0, 1, None], 2) == [(0, 0), (1, 1)]
 
@@ -85,7 +86,7 @@ def test_attention_is_summed_over_the_tokens_of_both_words():
 def test_the_heads_chosen_are_those_that_agree(model, tokenizer, monkeypatch):
     """Both models link at random, but for one group each, which link alike."""
     draw = np.random.default_rng(0)
-    good = {"forward": [[1, 0]], "backward": [[2, 0], [2, 1]]}
+    good = {"forward": AlignmentHeads([[1, 0]], True), "backward": AlignmentHeads([[2, 0], [2, 1]])}
 
     def align(self, sources, targets, groups):
         name = "forward" if sources is SOURCES else "backward"
@@ -98,7 +99,10 @@ def test_the_heads_chosen_are_those_that_agree(model, tokenizer, monkeypatch):
 
     monkeypatch.setattr(Aligner, "align", align)
     both = Aligner(model, tokenizer)
-    assert both.candidates[:4] == [[[0, 0], [0, 1]], [[1, 0], [1, 1]], [[2, 0], [2, 1]], [[0, 0]]]
+    assert both.candidates[:4] == [
+        *map(AlignmentHeads, ([[0, 0], [0, 1]], [[1, 0], [1, 1]], [[2, 0], [2, 1]], [[0, 0]]))
+    ]
+    assert len(both.candidates) == 2 * (3 + 6)
     chosen = choose_heads(both, both, SOURCES, TARGETS)
     assert (chosen.forward, chosen.backward) == (good["forward"], good["backward"])
     assert chosen.agreement == 1.0
@@ -113,7 +117,7 @@ def test_a_translations_alignment_is_that_of_the_same_pair_given(model, tokenize
             assert [target for _, target in record["alignment"]] == list(range(len(record["translation_text"].split())))
             ids = record["translation_token_ids"].tolist()[1:]
             if ids[-1] == tokenizer.eos_token_id and tokenizer(record["translation_text"]).input_ids == ids:
-                expected = by_hand(model, tokenizer, source, record["translation_text"], [[1, 0], [1, 1]])
+                expected = by_hand(model, tokenizer, source, record["translation_text"], MIDDLE)
                 assert record["alignment"] == expected
     assert translator(" ", return_alignment=True)[0]["alignment"] == []
     with pytest.raises(ValueError, match="return_alignment: is of one sentence"):
@@ -135,14 +139,15 @@ def folder(model, tokenizer, tmp_path, monkeypatch):
 def test_a_file_of_alignments_and_the_choice_that_the_models_keep(folder, model, tokenizer):
     command = ["--model", "forward", "--corpus", "pairs.jsonl"]
     call_recipe("align.py", *command, "--output", "middle")
-    expected = [by_hand(model, tokenizer, *pair, [[1, 0], [1, 1]]) for pair in PAIRS]
+    expected = [by_hand(model, tokenizer, *pair, MIDDLE) for pair in PAIRS]
     lines = (folder / "middle").read_text(encoding="utf-8").splitlines()
     assert lines == [" ".join(f"{source}-{target}" for source, target in links) for links in expected]
     call_recipe("align.py", *command, "--reverse_model", "backward", "--output", "chosen")
     own = Aligner(model, tokenizer)
     chosen = choose_heads(own, own, SOURCES, TARGETS)
     for name, heads in (("forward", chosen.forward), ("backward", chosen.backward)):
-        assert open_model(folder / name).config.alignment_heads == heads
+        config = open_model(folder / name).config
+        assert AlignmentHeads(config.alignment_heads, config.alignment_shift) == heads
     call_recipe("align.py", *command, "--output", "kept")
     assert (folder / "kept").read_bytes() == (folder / "chosen").read_bytes()
     found = pipeline("translation", model="forward")(SOURCES[0], return_alignment=True, max_new_tokens=5)[0]

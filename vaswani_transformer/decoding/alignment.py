@@ -7,13 +7,12 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
-from ..model.scores_vaswani import align_words, read_decoder, words_of_tokens
+from ..model.scores_vaswani import AlignmentHeads, align_words, read_decoder, words_of_tokens
 from ..model.tokenization_vaswani import for_targets
 from .translation import search_on_all_processes
 
 
 Links = list[tuple[int, int]]  # places of a source word and a target word, counted from 0
-Heads = list[list[int]]  # layer and head of each attention, counted from 0
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,8 @@ class ChosenHeads:
         agreement: Share of the links of either that both have: `2 |A & B| / (|A| + |B|)`.
     """
 
-    forward: Heads
-    backward: Heads
+    forward: AlignmentHeads
+    backward: AlignmentHeads
     agreement: float
 
 
@@ -48,15 +47,18 @@ class Aligner:
     tokens_per_batch: int = 4096
 
     @property
-    def candidates(self) -> list[Heads]:
-        """Groups of heads to choose from: all heads of each layer, and each head alone."""
+    def candidates(self) -> list[AlignmentHeads]:
+        """What to choose from: all heads of each layer, and each head alone, at either step."""
         config = self.model.config
         layers, heads = range(config.decoder_layers), range(config.decoder_attention_heads)
         whole = [[[layer, head] for head in heads] for layer in layers]
-        return whole + [[pair] for layer in whole for pair in layer]
+        groups = whole + [[pair] for layer in whole for pair in layer]
+        return [AlignmentHeads(pairs, is_shifted) for is_shifted in (False, True) for pairs in groups]
 
-    def align(self, sources: Sequence[str], targets: Sequence[str], groups: Sequence[Heads]) -> list[list[Links]]:
-        """The links between the words of each pair, by each group of heads, whose attentions are averaged. Collective.
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str], heads: Sequence[AlignmentHeads]
+    ) -> list[list[Links]]:
+        """The links between the words of each pair, by each of some `heads`. Collective.
 
         White space around sentences is removed. A blank sentence has no links.
         """
@@ -75,9 +77,11 @@ class Aligner:
                 source, target = ([column[indices[place]] for place in batch] for column in encoded)
                 inputs = self.tokenizer.pad({"input_ids": source}, return_tensors="pt").to(device)
                 forced = self.tokenizer.pad({"input_ids": [[start, *ids] for ids in target]}, return_tensors="pt")
-                _, attention = read_decoder(self.model, inputs, forced.input_ids.to(device), groups)
+                _, attention = read_decoder(
+                    self.model, inputs, forced.input_ids.to(device), [each.pairs for each in heads]
+                )
                 rows = zip(attention.cpu(), source, target, strict=True)  # of [groups, target, source]
-                yield batch, [_links(self.tokenizer, *row) for row in rows]
+                yield batch, [_links(self.tokenizer, heads, *row) for row in rows]
 
         return search_on_all_processes(lengths, search, "Aligning")
 
@@ -112,7 +116,11 @@ def _agreement(forward: Sequence[set[tuple[int, int]]], backward: Sequence[set[t
 
 
 def _links(
-    tokenizer: PreTrainedTokenizerBase, attention: torch.Tensor, source: Sequence[int], target: Sequence[int]
+    tokenizer: PreTrainedTokenizerBase,
+    heads: Sequence[AlignmentHeads],
+    attention: torch.Tensor,
+    source: Sequence[int],
+    target: Sequence[int],
 ) -> list[Links]:
     words = *words_of_tokens(tokenizer, source), *words_of_tokens(tokenizer, target)
-    return [align_words(of_group, *words) for of_group in attention]
+    return [align_words(each.of_tokens(found), *words) for each, found in zip(heads, attention, strict=True)]

@@ -105,7 +105,8 @@ class VaswaniConfig(PreTrainedConfig):
         confidence_curve: Points of mean log-probability a token of a translation, and the chrF to expect of it, both
             ascending, as `score.py --confidence` measures them; `None` if it has not been measured.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
-            chooses them; `None` means all heads of the middle layer.
+            chooses them; `None` means all heads of the last layer but one.
+        alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.
 
     The remaining fields are for models converted from other toolkits, see `vaswani_transformer.convert`; their defaults
     are the paper's.
@@ -162,6 +163,7 @@ class VaswaniConfig(PreTrainedConfig):
     longest_source: int | None = None
     confidence_curve: list[list[float]] | None = None
     alignment_heads: list[list[int]] | None = None
+    alignment_shift: bool = False
     activation: str = "relu"
     decoder_d_ff: int | None = None
     target_vocab_size: int | None = None

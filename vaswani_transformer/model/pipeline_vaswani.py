@@ -27,7 +27,7 @@ from .languages_vaswani import (
     target_tag,
     with_tag,
 )
-from .scores_vaswani import TranslationScore, alignment_heads, score_translations
+from .scores_vaswani import AlignmentHeads, TranslationScore, score_translations
 
 
 logger = logging.get_logger(__name__)
@@ -362,7 +362,7 @@ def translate_in_batches(
     to_translations = decode or partial(tokenizer.batch_decode, skip_special_tokens=True)
     generated = generate_in_batches(model, tokenizer, sentences, *own, observe_long=observe_long, **generate_kwargs)
     alpha = setting(model, generate_kwargs, "length_penalty", 1.0)
-    heads = alignment_heads(model) if return_alignment else None
+    heads = AlignmentHeads.of(model) if return_alignment else None
     penalty = (alpha, setting(model, generate_kwargs, "length_penalty_type", "transformers"))
     for batch in generated:
         rows = batch.output_ids.flatten(0, 1)  # [batch * returned, target]

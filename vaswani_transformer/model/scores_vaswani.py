@@ -17,6 +17,32 @@ _TOKENS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True)
+class AlignmentHeads:
+    """Encoder-decoder attentions that align words, averaged.
+
+    Attributes:
+        pairs: Layer and head of each, from 0.
+        is_shifted: Whether a token's attention is that of the step after it, of which it is the input (Chen et al.,
+            2020), instead of the step that predicts it.
+    """
+
+    pairs: list[list[int]]
+    is_shifted: bool = False
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> "AlignmentHeads":
+        """Those that `align.py` has chosen; by default all of the last layer but one (Garg et al., 2019)."""
+        config = model.config
+        if (pairs := getattr(config, "alignment_heads", None)) is not None:
+            return cls(pairs, config.alignment_shift)
+        return cls([[max(config.decoder_layers - 2, 0), head] for head in range(config.decoder_attention_heads)])
+
+    def of_tokens(self, attention: torch.Tensor) -> torch.Tensor:
+        """The attention of each target token, from that of each step: `[target, source]`."""
+        return torch.cat((attention[1:], attention[-1:])) if self.is_shifted else attention
+
+
+@dataclass(frozen=True)
 class TranslationScore:
     """How probable a model finds a translation, given its source. Logarithms are natural.
 
@@ -67,7 +93,7 @@ def score_translations(
     output_ids: torch.Tensor,
     alpha: float,
     penalty_type: str,
-    heads: Sequence[Sequence[int]] | None = None,
+    heads: AlignmentHeads | None = None,
 ) -> list[TranslationScore]:
     """Score translations of a batch, as the model predicts them: without logits processors and sampling.
 
@@ -79,11 +105,10 @@ def score_translations(
             them: after the start token, up to the EOS or the length limit, then padding.
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
-        heads: Layer and head of each attention that aligns words, such as `alignment_heads` gives; None for no
-            alignment.
+        heads: What aligns words; None for no alignment.
     """
     found, curve = [], getattr(model.config, "confidence_curve", None)
-    log_probabilities, attention = read_decoder(model, inputs, output_ids, [] if heads is None else [heads])
+    log_probabilities, attention = read_decoder(model, inputs, output_ids, [] if heads is None else [heads.pairs])
     translations = len(output_ids) // len(inputs["input_ids"])
     for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
         length = _length(ids, tokenizer.eos_token_id, tokenizer.pad_token_id)
@@ -98,21 +123,10 @@ def score_translations(
         alignment = None
         if heads is not None:
             source = inputs["input_ids"][row // translations].tolist()
-            alignment = align_words(attention[row, 0], *words_of_tokens(tokenizer, source), places, words)
+            of_tokens = heads.of_tokens(attention[row, 0])  # [target, source]
+            alignment = align_words(of_tokens, *words_of_tokens(tokenizer, source), places, words)
         found.append(TranslationScore(total, total / penalty, length, sums, confidence, alignment))
     return found
-
-
-def alignment_heads(model: PreTrainedModel) -> list[list[int]]:
-    """Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py` has chosen them.
-
-    By default all heads of the middle layer, which aligns best in Chen et al. (2020).
-    """
-    known = getattr(model.config, "alignment_heads", None)
-    if known is not None:
-        return known
-    middle = (model.config.decoder_layers - 1) // 2
-    return [[middle, head] for head in range(model.config.decoder_attention_heads)]
 
 
 def align_words(
@@ -124,10 +138,8 @@ def align_words(
 ) -> list[tuple[int, int]]:
     """The source word of each target word: that with the largest attention, summed over the tokens of both.
 
-    The attention of a token is that of the step after it, of which it is the input (Chen et al., 2020).
-
     Args:
-        attention: `[target, source]`, of each step, averaged over heads.
+        attention: `[target, source]`, of each target token.
         sources: The word of each source token; None for tokens that belong to none.
         source_words: Number of source words.
         targets: The word of each target token, without the EOS; None for tokens that belong to none.
@@ -136,10 +148,8 @@ def align_words(
     if not source_words:
         return []
     summed = [[0.0] * source_words for _ in range(target_words)]
-    weights = attention.tolist()
-    for place, target in enumerate(targets):
-        step = weights[min(place + 1, len(weights) - 1)]
-        for source, weight in zip(sources, step, strict=False):
+    for target, weights in zip(targets, attention.tolist(), strict=False):
+        for source, weight in zip(sources, weights, strict=False):
             if source is not None and target is not None:
                 summed[target][source] += weight
     return [(row.index(max(row)), target) for target, row in enumerate(summed)]
