@@ -8,10 +8,10 @@ The output has a line for each pair, in Pharaoh format: "0-0 1-2" links the firs
 second word of the source to the third of the target. White space divides sentences into words, and each word of the
 target has one link, to the source word with the largest attention.
 
-With `--reverse_model`, the attention heads of both models are chosen anew: those by which their alignments of the first
-`--choose_pairs` pairs agree most, at the step that predicts a token or, shifted, at the next (Chen et al., 2020). Both
-models keep the choice in their configurations, so that the pipeline and translate.py, with `return_alignment`, align by
-these heads, too. Without it, the heads are those that were chosen, or else all of the last layer but one.
+With `--reverse_model`, the attention heads of both models are chosen: heads whose alignments of the first
+`--choose_pairs` pairs agree most, at the step that predicts a token or at the next (Chen et al., 2020). The choice is
+written into the configurations of both models, so that the pipeline and translate.py, with `return_alignment`, use it,
+too. Without `--reverse_model`, the heads are those chosen before, or else all of the last layer.
 """
 
 from dataclasses import dataclass
@@ -45,27 +45,31 @@ def main() -> None:
 def run(args: AlignArguments) -> None:
     on_main_process(lambda: require_new(args))
     models = args.open_models()
+    for model in models if len(models) == 2 else ():
+        model.saved.require_own("alignment_heads")
     corpus = args.load_corpus(models[0].languages)
     sources, targets = ([pair[language] for pair in corpus["translation"]] for language in models[0].languages)
     aligners = [
         Aligner(args.load(model.saved), model.saved.tokenizer, model.tag, args.tokens_per_batch) for model in models
     ]
-    heads = AlignmentHeads.of(aligners[0].model)
+    heads, *_ = [AlignmentHeads.of(aligner.model) for aligner in aligners]
     if len(models) == 2:
         chosen = choose_heads(aligners[0], aligners[1], sources[: args.choose_pairs], targets[: args.choose_pairs])
-        on_main_process(lambda: keep(models, chosen))
         heads = chosen.forward
     found = aligners[0].align(sources, targets, [heads])
     lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for (links,) in found)
     on_main_process(lambda: atomic_write(args.output, "".join(lines)))
+    if len(models) == 2:
+        on_main_process(lambda: keep(models, chosen))
 
 
 def require_new(args: AlignArguments) -> None:
     if Path(args.output).exists():
         raise FileExistsError(f"output: {args.output} exists already; name another file")
-    for name in ("model", "reverse_model") if args.reverse_model is not None else ():
-        if not Path(getattr(args, name)).is_dir():
-            raise ValueError(f"{name}: must be a directory, which will hold the heads chosen; download it first")
+    if not Path(args.output).absolute().parent.is_dir():
+        raise FileNotFoundError(f"output: there is no directory {Path(args.output).parent}; make it")
+    if args.reverse_model is not None and Path(args.reverse_model).resolve() == Path(args.model).resolve():
+        raise ValueError("reverse_model: is the model too, which keeps heads of one direction only; name another")
 
 
 def keep(models: list[DirectedModel], chosen: ChosenHeads) -> None:

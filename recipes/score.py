@@ -29,7 +29,7 @@ from accelerate import PartialState
 from rich.table import Table
 
 from vaswani_transformer.decoding.decoding_arguments import BEAMS, DecodingArguments
-from vaswani_transformer.evaluation.confidence import ConfidenceReport
+from vaswani_transformer.evaluation.confidence import ConfidenceReport, require_enough
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
@@ -69,7 +69,8 @@ class EvaluationArguments(DecodingArguments):
         None, "Alpha of 6.1, one or several; by default the model's generation_config."
     )
     confidence: bool = option(
-        False, "Measure how the model's log-probabilities tell good translations, and store that in its configuration."
+        False,
+        "Measure how its log-probabilities tell good translations from bad, and keep that in the model's directory.",
     )
     output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
@@ -87,8 +88,8 @@ class EvaluationArguments(DecodingArguments):
             raise ValueError(f"compare: {self.compare} is the first system too; give another")
         if self.models and self.test_set is None and self.source is None:
             raise ValueError("source: give the sentences to translate")
-        if self.confidence and (self.model is None or self.compare is not None or not Path(self.model).is_dir()):
-            raise ValueError("confidence: give one model, in a directory of this machine, which will hold the result")
+        if self.confidence and (self.model is None or self.compare is not None):
+            raise ValueError("confidence: give one model, whose directory will keep it")
         given = [name for name in ("num_beams", "length_penalty") if getattr(self, name)]
         if self.confidence and given:
             raise ValueError(f"{given[0]}: confidence is of the model's own search; leave it out")
@@ -124,6 +125,9 @@ def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
     paper_tokenizer(languages[1])  # refuses an unknown language now, not after translating
     with state.main_process_first():
         test_set = load_test_set(args, languages)
+    if args.confidence:
+        models[args.model].require_own("a confidence_curve")
+        require_enough(len(test_set.references))
     files = [name for name in args.systems if name not in args.models]
     systems = {name: System(name, [Translations(test_set.read_hypotheses(Path(name)))]) for name in files}
     if state.is_main_process:
@@ -135,9 +139,9 @@ def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
     if state.is_main_process:
         record, translations = score_systems([systems[name] for name in args.systems], test_set, describe_run())
         write_scores(Path(args.output_dir), record, translations)
+        show(record)
         if record.confidence is not None:
             models[args.model].update_config(confidence_curve=record.confidence.curve)
-        show(record)
 
 
 def require_new(args: EvaluationArguments) -> None:

@@ -1,6 +1,7 @@
 """Word alignment: links to the source word with the largest attention, and heads on which two models agree."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,18 +9,18 @@ import torch
 from helpers import REPOSITORY, call_recipe, run_ranks
 from transformers import pipeline
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding.alignment import Aligner, choose_heads
-from vaswani_transformer.io.files import MODEL_FILES, Manifest
+from vaswani_transformer.io.files import MODEL_FILES, Manifest, find_damage
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.model.scores_vaswani import AlignmentHeads, align_words
+from vaswani_transformer.model.scores_vaswani import AlignmentHeads, align_words, read_decoder, words_of_tokens
 from vaswani_transformer.visualization.attention import read_attention
 from vaswani_transformer.visualization.tokens import shown_tokens
 
 
 PAIRS = phrasebook("test")[:7]
-MIDDLE = AlignmentHeads([[1, 0], [1, 1]])  # of three layers, the last but one
+LAST = AlignmentHeads([[2, 0], [2, 1]])  # of three layers
 SOURCES, TARGETS = map(list, zip(*PAIRS, strict=True))
 
 
@@ -62,7 +63,7 @@ def by_hand(model, tokenizer, source, target, heads):
 
 @pytest.mark.parametrize("budget", [1, 40, 4096])
 def test_links_are_those_of_the_explorers_attention(budget, model, tokenizer):
-    groups = [MIDDLE, AlignmentHeads([[0, 1]], True), AlignmentHeads([[2, 0], [0, 0]], True)]
+    groups = [LAST, AlignmentHeads([[0, 1]], True), AlignmentHeads([[2, 0], [0, 0]], True)]
     found = Aligner(model, tokenizer, tokens_per_batch=budget).align(SOURCES, TARGETS, groups)
     for source, target, links in zip(SOURCES, TARGETS, found, strict=True):
         for group, of_group in zip(groups, links, strict=True):
@@ -72,7 +73,7 @@ def test_links_are_those_of_the_explorers_attention(budget, model, tokenizer):
 
 
 def test_blank_sentences_have_no_links(model, tokenizer):
-    found = Aligner(model, tokenizer).align(["", "  ", "a b", "a"], ["a", "", " ", " b\u2028c "], [MIDDLE])
+    found = Aligner(model, tokenizer).align(["", "  ", "a b", "a"], ["a", "", " ", " b\u2028c "], [LAST])
     assert found == [[[]], [[]], [[]], [[(0, 0), (0, 1)]]]
 
 
@@ -117,7 +118,7 @@ def test_a_translations_alignment_is_that_of_the_same_pair_given(model, tokenize
             assert [target for _, target in record["alignment"]] == list(range(len(record["translation_text"].split())))
             ids = record["translation_token_ids"].tolist()[1:]
             if ids[-1] == tokenizer.eos_token_id and tokenizer(record["translation_text"]).input_ids == ids:
-                expected = by_hand(model, tokenizer, source, record["translation_text"], MIDDLE)
+                expected = by_hand(model, tokenizer, source, record["translation_text"], LAST)
                 assert record["alignment"] == expected
     assert translator(" ", return_alignment=True)[0]["alignment"] == []
     with pytest.raises(ValueError, match="return_alignment: is of one sentence"):
@@ -138,9 +139,9 @@ def folder(model, tokenizer, tmp_path, monkeypatch):
 
 def test_a_file_of_alignments_and_the_choice_that_the_models_keep(folder, model, tokenizer):
     command = ["--model", "forward", "--corpus", "pairs.jsonl"]
-    call_recipe("align.py", *command, "--output", "middle")
-    expected = [by_hand(model, tokenizer, *pair, MIDDLE) for pair in PAIRS]
-    lines = (folder / "middle").read_text(encoding="utf-8").splitlines()
+    call_recipe("align.py", *command, "--output", "last")
+    expected = [by_hand(model, tokenizer, *pair, LAST) for pair in PAIRS]
+    lines = (folder / "last").read_text(encoding="utf-8").splitlines()
     assert lines == [" ".join(f"{source}-{target}" for source, target in links) for links in expected]
     call_recipe("align.py", *command, "--reverse_model", "backward", "--output", "chosen")
     own = Aligner(model, tokenizer)
@@ -164,10 +165,18 @@ def test_mistakes_are_found_before_anything_is_read(folder):
     (folder / "there").touch()
     with pytest.raises(SystemExit, match="output: there exists already"):
         call_recipe("align.py", "--model", "missing", "--corpus", "missing.jsonl", "--output", "there")
-    with pytest.raises(SystemExit, match="reverse_model: must be a directory"):
-        call_recipe(
-            "align.py", "--model", "forward", "--reverse_model", "user/name", "--corpus", "pairs.jsonl", "--output", "o"
-        )
+    command = ["align.py", "--model", "forward", "--corpus", "pairs.jsonl", "--reverse_model"]
+    with pytest.raises(SystemExit, match="reverse_model: is the model too"):
+        call_recipe(*command, "./forward/", "--output", "o")
+    with pytest.raises(SystemExit, match="output: there is no directory missing"):
+        call_recipe(*command, "backward", "--output", "missing/o")
+    for options in ({"target_vocab_size": 50}, {"model_type": "fsmt"}, {"share_encoder_decoder_embeddings": False}):
+        with pytest.raises(ValueError, match="alignment: the model has two vocabularies"):
+            AlignmentHeads.of(SimpleNamespace(config=SimpleNamespace(**{"model_type": "vaswani", **options})))
+    with pytest.raises(ValueError, match="alignment: models of the type t5 are not supported"):
+        AlignmentHeads.of(SimpleNamespace(config=SimpleNamespace(model_type="t5")))
+    with pytest.raises(ValueError, match="alignment_heads: must have one pair"):
+        VaswaniConfig(alignment_heads=[])
     with pytest.raises(ValueError, match="alignment_heads: must be pairs of one of 6 layers"):
         VaswaniConfig(alignment_heads=[[6, 0]])
 
@@ -179,3 +188,52 @@ def test_two_processes_write_what_one_does(folder):
     ranks = run_ranks([REPOSITORY / "recipes" / "align.py", *command, "--output", "two"], 2, folder=folder)
     assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr
     assert (folder / "one").read_bytes() == (folder / "two").read_bytes()
+
+
+def test_keeping_heads_changes_the_configuration_alone(folder):
+    """A checkpoint's manifest also has files that resuming needs."""
+    (folder / "forward" / "optimizer.pt").write_bytes(b"state")
+    Manifest.of(folder / "forward", step=7).save(folder / "forward")
+    before = Manifest.load(folder / "forward")
+    open_model(folder / "forward").update_config(alignment_heads=[[0, 1]], alignment_shift=True)
+    after = Manifest.load(folder / "forward")
+    assert find_damage(folder / "forward") is None
+    assert after.notes == before.notes == {"step": 7}
+    assert {name for name in before.files if before.files[name] != after.files[name]} == {"config.json"}
+    assert AlignmentHeads.of(open_model(folder / "forward").load()) == AlignmentHeads([[0, 1]], True)
+
+
+def test_words_that_the_tokenizer_does_not_know_have_places():
+    corpus = [sentence for pair in PAIRS for sentence in pair]
+    tokenizer = VaswaniTokenizer.train(corpus, 120, "wordpiece", show_progress=False)
+    ids = tokenizer("old ☃ man").input_ids
+    assert tokenizer.unk_token_id in ids
+    places, words = words_of_tokens(tokenizer, ids, is_whole=True)
+    assert (words, places[0], places[-2], places[-1]) == (3, 0, 2, None)
+    places, words = words_of_tokens(tokenizer, ids)
+    assert (words, places[0], places[-2], places[-1]) == (2, 0, 1, None)
+
+
+def test_a_model_that_has_learned_to_copy_aligns_each_word_with_itself(tokenizer):
+    """The default of a trained model, whichever of its steps attends to a word."""
+    config = VaswaniConfig(
+        vocab_size=len(tokenizer), d_model=32, d_ff=64, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0
+    )
+    model = VaswaniForConditionalGeneration(config)
+    draw = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(300):
+        source = torch.randint(3, 60, (32, 7), generator=draw)
+        source[:, -1] = 1
+        model(input_ids=source, labels=source).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    heads = AlignmentHeads.of(model)
+    source = torch.randint(3, 60, (8, 7), generator=draw)
+    source[:, -1] = 1
+    forced = torch.cat((torch.zeros(8, 1, dtype=torch.long), source), dim=1)
+    inputs = {"input_ids": source, "attention_mask": torch.ones_like(source)}
+    _, attention = read_decoder(model.eval(), inputs, forced, [heads.pairs])
+    found = [align_words(heads.of_tokens(each[0]), [*range(6), None], 6, [*range(6), None], 6) for each in attention]
+    right = sum(link == (place, place) for links in found for place, link in enumerate(links))
+    assert right >= 0.9 * 8 * 6

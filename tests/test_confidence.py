@@ -95,7 +95,9 @@ def test_ties_share_their_rank():
     assert measure_confidence(coarse, lines, references).rank_correlation == pytest.approx(expected)
 
 
-def test_too_few_sentences_are_refused():
+def test_too_few_sentences_or_all_alike_are_refused():
+    with pytest.raises(ValueError, match="confidence: all translations have the same score"):
+        measure_confidence([*range(40)], ["b"] * 40, [["a"]] * 40)
     with pytest.raises(ValueError, match="confidence: needs 40 sentences at least, not 39"):
         measure_confidence([0.0] * 39, ["a"] * 39, [["a"]] * 39)
 

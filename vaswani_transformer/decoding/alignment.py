@@ -122,5 +122,5 @@ def _links(
     source: Sequence[int],
     target: Sequence[int],
 ) -> list[Links]:
-    words = *words_of_tokens(tokenizer, source), *words_of_tokens(tokenizer, target)
+    words = *words_of_tokens(tokenizer, source, True), *words_of_tokens(tokenizer, target, True)
     return [align_words(each.of_tokens(found), *words) for each, found in zip(heads, attention, strict=True)]

@@ -64,15 +64,16 @@ def measure_confidence(
         references: The references of each.
 
     Raises:
-        ValueError: There are too few sentences.
+        ValueError: There are too few sentences, or all are alike.
     """
-    if len(lines) < 2 * _SENTENCES_A_POINT:
-        raise ValueError(f"confidence: needs {2 * _SENTENCES_A_POINT} sentences at least, not {len(lines)}")
+    require_enough(len(lines))
     metric = CHRF()
     quality = np.array(
         [metric.sentence_score(line, list(known)).score for line, known in zip(lines, references, strict=True)]
     )
     values = np.asarray(means)
+    if np.ptp(values) == 0 or np.ptp(quality) == 0:
+        raise ValueError("confidence: all translations have the same score, so that nothing can be learned of it")
     confidence = np.zeros(len(values))
     for half in (0, 1):
         curve = np.array(fit_curve(values[1 - half :: 2], quality[1 - half :: 2]))  # [points, 2]
@@ -93,6 +94,12 @@ def measure_confidence(
         bins=bins,
         remaining=remaining,
     )
+
+
+def require_enough(sentences: int) -> None:
+    """Raise a ValueError if there are too few sentences to fit a curve."""
+    if sentences < 2 * _SENTENCES_A_POINT:
+        raise ValueError(f"confidence: needs {2 * _SENTENCES_A_POINT} sentences at least, not {sentences}")
 
 
 def fit_curve(values: np.ndarray, quality: np.ndarray) -> list[list[float]]:

@@ -105,7 +105,7 @@ class VaswaniConfig(PreTrainedConfig):
         confidence_curve: Points of mean log-probability a token of a translation, and the chrF to expect of it, both
             ascending, as `score.py --confidence` measures them; `None` if it has not been measured.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
-            chooses them; `None` means all heads of the last layer but one.
+            chooses them; `None` means all heads of the last layer.
         alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.
 
     The remaining fields are for models converted from other toolkits, see `vaswani_transformer.convert`; their defaults
@@ -266,6 +266,8 @@ class VaswaniConfig(PreTrainedConfig):
         curve = self.confidence_curve
         if curve is not None and not (curve and all(len(point) == 2 for point in curve) and curve == sorted(curve)):
             raise ValueError("confidence_curve: must be pairs of numbers, ascending")
+        if self.alignment_heads == []:
+            raise ValueError("alignment_heads: must have one pair at least, or be None")
         for pair in self.alignment_heads or ():
             if len(pair) != 2 or not (0 <= pair[0] < self.decoder_layers and 0 <= pair[1] < self.num_heads):
                 raise ValueError(

@@ -116,7 +116,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             return_text: Return "translation_text" as well.
             return_scores: Return the fields of `TranslationScore` as well: how probable the model finds the
                 translation, and each of its words.
-            return_alignment: Return these and "alignment" as well: which word of the source each word translates.
+            return_alignment: As `return_scores`, and "alignment": which word of the source each word translates.
 
         Raises:
             TypeError: An input is not text.
@@ -330,7 +330,7 @@ def translate_in_batches(
         decode: What to make of generated ids `[rows, target]`: a translation of each row; by default its text, and
             with `split_sentences` a string.
         return_scores: Yield pairs of each translation and its `TranslationScore`; not with `split_sentences`.
-        return_alignment: The same, with the alignment.
+        return_alignment: As `return_scores`, with the alignment.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1.
 
     Yields:

@@ -80,19 +80,21 @@ class SavedModel:
         return model.eval()
 
     def update_config(self, **fields: object) -> None:
-        """Change fields of the configuration in the directory.
-
-        Raises:
-            ValueError: The model was saved by another package.
-        """
-        content = read_json(self.directory / "config.json")
-        if content.get("model_type") != "vaswani":
-            raise ValueError(f"{self.place}: its package has no field {next(iter(fields))}; convert it to this one")
-        text = json.dumps({**content, **fields}, indent=2, sort_keys=True) + "\n"
-        atomic_write(self.directory / "config.json", text)
+        """Change fields of the configuration in the directory, and its entry in the manifest, if there is one."""
+        path = self.directory / "config.json"
+        content = {**read_json(path), **fields}
+        atomic_write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
         if (self.directory / MANIFEST_NAME).exists():
-            notes = Manifest.load(self.directory).notes
-            Manifest.of(self.directory, MODEL_FILES, **notes).save(self.directory)
+            before = Manifest.load(self.directory)
+            entry = Manifest.of(self.directory, [path.name]).files
+            Manifest({**before.files, **entry}, before.notes).save(self.directory)
+
+    def require_own(self, what: str) -> None:
+        """Raise a ValueError unless `update_config` can keep `what`: in a directory, and a model of this package."""
+        if self.config.model_type != "vaswani":
+            raise ValueError(f"{self.place}: is of another package, and cannot keep {what}; convert it, see convert.py")
+        if Path(self.place.partition(": ")[2]) != self.directory:  # it was downloaded
+            raise ValueError(f"{self.place}: must be a directory, which will keep {what}; download it first")
 
     def _build(self, **options: Any) -> PreTrainedModel:
         """Build the model by transformers' `options`; raise a ValueError if names or shapes differ from the files'."""

@@ -31,11 +31,20 @@ class AlignmentHeads:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> "AlignmentHeads":
-        """Those that `align.py` has chosen; by default all of the last layer but one (Garg et al., 2019)."""
+        """Those that `align.py` has chosen; by default all of the last layer, which align best in a model of three.
+
+        Raises:
+            ValueError: The model has a vocabulary for each side, or a kind of configuration that is not known.
+        """
         config = model.config
+        has_two = getattr(config, "target_vocab_size", None) or config.model_type == "fsmt"
+        if has_two or not getattr(config, "share_encoder_decoder_embeddings", True):
+            raise ValueError("alignment: the model has two vocabularies, and its tokenizer decodes one of them only")
+        if not hasattr(config, "decoder_layers"):
+            raise ValueError(f"alignment: models of the type {config.model_type} are not supported")
         if (pairs := getattr(config, "alignment_heads", None)) is not None:
             return cls(pairs, config.alignment_shift)
-        return cls([[max(config.decoder_layers - 2, 0), head] for head in range(config.decoder_attention_heads)])
+        return cls([[config.decoder_layers - 1, head] for head in range(config.decoder_attention_heads)])
 
     def of_tokens(self, attention: torch.Tensor) -> torch.Tensor:
         """The attention of each target token, from that of each step: `[target, source]`."""
@@ -48,7 +57,8 @@ class TranslationScore:
 
     Attributes:
         log_probability: Of all tokens, the EOS included.
-        score: `log_probability` divided by the length penalty (6.1), by which beam search ranks translations.
+        score: `log_probability` divided by the length penalty (6.1), by which beam search ranks translations, unless
+            logits processors change the probabilities.
         tokens: Number of tokens, the EOS included.
         word_log_probabilities: Of each word of the translation, as white space divides it. Special tokens, such
             as the EOS, belong to none.
@@ -122,9 +132,10 @@ def score_translations(
         confidence = None if curve is None else _interpolate(curve, total / max(length, 1))
         alignment = None
         if heads is not None:
-            source = inputs["input_ids"][row // translations].tolist()
+            if row % translations == 0:
+                sources = words_of_tokens(tokenizer, inputs["input_ids"][row // translations].tolist(), is_whole=True)
             of_tokens = heads.of_tokens(attention[row, 0])  # [target, source]
-            alignment = align_words(of_tokens, *words_of_tokens(tokenizer, source), places, words)
+            alignment = align_words(of_tokens, *sources, places, words)
         found.append(TranslationScore(total, total / penalty, length, sums, confidence, alignment))
     return found
 
@@ -200,7 +211,7 @@ def read_decoder(
 
 @contextmanager
 def _with_attentions(model: PreTrainedModel, is_needed: bool) -> Iterator[None]:
-    """Context in which the model returns its attentions, if they are needed, which only one implementation does."""
+    """Context in which the model computes attention by "eager", which alone returns its weights, if `is_needed`."""
     before = model.config._attn_implementation
     if is_needed:
         model.set_attn_implementation("eager")
@@ -218,19 +229,26 @@ def _length(ids: Sequence[int], eos: int, padding: int) -> int:
     return max((place + 1 for place, token in enumerate(ids) if token != padding), default=0)
 
 
-def words_of_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[list[int | None], int]:
-    """The word of each token, as white space divides the text, and the number of words; None for special tokens."""
-    if not ids:
-        return [], 0
-    prefixes = tokenizer.batch_decode([ids[:stop] for stop in range(1, len(ids) + 1)], skip_special_tokens=True)
+def words_of_tokens(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], is_whole: bool = False
+) -> tuple[list[int | None], int]:
+    """The word of each token, as white space divides the text, and the number of words; None for special tokens.
+
+    `is_whole` counts unknown tokens, as in a given text; a translation is shown without them.
+    """
+    special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} if is_whole else set())
+    kept = [token for token in ids if token not in special]
+    if not kept:
+        return [None] * len(ids), 0
+    prefixes = tokenizer.batch_decode([kept[:stop] for stop in range(1, len(kept) + 1)])
+    if is_whole and tokenizer.unk_token:
+        # What is unknown loses the space before it; mostly it is a word.
+        prefixes = [prefix.replace(tokenizer.unk_token, f" {tokenizer.unk_token}") for prefix in prefixes]
     words = len(prefixes[-1].split())
-    special = set(tokenizer.all_special_ids)
-    places: list[int | None] = []
-    for token, prefix in zip(ids, prefixes, strict=True):
-        # White space alone belongs to the word that follows it, as does the space at the start of a word's token.
-        place = len(prefix.split()) - (not prefix[-1:].isspace())
-        places.append(None if token in special or not words else min(max(place, 0), words - 1))
-    return places, words
+    # White space alone belongs to the word that follows it, as does the space at the start of a word's token.
+    counts = (len(prefix.split()) - (not prefix[-1:].isspace()) for prefix in prefixes)
+    places = (min(max(count, 0), words - 1) if words else None for count in counts)
+    return [None if token in special else next(places) for token in ids], words
 
 
 def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float:

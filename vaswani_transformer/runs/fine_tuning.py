@@ -67,6 +67,7 @@ def open_parent(
         value = getattr(data if name in languages else args, name)
         if value is not None:
             setattr(config, name, value)
+    config.confidence_curve = config.alignment_heads = None  # measured on the parent's weights
     training.tune(config.d_model)
     return parent
 

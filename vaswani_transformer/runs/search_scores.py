@@ -151,7 +151,9 @@ def _confidence(system: System, test_set: TestSet) -> ConfidenceReport | None:
     found = system.searches[0]
     if found.scores is None:
         return None
-    return measure_confidence([score.mean for score in found.scores], found.lines, test_set.references)
+    spoken = [row for row, score in enumerate(found.scores) if score.tokens]  # blank lines are not translated
+    columns = [found.scores[row].mean for row in spoken], [found.lines[row] for row in spoken]
+    return measure_confidence(*columns, [test_set.references[row] for row in spoken])
 
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
