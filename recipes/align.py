@@ -52,11 +52,11 @@ def run(args: AlignArguments) -> None:
     aligners = [
         Aligner(args.load(model.saved), model.saved.tokenizer, model.tag, args.tokens_per_batch) for model in models
     ]
-    heads, *_ = [AlignmentHeads.of(aligner.model) for aligner in aligners]
+    heads = [AlignmentHeads.of(aligner.model) for aligner in aligners]  # refuses models that cannot align
     if len(models) == 2:
         chosen = choose_heads(aligners[0], aligners[1], sources[: args.choose_pairs], targets[: args.choose_pairs])
-        heads = chosen.forward
-    found = aligners[0].align(sources, targets, [heads])
+        heads = [chosen.forward, chosen.backward]
+    found = aligners[0].align(sources, targets, heads[:1])
     lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for (links,) in found)
     on_main_process(lambda: atomic_write(args.output, "".join(lines)))
     if len(models) == 2:
