@@ -11,7 +11,7 @@ from transformers import pipeline
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding.int8 import with_int8_layers
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.model.scores_vaswani import read_decoder, score_translations
+from vaswani_transformer.model.scores_vaswani import read_decoder, score_generated
 
 
 SENTENCES = [english for english, _ in phrasebook("test")[:4]]
@@ -95,7 +95,7 @@ def test_every_word_of_any_text_has_a_value(translator, text):
     model, tokenizer = translator.model, translator.tokenizer
     inputs = tokenizer(["a"], return_tensors="pt")
     target = torch.tensor([[0, *tokenizer(text).input_ids, 0]])
-    (score,) = score_translations(model, tokenizer, inputs, target, 1.0, "gnmt")
+    (score,) = score_generated(model, tokenizer, inputs, target, 1.0, "gnmt")
     spoken = tokenizer.decode(target[0], skip_special_tokens=True)
     assert len(score.word_log_probabilities) == len(spoken.split())
     values = read_decoder(model, inputs, target)[0][0].tolist()[:-1]

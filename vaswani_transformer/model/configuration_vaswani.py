@@ -103,7 +103,7 @@ class VaswaniConfig(PreTrainedConfig):
         longest_source: Tokens of the longest source trained on, EOS included; `None` if unknown.
             `pipeline("translation")` warns of longer ones.
         confidence_curve: Points of mean log-probability a token of a translation, and the chrF to expect of it, both
-            ascending, as `score.py --confidence` measures them; `None` if it has not been measured.
+            ascending, as `score.py --confidence` measures them, for all directions; `None` if unknown.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
             chooses them; `None` means all heads of the last layer.
         alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.

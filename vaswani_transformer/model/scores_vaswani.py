@@ -96,7 +96,7 @@ class TranslationScore:
         return fields
 
 
-def score_translations(
+def score_generated(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     inputs: Mapping[str, torch.Tensor],
