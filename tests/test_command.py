@@ -109,4 +109,4 @@ def test_a_command_is_its_recipe(tmp_path, saved_model):
     assert refused.stderr.startswith("train_wmt.py: virtual_ranks: must be at least")
     unknown = run_python([*MODULE, "tranlate"], folder=tmp_path)
     assert unknown.returncode == 1
-    assert unknown.stderr.startswith("vaswani: there is no command 'tranlate'; give one of average, convert, demo, ")
+    assert unknown.stderr.startswith("vaswani: there is no command 'tranlate'; give one of align, average, convert, ")
