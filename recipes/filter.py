@@ -8,7 +8,7 @@ With a model of each direction, or one model of both, given twice:
 
 The cost of a pair is its dual conditional cross-entropy (Junczys-Dowmunt, 2018): with the cross-entropies F of the
 target given the source, and R of the source given the target, both in nats per sub-word, |F - R| + (F + R) / 2. Without
-`--reverse_model` it is F. The models should be trained on cleaner pairs than these, or on a part of them.
+`--reverse_model` it is F. The models should be trained on cleaner pairs of the same kind.
 
 The output directory then has `kept.jsonl`, in the order of the corpus, for `--train`; `removed.jsonl`, the costliest
 first, with the costs; and `filter.json`, what was removed.
