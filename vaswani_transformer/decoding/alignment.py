@@ -7,6 +7,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
+from ..model.pipeline_vaswani import batches_of_similar_length
 from ..model.scores_vaswani import AlignmentHeads, align_words, read_decoder, words_of_tokens
 from ..model.tokenization_vaswani import for_targets
 from .translation import search_on_all_processes
@@ -70,10 +71,8 @@ class Aligner:
         start, device = self.model.config.decoder_start_token_id, self.model.device
 
         def search(indices: list[int]) -> Iterator[tuple[list[int], list[list[Links]]]]:
-            places = list(range(len(indices)))
-            while places:  # the longest first
-                count = max(1, self.tokens_per_batch // lengths[indices[places[0]]])
-                batch, places = places[:count], places[count:]
+            own = [lengths[index] for index in indices]
+            for batch in batches_of_similar_length(own, {length: length for length in own}, self.tokens_per_batch):
                 source, target = ([column[indices[place]] for place in batch] for column in encoded)
                 inputs = self.tokenizer.pad({"input_ids": source}, return_tensors="pt").to(device)
                 forced = self.tokenizer.pad({"input_ids": [[start, *ids] for ids in target]}, return_tensors="pt")

@@ -83,9 +83,9 @@ def measure_confidence(
         CalibrationBin(len(rows), float(confidence[rows].mean()), float(quality[rows].mean()))
         for rows in np.array_split(ascending, _BINS)
     ]
-    remaining = {}
+    remaining, worst_first = {}, np.argsort(values, kind="stable")
     for share in (0.0, *_LEFT_OUT):
-        rows = sorted(np.argsort(values, kind="stable")[round(share * len(values)) :])
+        rows = sorted(worst_first[round(share * len(values)) :])
         remaining[f"{share:g}"] = chrf_score([lines[row] for row in rows], [references[row] for row in rows]).score
     return ConfidenceReport(
         curve=fit_curve(values, quality),

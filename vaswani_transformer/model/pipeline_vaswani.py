@@ -27,13 +27,13 @@ from .languages_vaswani import (
     target_tag,
     with_tag,
 )
-from .scores_vaswani import AlignmentHeads, TranslationScore, score_generated
+from .scores_vaswani import AlignmentHeads, ScoreField, TranslationScore, score_generated
 
 
 logger = logging.get_logger(__name__)
 
 # A record with "translation_text", "translation_token_ids" or both, and the fields of `TranslationScore`.
-Translation = dict[str, str | torch.Tensor | float | list[float]]
+Translation = dict[str, ScoreField | torch.Tensor]
 
 Result = TypeVar("Result")
 
@@ -424,7 +424,7 @@ def generate_in_batches(
     given = generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
-    for batch in _batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
+    for batch in batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(device)  # [batch, source]
         indices = [filled[row] for row in batch]
@@ -456,8 +456,8 @@ def max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[str
     return 20  # transformers' default
 
 
-def _batches_of_similar_length(
-    lengths: list[int], costs: dict[int, int], tokens_per_batch: int, batch_size: int | None
+def batches_of_similar_length(
+    lengths: list[int], costs: dict[int, int], tokens_per_batch: int, batch_size: int | None = None
 ) -> Iterator[list[int]]:
     """Indices into `lengths`, the longest first; a length takes up `costs[length]` of `tokens_per_batch`."""
     if min(tokens_per_batch, batch_size or 1) < 1:

@@ -2,9 +2,8 @@
 
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -15,6 +14,8 @@ from .beam_search_vaswani import length_penalty
 # Target tokens whose logits are computed at once: 300 MB in float32 for the paper's vocabulary.
 _TOKENS_AT_ONCE = 2048
 
+ScoreField = float | str | list[float] | list[tuple[int, int]]
+
 
 @dataclass(frozen=True)
 class AlignmentHeads:
@@ -22,8 +23,8 @@ class AlignmentHeads:
 
     Attributes:
         pairs: Layer and head of each, from 0.
-        is_shifted: Whether a token's attention is that of the step after it, of which it is the input (Chen et al.,
-            2020), instead of the step that predicts it.
+        is_shifted: Whether a token is aligned by the attention of the step whose input it is (Chen et al., 2020).
+            Otherwise the step that predicts it aligns it.
     """
 
     pairs: list[list[int]]
@@ -80,14 +81,14 @@ class TranslationScore:
         return self.log_probability / max(self.tokens, 1)
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, ScoreField]:
         """Its fields by name, without those that are None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
-    def line(self) -> dict[str, Any]:
+    def line(self) -> dict[str, ScoreField]:
         """Its record for files: numbers with four decimals, the alignment in Pharaoh format, such as "0-0 1-2"."""
-        fields: dict[str, Any] = {
+        fields: dict[str, ScoreField] = {
             name: round(value, 4) for name, value in self.record.items() if isinstance(value, (int, float))
         }
         fields["word_log_probabilities"] = [round(value, 4) for value in self.word_log_probabilities]
@@ -189,7 +190,7 @@ def read_decoder(
     states = model.get_encoder()(**inputs)[0].repeat_interleave(translations, 0)  # [rows, source, d_model]
     mask = inputs["attention_mask"].repeat_interleave(translations, 0)  # [rows, source]
     values, attentions = [], []
-    with _with_attentions(model, bool(groups)):
+    with eager_attention(model) if groups else nullcontext():
         for rows in torch.arange(len(output_ids)).split(max(1, _TOKENS_AT_ONCE // output_ids.shape[1])):
             given, predicted = output_ids[rows, :-1], output_ids[rows, 1:]  # [rows, target]
             outputs = model(
@@ -210,16 +211,14 @@ def read_decoder(
 
 
 @contextmanager
-def _with_attentions(model: PreTrainedModel, is_needed: bool) -> Iterator[None]:
-    """Context in which the model computes attention by "eager", which alone returns its weights, if `is_needed`."""
+def eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Context in which the model computes attention by "eager", the only implementation that returns its weights."""
     before = model.config._attn_implementation
-    if is_needed:
-        model.set_attn_implementation("eager")
+    model.set_attn_implementation("eager")
     try:
         yield
     finally:
-        if is_needed:
-            model.set_attn_implementation(before)
+        model.set_attn_implementation(before)
 
 
 def _length(ids: Sequence[int], eos: int, padding: int) -> int:

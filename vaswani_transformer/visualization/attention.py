@@ -9,6 +9,7 @@ import torch
 from transformers import FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.parsing_vaswani import VaswaniForConstituencyParsing, split_words, text_of_words
+from ..model.scores_vaswani import eager_attention
 from ..model.tokenization_vaswani import for_targets
 from .tokens import shown_tokens
 
@@ -101,7 +102,6 @@ def read_attention(
     if target is not None:
         labels = _encode_target(tokenizer, target).to(model.device)  # [1, T]
         _require_positions(model, "target", labels)
-    implementation = model.config._attn_implementation
     trained = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -110,10 +110,9 @@ def read_attention(
                 found = model.generate(**inputs, num_return_sequences=1, return_dict_in_generate=False)  # [1, 1 + T]
                 labels = found[:, 1:]  # without the start
             shifted = model.prepare_decoder_input_ids_from_labels(labels)  # [1, T]
-            model.set_attn_implementation("eager")  # the others return no weights
-            outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
+            with eager_attention(model):
+                outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
     finally:
-        model.set_attn_implementation(implementation)
         for module in trained:
             module.training = True
     tokens = _source_tokens(tokenizer, source, inputs.input_ids[0].tolist())
