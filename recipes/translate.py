@@ -6,9 +6,10 @@ From file to file, on all GPUs of a machine, and as a filter:
     accelerate launch recipes/translate.py --model runs/demo --input news.en.gz --output news.de
     head news.en | python recipes/translate.py --model runs/demo
 
-Lines end at line feeds, and empty lines stay empty. Each line is translated as one sentence, and if it holds several,
-parts may be missing; `--split_sentences` translates lines sentence by sentence, still one line for each line, and
-needs the extra "text". With an output file, the same command continues after an interruption, on any number of
+Lines end at line feeds, and empty lines stay empty. Of a table (.jsonl, .csv, .tsv, .parquet, .tmx, or a directory of
+datasets' save_to_disk), each row of `--column` is a line. Each line is translated as one sentence, and if it holds
+several, parts may be missing; `--split_sentences` translates lines sentence by sentence, still one line for each line,
+and needs the extra "text". With an output file, the same command continues after an interruption, on any number of
 processes. Finished shards of `--lines_per_shard` lines are kept in `<output>.shards/`, and the output is locked, until
 the output file is written. An existing output file is replaced only with `--overwrite`. Standard output gets each shard
 when it is finished; it needs a single process, and cannot be continued.
@@ -25,76 +26,105 @@ the best of the beam, best first. `--do_sample` draws translations instead: the 
 natural logarithms, and the score by which the search ranks translations; `--return_alignment` these, and which word of
 the source each word translates.
 
-The input is first copied beside the finished shards, so that it may change meanwhile; finished shards are compared with
-digests. If a process dies or is stopped, all end after `--timeout_minutes`; finished shards are kept.
+On many machines, whoever runs them: `--work` with an input divides it into shards of a directory that all machines see;
+then any process may translate any shard, again if it was killed, and the last command writes the output.
+
+    python recipes/translate.py --model runs/demo --input news.en --output news.de --work work --lines_per_shard 50000
+    python recipes/translate.py --work work --shard 3
+    python recipes/translate.py --work work --status
+    python recipes/translate.py --work work --collect
+
+`--work work` alone translates all missing shards, also under accelerate launch. recipes/cluster has examples for Slurm,
+Ray and datatrove.
+
+The input is first copied into the shards, so that it may change meanwhile; finished shards are compared with digests.
+If a process dies or is stopped, all of its launch end after `--timeout_minutes`; finished shards are kept.
 """
 
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
 import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.data.tables import kind_of_suffix
-from vaswani_transformer.data.text_files import decode_lines, read_lines
-from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision, GenerationArguments
-from vaswani_transformer.decoding.sharded_translation import (
-    SourceText,
-    TranslatedShards,
-    model_digest,
+from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
+from vaswani_transformer.decoding.line_translation import (
+    TranslationOptions,
+    Translator,
+    input_lines,
     output_columns,
     require_input,
     require_output,
-    split_lines,
-    translate_lines,
-    warn_of_long_lines,
+    source_column,
 )
-from vaswani_transformer.io.files import Json
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import is_first_to_claim, on_main_process
 from vaswani_transformer.model.languages_vaswani import require_splitter
 from vaswani_transformer.model.saved_model import SavedModel
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.training.precision import DTYPES, compare, fastest_precision, usable_precisions
-from vaswani_transformer.training.randomness import derived_seed
+from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, require_new_file
+from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 
 # `--precision auto` translates so many lines in each precision, if the file has at least so many.
 MEASURED_LINES, WORTH_MEASURING = 64, 2000
 
+# Options of a command that takes the others from the directory that `work` names.
+_OF_SHARDS = {"work", "shard", "status", "collect", "overwrite", "model", "timeout_minutes", "trust_remote_code"}
+
 
 @dataclass
-class TranslationArguments(GenerationArguments):
+class TranslationArguments(TranslationOptions):
     """Options of translate.py."""
 
-    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
-    input: str = option("-", "UTF-8 text (plain, .gz, .xz), or - for standard input.")
+    model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
+    input: str = option("-", "Text in UTF-8 or a table, also .gz, .bz2 or .xz, or - for standard input.")
+    column: str | None = option(None, "Column of a table; by default the model's source language.")
     output: str = option("-", "File to write, or - for standard output.")
     overwrite: bool = option(False, "Replace an output file that exists.")
-    split_sentences: bool = option(False, "Translate lines sentence by sentence; by default each is one sentence.")
     lines_per_shard: int = option(2000, "Lines translated, and written, at a time.", COUNT)
-    return_scores: bool = option(False, "Write log-probabilities of each translation and of its words, into .jsonl.")
-    return_alignment: bool = option(False, "Write these and the word alignment, in Pharaoh format, into .jsonl.")
-    target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
+    work: str | None = option(None, "Directory of shards for several commands; with --input, divide that into it.")
+    shard: list[int] | None = option(
+        None, "Numbers of shards of --work to translate, from 0.", Interval(minimum=0, maximum=2**31 - 1)
+    )
+    status: bool = option(False, "Show how far --work is.")
+    collect: bool = option(False, "Write the output of --work, once all its shards are finished.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        acts = [name for name in ("shard", "status", "collect") if getattr(self, name) not in (None, False)]
+        if acts and self.work is None:
+            raise ValueError(f"{acts[0]}: is of a directory of shards; name it with --work")
+        if self.takes_options_from_work:
+            if len(acts) > 1:
+                raise ValueError(f"{acts[1]}: is another command than --{acts[0]}; give one at a time")
+            for field in fields(self):
+                if field.name not in _OF_SHARDS and getattr(self, field.name) != field.default:
+                    raise ValueError(f"{field.name}: was decided when {self.work} was divided; leave it out")
+            return
+        if acts:
+            raise ValueError(f"{acts[0]}: first divide the input by a command of its own; leave --{acts[0]} out")
+        if self.model is None:
+            raise ValueError("model: name a saved model with --model")
         for name in ("return_scores", "return_alignment"):
             if getattr(self, name) and kind_of_suffix(Path(self.output)) != "json":
                 raise ValueError(f"{name}: {self.output} has lines of text; name an output that ends in .jsonl")
-            if getattr(self, name) and self.split_sentences:
-                raise ValueError(f"{name}: is of one sentence; leave out --split_sentences")
-        if self.split_sentences and self.num_return_sequences > 1 and not self.do_sample:
-            raise ValueError(
-                "num_return_sequences: the best translations of a line are not made of the best of its sentences, "
-                "rank by rank; leave out --split_sentences, or draw them with --do_sample"
-            )
+
+    @property
+    def takes_options_from_work(self) -> bool:
+        """Whether the input was divided by an earlier command, whose options count."""
+        return self.work is not None and self.input == "-"
+
+    def lines(self, saved: SavedModel) -> Iterator[str]:
+        """The lines of the input, read as they come."""
+        return input_lines(self.input, self.column or source_column(saved.config, self.target_language))
 
 
 def main() -> None:
@@ -105,140 +135,159 @@ def main() -> None:
     ):
         if args.split_sentences:
             require_splitter()
-        if args.output == "-":
+        if args.takes_options_from_work:
+            go_on_with_work(args)
+        elif args.output == "-" and args.work is None:
             translate_to_standard_output(args)
         else:
             translate_to_file(args, until_the_end)
 
 
 def translate_to_standard_output(args: TranslationArguments) -> None:
-    total = on_main_process(lambda: plan_stream(args))
-    tokenizer, model = load(args)
-    long: list[int] = []
+    saved, total = on_main_process(lambda: plan_stream(args))
+    translator, lines = Translator(saved, args), args.lines(saved)
     with tqdm(total=total, desc="Translating", unit="lines") as bar:
-        for number, lines in enumerate(split_lines(input_lines(args), args.lines_per_shard)):
-            sys.stdout.buffer.writelines(translate_shard(args, model, tokenizer, number, lines, bar, long))
+        for number, shard in enumerate(iter(lambda: list(islice(lines, args.lines_per_shard)), [])):
+            sys.stdout.buffer.writelines(translator.translate(number, shard, bar))
             sys.stdout.buffer.flush()
-    warn_of_long_lines(len(long), model.config, args.split_sentences)
+    translator.warn_of_long_lines()
 
 
 def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> None:
-    """Translate the missing shards, then write the output. Each process takes the next free shard.
+    """Divide the input into shards; without `--work`, translate the missing ones, then write the output."""
+    work = on_main_process(lambda: plan_file(args, until_the_end))
+    if args.work is not None:
+        if PartialState().is_main_process:
+            print(f"{work.folder} has {work.shards} shards, from 0; none is translated yet", file=sys.stderr)
+        return
+    translate_missing(work)
+    if PartialState().is_main_process:
+        work.collect(temporary_folder=work.folder)
+        work.remove()
 
-    The processes thus end within the time of a shard, however fast each of them is.
-    """
-    state, shards = PartialState(), TranslatedShards(Path(args.output))
-    source, missing, columns, args.precision = on_main_process(lambda: plan_file(args, shards, until_the_end))
+
+def go_on_with_work(args: TranslationArguments) -> None:
+    """Translate shards of `--work`, show how far it is, or write its output."""
+    assert args.work is not None
+    work = ShardedTranslation(args.work, "work", args.model, args.trust_remote_code)
+    if args.status:
+        show_progress(work)
+    elif args.collect:
+        on_main_process(lambda: collect(work, args.overwrite))
+    elif args.shard is not None:
+        for number in args.shard:
+            work.translate(number)
+        work.warn_of_long_lines()
+    else:
+        translate_missing(work)
+
+
+def collect(work: ShardedTranslation, overwrite: bool) -> None:
+    if work.output is not None:
+        require_new_file("output", work.output, overwrite)
+    work.collect()
+
+
+def translate_missing(work: ShardedTranslation) -> None:
+    """Each process takes the next free shard, so that all end within the time of one, however fast each of them is."""
+    state = PartialState()
+    missing = on_main_process(work.missing)
+    if state.is_main_process and (finished := work.shards - len(missing)):
+        print(f"{finished} of {work.shards} shards are finished already; continuing", file=sys.stderr)
     if missing:
-        numbers = set(missing)
-        tokenizer, model = load(args)
-        long: list[int] = []
-        total, hidden = sum(map(source.size, missing)), not state.is_main_process
+        _ = work.translator  # loaded before the bar counts
+        total, hidden = sum(map(work.size, missing)), not state.is_main_process
         with tqdm(total=total, desc="Translating", unit="lines", disable=hidden) as bar:
-            for number, lines in enumerate(source.read()):
-                if number not in numbers:
-                    continue
+            for number in missing:
                 if is_first_to_claim(f"shard {number}"):
-                    shards.save(number, translate_shard(args, model, tokenizer, number, lines, bar, long, columns))
+                    work.translate(number, bar)
                 else:
-                    bar.update(len(lines))
-        warn_of_long_lines(len(long), model.config, args.split_sentences)
+                    bar.update(work.size(number))
+        work.warn_of_long_lines()
     state.wait_for_everyone()
-    if state.is_main_process:
-        shards.finish(source.shards)
 
 
-def translate_shard(
-    args: TranslationArguments,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    number: int,
-    lines: list[str],
-    bar: tqdm,
-    long: list[int],
-    columns: tuple[str, str] | None = None,
-) -> list[bytes]:
-    """Translate a shard; what is sampled depends on its number, not on the process or on other shards.
-
-    `long` receives the indices of lines that are longer than any source trained on.
-    """
-    torch.manual_seed(derived_seed(args.seed, number))
-    names = ("target_language", "split_sentences", "return_scores", "return_alignment")
-    options = {name: getattr(args, name) for name in names} | args.generate_kwargs
-    return translate_lines(
-        model, tokenizer, lines, args.tokens_per_batch, bar, columns, observe_long=long.extend, **options
-    )
+def show_progress(work: ShardedTranslation) -> None:
+    """Print a line for people, and the missing shards as Slurm writes an array."""
+    progress = work.progress()
+    done = progress.shards - len(progress.missing)
+    facts = [f"{done} of {progress.shards} shards finished"]
+    if progress.seconds_since is not None:
+        facts.append(f"the last {progress.seconds_since / 60:.0f} minutes ago")
+    if progress.lines_per_second and progress.seconds_left:
+        facts.append(f"{progress.lines_per_second:.0f} lines/s, {progress.seconds_left / 60:.0f} minutes left")
+    print(", ".join(facts))
+    if progress.missing:
+        print(f"missing: {as_ranges(progress.missing)}")
 
 
-def input_lines(args: TranslationArguments) -> Iterator[str]:
-    """The lines of the input, read as they come."""
-    if args.input == "-":
-        return decode_lines(sys.stdin.buffer, Path("standard input"))
-    return read_lines(Path(args.input))
+def as_ranges(numbers: list[int]) -> str:
+    """Ascending numbers, such as 0,2-5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)
 
 
-def plan_stream(args: TranslationArguments) -> int | None:
+def plan_stream(args: TranslationArguments) -> tuple[SavedModel, int | None]:
     """Check the arguments, and the lines of a file, before the model is loaded; the number of lines, if it is known."""
     require_open_streams(args)
     if PartialState().num_processes > 1:
         raise ValueError("output: several processes cannot share standard output; give --output FILE")
-    output_columns(Path(args.output), args.open(args.model).config, args.target_language)  # checks the language
+    saved = args.open(args.model)
+    output_columns(Path(args.output), saved.config, args.target_language)  # checks the language
     if args.input == "-":
-        return None
+        return saved, None
     require_input(args.input)
-    return sum(1 for _ in input_lines(args))
+    return saved, sum(1 for _ in args.lines(saved))
 
 
-def plan_file(
-    args: TranslationArguments, shards: TranslatedShards, until_the_end: ExitStack
-) -> tuple[SourceText, list[int], tuple[str, str] | None, DecodingPrecision]:
-    """Check the arguments before the model is loaded, find the shards to translate, name the output's columns.
+def plan_file(args: TranslationArguments, until_the_end: ExitStack) -> ShardedTranslation:
+    """Check the arguments before the model is loaded, and divide the input, or compare it with what was divided.
 
-    The last value is the precision to translate in: that of the finished shards, if none is named.
-
-    The output is locked until `until_the_end` closes.
+    The shards are locked until `until_the_end` closes.
     """
     require_open_streams(args)
     path = None if args.input == "-" else require_input(args.input)
-    require_output(Path(args.output), path)
-    until_the_end.enter_context(shards.held())
-    begun = shards.begun
+    output = None if args.output == "-" else resolved(Path(args.output))
+    if output is not None:
+        require_output(output, path)
+    if args.work is not None:
+        work = ShardedTranslation(args.work, "work", trust_remote_code=args.trust_remote_code)
+        if work.is_divided:
+            raise FileExistsError(f"work: {work.folder} has an input already; leave --input out, or name another")
+    else:
+        assert output is not None
+        folder = output.with_name(output.name + ".shards")
+        work = ShardedTranslation(folder, "output", trust_remote_code=args.trust_remote_code)
+    until_the_end.enter_context(work.held())
+    begun = work.is_begun
     # If there are shards, an earlier run passed this check and was killed.
-    if Path(args.output).exists() and not args.overwrite and not begun:
-        raise FileExistsError(
-            f"output: {args.output} exists already; name another file, or replace it with --overwrite"
-        )
+    if output is not None and not begun:
+        require_new_file("output", output, args.overwrite)
     saved = args.open(args.model)
     columns = output_columns(Path(args.output), saved.config, args.target_language)
-    model = model_digest(saved.directory)
-    # Copied again on a restart, to compare it with what was translated.
-    source = SourceText.copy(input_lines(args), shards.folder / "input", args.lines_per_shard)
-    text = f"{source.lines} lines, sha256 {source.digest}"
-    names = ("lines_per_shard", "target_language", "split_sentences", "return_scores", "return_alignment")
-    settings: dict[str, Json] = {name: getattr(args, name) for name in names}
-    if args.precision == "auto":
-        chosen = shards.dtype if begun else choose_precision(args, saved, source)
+    source = work.divide(args.lines(saved), args.lines_per_shard)
+    if args.precision == "auto" and args.work is None:
+        chosen = work.precision if begun else choose_precision(args, saved, work, source.lines)
         args.precision = cast(DecodingPrecision, chosen)
-    shards.begin({"model": model, "input": text, **settings, **args.search_settings})
-    missing = shards.missing(source.shards)
-    if begun:
-        finished = source.shards - len(missing)
-        print(f"{finished} of {source.shards} shards are finished already; continuing", file=sys.stderr)
-    return source, missing, columns, args.precision
+    work.begin(source, args.lines_per_shard, (args.model, saved.directory), args, columns, output)
+    return work
 
 
-def choose_precision(args: TranslationArguments, saved: SavedModel, source: SourceText) -> str:
+def choose_precision(args: TranslationArguments, saved: SavedModel, work: ShardedTranslation, lines: int) -> str:
     """The precision that translates the first lines clearly fastest; "auto" if it is that of the saved weights."""
     precisions = usable_precisions(PartialState().device)
-    if source.lines < WORTH_MEASURING or len(precisions) == 1 or args.load(saved).dtype != torch.float32:
+    if lines < WORTH_MEASURING or len(precisions) == 1 or Translator(saved, args).model.dtype != torch.float32:
         return "auto"
-    models = {each: saved.load(DTYPES[each]).to(PartialState().device) for each in precisions}
-    lines = next(source.read())[:MEASURED_LINES]
-
-    def translate(precision: str) -> None:
-        translate_shard(args, models[precision], saved.tokenizer, 0, lines, tqdm(disable=True), [])
-
-    speeds = compare(precisions, translate, seconds=0.5)
+    translators = {
+        each: Translator(saved, replace(args, precision=cast(DecodingPrecision, each))) for each in precisions
+    }
+    sample = work.source(0)[:MEASURED_LINES]
+    speeds = compare(precisions, lambda precision: translators[precision].translate(0, sample), seconds=0.5)
     chosen = fastest_precision(speeds, margin=1.15)
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())
     print(f"precision {chosen}; measured speed: {measured}", file=sys.stderr)
@@ -252,9 +301,19 @@ def require_open_streams(args: TranslationArguments) -> None:
             raise ValueError(f"{name}: standard {name} is closed; name a file with --{name}")
 
 
-def load(args: TranslationArguments) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    saved = args.open(args.model)
-    return saved.tokenizer, args.load(saved)
+def resolved(output: Path) -> Path:
+    """The file that is replaced: what a link points to.
+
+    Raises:
+        ValueError: `output` is a directory, or a link to itself.
+    """
+    try:
+        path = output.resolve()
+    except RuntimeError:  # before Python 3.13
+        raise ValueError(f"output: {output} is a link that leads back to itself; name another file") from None
+    if not path.name:
+        raise ValueError(f"output: {output} is a directory; name a file in it")
+    return path
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
-from vaswani_transformer.decoding import sharded_translation
+from vaswani_transformer.decoding import line_translation
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.model import languages_vaswani
 
 
@@ -147,12 +148,12 @@ def test_line_ends_within_a_translation_become_spaces(run, recipe, monkeypatch, 
     def translate(model, tokenizer, sentences, *args, **kwargs):
         yield list(range(len(sentences))), [["a\nb\r\nc\u2028d\x85e\x0bf\tg"] for _ in sentences]
 
-    monkeypatch.setattr(sharded_translation, "translate_in_batches", translate)
+    monkeypatch.setattr(line_translation, "translate_in_batches", translate)
     run("--input", source, "--output", output)
     assert output.read_bytes() == b"a b c d e f\tg\n" * len(LINES)
 
 
-MIDDLE = 35  # a moment at which some shards are finished, and not all
+MIDDLE = 80  # a moment at which some shards are finished, and not all
 
 
 class Killed(BaseException):
@@ -193,7 +194,7 @@ class Killer:
 
 
 @pytest.fixture
-def translated(recipe, monkeypatch):
+def translated(monkeypatch):
     """Lines that were translated, by a stand-in for the model, which is checked once, that reverses them."""
     lines = []
 
@@ -202,8 +203,8 @@ def translated(recipe, monkeypatch):
         yield list(range(len(sentences))), [[sentence[::-1]] for sentence in sentences]
 
     monkeypatch.setattr(decoding, "open_model", functools.cache(decoding.open_model))
-    monkeypatch.setattr(recipe, "load", lambda args: (None, SimpleNamespace(config=None)))
-    monkeypatch.setattr(sharded_translation, "translate_in_batches", translate)
+    monkeypatch.setattr(decoding.DecodingArguments, "load", lambda self, saved: SimpleNamespace(config=None))
+    monkeypatch.setattr(line_translation, "translate_in_batches", translate)
     return lines
 
 
@@ -292,10 +293,9 @@ def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracl
 
     # They take over what is finished, which is seen by what was put there.
     mark = "kept\nkept\n"
-    shard = folder / min(finished)
-    shard.write_text(mark, encoding="utf-8")
-    record = {"lines": 2, "sha256": hashlib.sha256(mark.encode()).hexdigest()}
-    shard.with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
+    (folder / min(finished)).unlink()
+    digest = hashlib.sha256(mark.encode()).hexdigest()[:12]
+    (folder / f"shard-000000.{digest}.txt").write_text(mark, encoding="utf-8")
     ranks = run_ranks(command(lively_model, *arguments), 2)
     messages = "".join(rank.stderr for rank in ranks)
     assert [rank.returncode for rank in ranks] == [0, 0], messages
@@ -316,12 +316,12 @@ def test_processes_end_together_with_one_message(lively_model, source):
 
 
 @pytest.fixture
-def error(run, recipe, monkeypatch):
+def error(run, monkeypatch):
     """The one line that the recipe ends with, before the model is loaded."""
 
     def error(*arguments: object, **keywords) -> str:
         with monkeypatch.context() as patch:
-            patch.setattr(recipe, "load", lambda args: pytest.fail("the model was loaded"))
+            patch.setattr(decoding.DecodingArguments, "load", lambda *_: pytest.fail("the model was loaded"))
             with pytest.raises(SystemExit) as stop:
                 run(*arguments, **keywords)
         message = str(stop.value.code)
@@ -389,9 +389,7 @@ def test_folder_of_another_is_left_alone(error, source, output):
     folder = output.with_name("out.txt.shards")
     folder.mkdir()
     (folder / "shard-000000.txt").write_bytes(b"mine")
-    assert f"{folder}, needed for unfinished shards, has other files in it" in error(
-        "--input", source, "--output", output
-    )
+    assert f"{folder}, needed for shards, has other files in it" in error("--input", source, "--output", output)
     assert (folder / "shard-000000.txt").read_bytes() == b"mine"
 
 
@@ -450,14 +448,14 @@ def test_the_same_input_and_model_elsewhere_go_on(interrupted, translated, run, 
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(path.read_bytes() + b"More.\n" * 9)])
-def test_the_input_may_change_meanwhile(run, recipe, monkeypatch, source, output, oracle, change):
-    load = recipe.load
+def test_the_input_may_change_meanwhile(run, monkeypatch, source, output, oracle, change):
+    load = decoding.DecodingArguments.load
 
-    def changing(args):
+    def changing(self, saved):
         change(source)
-        return load(args)
+        return load(self, saved)
 
-    monkeypatch.setattr(recipe, "load", changing)
+    monkeypatch.setattr(decoding.DecodingArguments, "load", changing)
     run("--input", source, "--output", output)
     assert output.read_bytes() == oracle(LINES)
 
@@ -466,29 +464,27 @@ DAMAGES = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-3]),
     "changed": lambda path: path.write_bytes(path.read_bytes()[:-2] + b"!\n"),
     "removed": Path.unlink,
-    "with a damaged record": lambda path: path.with_suffix(".json").write_bytes(b"{"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_shard_that_is_damaged_meanwhile(run, recipe, monkeypatch, source, output, oracle, damage, capsys):
-    finish = recipe.TranslatedShards.finish
+def test_a_shard_that_is_damaged_meanwhile(run, monkeypatch, source, output, oracle, damage, capsys):
+    collect = ShardedTranslation.collect
 
-    def damaged(shards, count):
-        damage(shards.path(1))
-        finish(shards, count)
+    def damaged(work, **keywords):
+        damage(next(work.folder.glob("shard-000001.*")))
+        collect(work, **keywords)
 
     with monkeypatch.context() as patch:
-        patch.setattr(recipe.TranslatedShards, "finish", damaged)
-        with pytest.raises(SystemExit, match=r"shard-000001\.txt was changed or removed after it was written; repeat"):
+        patch.setattr(ShardedTranslation, "collect", damaged)
+        with pytest.raises(SystemExit, match=r"(shard 1 of .* was changed|1 of 5 shards .* not finished; .* 1$)"):
             run("--input", source, "--output", output)
+    shown = capsys.readouterr().err
+    assert damage is Path.unlink or "is damaged; it is translated again" in shown
     assert not output.exists()
-    capsys.readouterr()
     run("--input", source, "--output", output)
     assert output.read_bytes() == oracle(LINES)
-    shown = capsys.readouterr().err
-    assert " 4/4 [" in shown  # the lines of that shard alone
-    assert damage is Path.unlink or "shard-000001.txt is damaged; it is translated again" in shown
+    assert " 4/4 [" in capsys.readouterr().err  # the lines of that shard alone
 
 
 @pytest.mark.system

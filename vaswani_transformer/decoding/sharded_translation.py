@@ -1,91 +1,372 @@
-"""Translation of a file in shards: a restart, on any number of processes, repeats only unfinished ones.
+"""Translation in shards: any process may do any of them, and a restart repeats only unfinished ones.
 
-OUTPUT.shards/manifest.json       input, model and options of the translation; `{}` while no shard is to be kept
-OUTPUT.shards/shard-000000.txt    a finished shard; shard-000000.json holds its number of lines and its digest
-OUTPUT.shards/input               a copy of the input
+DIR/manifest.json                    model, options, input and output; `{}` while the input is being divided
+DIR/source-000000.txt                lines of a shard
+DIR/shard-000000.0123456789ab.txt    what they became, under its digest, so that attempts at one shard do not collide
 """
 
 import json
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from tqdm.auto import tqdm
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.tables import kind_of_suffix
 from ..io.files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
-from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
-from ..model.pipeline_vaswani import in_order, translate_in_batches
-from ..model.scores_vaswani import TranslationScore
+from .decoding_arguments import DecodingArguments
+from .line_translation import TranslationOptions, Translator
 
 
 _MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
+_OF_MACHINE = {"timeout_minutes", "trust_remote_code"}  # options that each command decides
+_FINISHED = re.compile(r"shard-(\d{6,})\.([0-9a-f]{12})\.txt")
+_RECENT = 100  # finished shards by which the rate is estimated
 
 
-def translate_lines(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    lines: list[str],
-    tokens_per_batch: int,
-    bar: tqdm,
-    columns: tuple[str, str] | None = None,
-    **generate_kwargs: Any,
-) -> list[bytes]:
-    """Translate lines, stripped of white space as in training.
+@dataclass(frozen=True)
+class SourceText:
+    """What was divided into shards.
+
+    Attributes:
+        lines: Number of lines.
+        digest: Digest of all lines.
+    """
+
+    lines: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.lines} lines, sha256 {self.digest}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a translation is.
+
+    Attributes:
+        shards: Number of shards.
+        missing: Numbers of those that are not finished.
+        lines_per_second: Rate at which the last hundred shards were finished; None of fewer than two.
+        seconds_left: For the missing ones at this rate.
+        seconds_since: Since the last shard was finished; None if none is.
+    """
+
+    shards: int
+    missing: list[int]
+    lines_per_second: float | None = None
+    seconds_left: float | None = None
+    seconds_since: float | None = None
+
+
+class ShardedTranslation:
+    """A directory of shards to translate, and of finished ones.
+
+    Any number of processes, on any machines that see the directory, may translate shards of it, also the same ones.
 
     Args:
-        model: The model, on the device to use.
-        tokenizer: Its tokenizer.
-        lines: The lines.
-        tokens_per_batch: As for `translate_in_batches`.
-        bar: Counts the lines.
-        columns: Names of source and target in JSON, without the source's tag, which training adds itself; by default,
-            the result is text and has no source.
-        generate_kwargs: For `translate_in_batches`.
-
-    Returns:
-        For each line in order, a line for each of its `num_return_sequences` translations, line feed included. With
-        `return_scores` and `columns`, it has the fields of `TranslationScore`, too.
+        folder: The directory.
+        option: The user's name for it, with which messages begin.
+        model: Where the model is, if it is no longer where it was when the input was divided.
+        trust_remote_code: Run code that comes with the model; only if you trust its author.
     """
-    sentences = [line.strip() for line in lines]
-    sources = sentences if columns is None else [split_tag(model.config, sentence)[1] for sentence in sentences]
 
-    def counted() -> Iterator[tuple[list[int], list[list[str]]]]:
-        for batch in translate_in_batches(model, tokenizer, sentences, tokens_per_batch, **generate_kwargs):
-            yield batch
-            bar.update(len(batch[0]))
+    def __init__(
+        self, folder: str | Path, option: str = "work", model: str | None = None, trust_remote_code: bool = False
+    ) -> None:
+        self.folder, self._option = Path(folder), option
+        self._model, self._trust_remote_code = model, trust_remote_code
+        self._manifest_path = self.folder / "manifest.json"
+        self._recorded: dict[str, Json] = {}  # the manifest, once it is complete
 
-    translations = zip(sources, in_order(counted()), strict=True)
-    return [_record(source, each, columns) for source, found in translations for each in found]
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Create and lock the directory, so that no other command divides an input into it.
 
+        On an error before the first finished shard, the directory is removed.
 
-def warn_of_long_lines(count: int, config: PreTrainedConfig, split_sentences: bool) -> None:
-    """Say on standard error how many lines are longer, or hold a longer sentence, than all sources trained on."""
-    what, advice = "have", "--split_sentences translates sentence by sentence"
-    if split_sentences:
-        what, advice = "have sentences with", "divide these sentences"
-    if count:
-        print(
-            f"{count} lines {what} more tokens than the longest sentence trained on, {longest_known(config)}; parts of "
-            f"them may be untranslated; {advice}",
-            file=sys.stderr,
+        Raises:
+            ValueError: Another command holds the lock.
+            FileExistsError: The directory has files of another program.
+        """
+        self.folder.mkdir(exist_ok=True)
+        with locked(self.folder, self._option):
+            if not self._manifest_path.exists() and any(path.suffix != ".tmp" for path in self.folder.iterdir()):
+                raise FileExistsError(f"{self._option}: {self.folder}, needed for shards, has other files in it")
+            try:
+                if not self._manifest_path.exists():
+                    atomic_write(self._manifest_path, "{}")
+                yield
+            except BaseException:
+                if not self.is_begun:
+                    self.remove()
+                raise
+
+    def divide(self, lines: Iterable[str], lines_per_shard: int) -> SourceText:
+        """Write sources of `lines_per_shard` lines; if a shard is finished, only read the lines, for their digest.
+
+        All lines are read, so that a bad one is found before any translation.
+        """
+        is_begun = self.is_begun
+        if not is_begun:
+            self._remove_shards()
+        count, digest, rest = 0, sha256(), iter(lines)
+        for number, shard in enumerate(iter(lambda: list(islice(rest, lines_per_shard)), [])):
+            content = "".join(line + "\n" for line in shard).encode()
+            digest.update(content)
+            count += len(shard)
+            if not is_begun:
+                atomic_write(self._source(number), [content])
+        return SourceText(count, digest.hexdigest())
+
+    def begin(
+        self,
+        source: SourceText,
+        lines_per_shard: int,
+        model: tuple[str, Path],
+        options: TranslationOptions,
+        columns: tuple[str, str] | None,
+        output: Path | None,
+    ) -> None:
+        """Write the manifest or, if a shard is finished, compare it with what is there.
+
+        Args:
+            source: The result of `divide`.
+            lines_per_shard: As for `divide`.
+            model: Name of the model, and the directory of its files.
+            options: How to translate.
+            columns: As for `Translator`.
+            output: The file that the translations are for; None for standard output.
+
+        Raises:
+            ValueError: The shards belong to another translation.
+        """
+        name, directory = model
+        kept = [field.name for field in fields(TranslationOptions) if field.name not in _OF_MACHINE]
+        decisive: dict[str, Json] = {
+            "model": model_digest(directory),
+            "input": str(source),
+            "lines_per_shard": lines_per_shard,
+            **options.decisive,
+        }
+        manifest: dict[str, Json] = {
+            **decisive,
+            "lines": source.lines,
+            "place": str(Path(name).resolve()) if Path(name).is_dir() else name,
+            "options": {each: getattr(options, each) for each in kept},
+            "columns": None if columns is None else [*columns],
+            "output": None if output is None else str(output.resolve()),
+        }
+        if self.is_begun:
+            require_same_manifest(
+                self._manifest,
+                decisive,
+                f"{self._option}: {self.folder} holds part of another translation, which differs in",
+                "repeat its command to continue it, or delete the folder to start from the beginning",
+            )
+        else:
+            atomic_write(self._manifest_path, json.dumps(manifest, indent=2))
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether all sources and the manifest are written."""
+        return self._manifest_path.exists() and bool(self._read_manifest())
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a shard is finished."""
+        return self.is_divided and bool(self._finished())
+
+    @property
+    def precision(self) -> str:
+        """The dtype of the model that translates, by PyTorch's name; "auto" for that of its saved weights."""
+        return str(self._manifest.get("dtype"))
+
+    @property
+    def output(self) -> Path | None:
+        """The file that the translations are for; None for standard output."""
+        name = self._manifest.get("output")
+        return None if name is None else Path(str(name))
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return -(-self._count("lines") // self._count("lines_per_shard"))
+
+    def size(self, number: int) -> int:
+        """Number of lines of a shard."""
+        size = self._count("lines_per_shard")
+        return min(size, self._count("lines") - number * size)
+
+    def source(self, number: int) -> list[str]:
+        """The lines of a shard."""
+        with open(self._source(number), encoding="utf-8", newline="\n") as file:
+            return [line.removesuffix("\n") for line in file]
+
+    def missing(self) -> list[int]:
+        """Numbers of the shards to translate; damaged ones are removed, and named on standard error."""
+        finished = self._finished()
+        return [number for number in range(self.shards) if self._read(number, finished) is None]
+
+    def progress(self) -> Progress:
+        """How far the translation is, by the names of finished shards."""
+        finished = self._finished()
+        missing = [number for number in range(self.shards) if number not in finished]
+        times = sorted(path.stat().st_mtime for paths in finished.values() for path in paths[:1])
+        since = time.time() - times[-1] if times else None
+        recent = times[-_RECENT:]
+        if len(recent) < 2 or recent[-1] == recent[0]:
+            return Progress(self.shards, missing, seconds_since=since)
+        rate = (len(recent) - 1) * self._count("lines_per_shard") / (recent[-1] - recent[0])
+        return Progress(self.shards, missing, rate, sum(map(self.size, missing)) / rate, since)
+
+    @cached_property
+    def translator(self) -> Translator:
+        """What translates, with the model and options of the manifest; loaded at first use.
+
+        Raises:
+            ValueError: The model is another one, or the manifest is damaged.
+        """
+        manifest = self._manifest
+        try:
+            kept = cast(dict[str, Json], manifest["options"])
+            options = TranslationOptions(**kept, trust_remote_code=self._trust_remote_code)  # type: ignore[arg-type]
+            columns = cast(tuple[str, str] | None, manifest["columns"] and tuple(cast(list[str], manifest["columns"])))
+            name = self._model or str(manifest["place"])
+        except (KeyError, TypeError) as error:
+            raise self._damage(str(error)) from None
+        saved = DecodingArguments.open(options, name)
+        require_same_manifest(
+            manifest,
+            {"model": model_digest(saved.directory)},
+            f"model: {name} is not the one that the input was divided for; they differ in",
+            f"name that one with --model, or divide the input into another directory than {self.folder}",
         )
+        return Translator(saved, options, columns)
 
+    def translate(self, number: int, bar: tqdm | None = None) -> None:
+        """Translate a shard, unless it is finished.
 
-def _record(source: str, found: str | tuple[str, TranslationScore], columns: tuple[str, str] | None) -> bytes:
-    target, score = found if isinstance(found, tuple) else (found, None)
-    # One line for every tool, because some take U+2028 and similar characters for line ends.
-    source, target = (" ".join(text.splitlines()) for text in (source, target))
-    if columns is not None:
-        facts = {} if score is None else score.line
-        target = json.dumps({columns[0]: source, columns[1]: target, **facts}, ensure_ascii=False)
-    return target.encode() + b"\n"
+        Args:
+            number: Its number.
+            bar: Counts its lines.
+
+        Raises:
+            ValueError: There is no such shard; or as from `translator`.
+        """
+        if number not in range(self.shards):
+            raise ValueError(f"shard: {number} is none of {self.folder}; name one from 0 to {self.shards - 1}")
+        if self._read(number, self._finished()) is not None:
+            if bar is not None:
+                bar.update(self.size(number))
+            return
+        content = b"".join(self.translator.translate(number, self.source(number), bar))
+        atomic_write(self.folder / f"shard-{number:06d}.{_digest(content)}.txt", [content])
+
+    def warn_of_long_lines(self) -> None:
+        """As `Translator.warn_of_long_lines`, of the shards translated here."""
+        if "translator" in vars(self):  # it was used
+            self.translator.warn_of_long_lines()
+
+    def collect(self, temporary_folder: Path | None = None) -> None:
+        """Write the output from all shards, in order.
+
+        Args:
+            temporary_folder: Where it is written before it is renamed, on the same file system; by default beside it.
+
+        Raises:
+            ValueError: A shard is damaged or missing; no output file was written.
+        """
+        finished = self._finished()
+        missing = [number for number in range(self.shards) if number not in finished]
+        if missing:
+            raise ValueError(
+                f"{self._option}: {len(missing)} of {self.shards} shards of {self.folder} are not finished; first "
+                f"translate them, beginning with {missing[0]}"
+            )
+        if self.output is None:
+            sys.stdout.buffer.writelines(self._contents(finished))
+            sys.stdout.buffer.flush()
+        else:
+            atomic_write(self.output, self._contents(finished), temporary_folder)
+
+    def remove(self) -> None:
+        """Remove the directory if its manifest shows that this program made it, or if it is empty."""
+        if self._manifest_path.exists():
+            self._recorded = {}
+            atomic_write(self._manifest_path, "{}")  # if this is killed, the remaining shards must not be used
+            self._remove_shards()
+            for path in (*self.folder.glob("*.tmp"), self._manifest_path):
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # it has other files
+            self.folder.rmdir()
+
+    def _remove_shards(self) -> None:
+        for pattern in ("shard-*.txt", "source-*.txt"):
+            for path in self.folder.glob(pattern):
+                path.unlink(missing_ok=True)
+
+    def _contents(self, finished: dict[int, list[Path]]) -> Iterator[bytes]:
+        for number in range(self.shards):
+            content = self._read(number, finished)
+            if content is None:
+                raise ValueError(
+                    f"{self._option}: shard {number} of {self.folder} was changed or removed after it was written; "
+                    f"translate it again, by repeating the command or with --shard {number}"
+                )
+            yield content
+
+    def _read(self, number: int, finished: dict[int, list[Path]]) -> bytes | None:
+        """The content of a shard; None if it is not finished. Damaged files of it are removed."""
+        for path in finished.get(number, []):
+            with suppress(FileNotFoundError):
+                content = path.read_bytes()
+                if f".{_digest(content)}." in path.name:
+                    return content
+                print(f"{path} is damaged; it is translated again", file=sys.stderr)
+                path.unlink(missing_ok=True)
+        return None
+
+    def _finished(self) -> dict[int, list[Path]]:
+        """The files of each finished shard; two attempts on unlike machines may leave two."""
+        found: dict[int, list[Path]] = {}
+        for path in sorted(self.folder.iterdir()):
+            if match := _FINISHED.fullmatch(path.name):
+                found.setdefault(int(match[1]), []).append(path)
+        return found
+
+    def _source(self, number: int) -> Path:
+        return self.folder / f"source-{number:06d}.txt"
+
+    @property
+    def _manifest(self) -> dict[str, Json]:
+        """What `begin` has written, read once."""
+        self._recorded = self._recorded or (self._read_manifest() if self._manifest_path.exists() else {})
+        if not self._recorded:
+            raise ValueError(f"{self._option}: {self.folder} holds no shards; divide a file into it with --input")
+        return self._recorded
+
+    def _read_manifest(self) -> dict[str, Json]:
+        try:
+            return read_json(self._manifest_path)
+        except ValueError as error:
+            raise self._damage(str(error)) from None
+
+    def _count(self, name: str) -> int:
+        value = self._manifest.get(name)
+        if not isinstance(value, int):
+            raise self._damage(f"{self._manifest_path} has no {name}")
+        return value
+
+    def _damage(self, what: str) -> ValueError:
+        return ValueError(f"{self._option}: {what}; delete {self.folder} to start from the beginning")
 
 
 def model_digest(directory: Path) -> str:
@@ -93,225 +374,5 @@ def model_digest(directory: Path) -> str:
     return f"sha256 {matching_files_digest(directory, _MODEL_FILES)}"
 
 
-def require_input(name: str) -> Path:
-    """The path of a file that can be read repeatedly; raises a ValueError or OSError if it is not one."""
-    path = Path(name)
-    if path.is_dir():
-        raise IsADirectoryError(f"input: {path} is a directory; name a file in it")
-    if not path.exists():
-        raise FileNotFoundError(f"input: there is no file {path}")
-    if not path.is_file():
-        raise ValueError(f"input: {path} can be read only once; give it as standard input")
-    return path
-
-
-def require_output(path: Path, source: Path | None) -> None:
-    """Raise a ValueError or OSError unless a file other than `source` can be written at `path`."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"output: there is no directory {path.parent}; make it")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"output: {path} is not a file; give one, or - for standard output")
-    if path.exists() and source is not None and path.samefile(source):
-        raise ValueError(f"output: {path} is the input too; name another file")
-
-
-def output_columns(path: Path, config: PreTrainedConfig, target_language: str | None) -> tuple[str, str] | None:
-    """Names of the columns of source and target, of an output in JSON; None of one in text.
-
-    Raises:
-        ValueError: The model does not translate into the language; or it has several directions, and the columns need
-            the language.
-    """
-    if kind_of_suffix(path) != "json":
-        target_tag(config, None, target_language)  # refuses a language that is not the model's
-        return None
-    source, target = direction(config, required_tag(config, target_language))
-    return source or "source", target or "target"
-
-
-def split_lines(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Lists of `size` lines; only one list is in memory."""
-    while shard := list(islice(lines, size)):
-        yield shard
-
-
-@dataclass(frozen=True)
-class SourceText:
-    """A copy of the lines to translate, because the input may change meanwhile, or be standard input.
-
-    Attributes:
-        path: The copy.
-        lines_per_shard: Lines of a shard, except the last.
-        lines: Number of lines.
-        digest: Digest of all lines.
-    """
-
-    path: Path
-    lines_per_shard: int
-    lines: int
-    digest: str
-
-    @classmethod
-    def copy(cls, lines: Iterable[str], path: Path, lines_per_shard: int) -> "SourceText":
-        """Read all lines, so that a bad one is found before any translation, and write them to `path`."""
-        count, digest = 0, sha256()
-
-        def chunks() -> Iterator[bytes]:
-            nonlocal count
-            for line in lines:
-                chunk = line.encode() + b"\n"
-                digest.update(chunk)
-                count += 1
-                yield chunk
-
-        atomic_write(path, chunks())
-        return cls(path, lines_per_shard, count, digest.hexdigest())
-
-    @property
-    def shards(self) -> int:
-        """Number of shards."""
-        return -(-self.lines // self.lines_per_shard)
-
-    def size(self, number: int) -> int:
-        """Number of lines of a shard."""
-        return min(self.lines_per_shard, self.lines - number * self.lines_per_shard)
-
-    def read(self) -> Iterator[list[str]]:
-        """The lines of each shard."""
-        with open(self.path, encoding="utf-8", newline="\n") as file:
-            yield from split_lines((line.removesuffix("\n") for line in file), self.lines_per_shard)
-
-
-def _record_of_shard(content: bytes) -> bytes:
-    return json.dumps({"lines": content.count(b"\n"), "sha256": sha256(content).hexdigest()}).encode()
-
-
-class TranslatedShards:
-    """The folder `<output>.shards`, which holds finished shards until the output is written.
-
-    Args:
-        output: The file to write; a link is followed.
-
-    Raises:
-        ValueError: `output` is a directory, or a link to itself.
-    """
-
-    def __init__(self, output: Path) -> None:
-        try:
-            self.output = output.resolve()
-        except RuntimeError:  # before Python 3.13
-            raise ValueError(f"output: {output} is a link that leads back to itself; name another file") from None
-        if not self.output.name:
-            raise ValueError(f"output: {output} is a directory; name a file in it")
-        self.folder = self.output.with_name(self.output.name + ".shards")
-        self._manifest = self.folder / "manifest.json"
-
-    @property
-    def begun(self) -> bool:
-        """Whether there are shards of an unfinished translation."""
-        return bool(self._recorded) and any(self.folder.glob("shard-*.txt"))
-
-    @property
-    def _recorded(self) -> dict[str, Json]:
-        """The manifest; empty if there is none."""
-        try:
-            return read_json(self._manifest) if self._manifest.exists() else {}
-        except ValueError as error:
-            raise ValueError(f"output: {error}; delete {self.folder} to start from the beginning") from None
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Create and lock the folder, so that no other command writes the same output.
-
-        On an error before the first finished shard, the folder is removed.
-
-        Raises:
-            ValueError: Another command holds the lock.
-            FileExistsError: The folder has files of another program.
-        """
-        self.folder.mkdir(exist_ok=True)
-        with locked(self.folder, "output"):
-            if not self._manifest.exists() and any(path.suffix != ".tmp" for path in self.folder.iterdir()):
-                raise FileExistsError(f"output: {self.folder}, needed for unfinished shards, has other files in it")
-            try:
-                if not self._manifest.exists():
-                    atomic_write(self._manifest, "{}")
-                yield
-            except BaseException:
-                if not self.begun:
-                    self._clear()
-                raise
-
-    def begin(self, manifest: Mapping[str, Json]) -> None:
-        """Write the manifest or, if there are shards, compare it with theirs.
-
-        Raises:
-            ValueError: The shards belong to another translation.
-        """
-        if self.begun:
-            require_same_manifest(
-                self._recorded,
-                manifest,
-                f"{self.folder} holds part of another translation, which differs in",
-                "repeat its command to continue it, or delete the folder to start from the beginning",
-            )
-        else:
-            atomic_write(self._manifest, json.dumps(manifest, indent=2))
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of the model that translated the finished shards; "auto" for that of its saved weights."""
-        return str(self._recorded.get("dtype", "auto"))
-
-    def path(self, number: int) -> Path:
-        return self.folder / f"shard-{number:06d}.txt"
-
-    def save(self, number: int, translations: list[bytes]) -> None:
-        """Write a shard after its record, so that every shard has one."""
-        # Need not be atomic: with half a record, the shard counts as damaged and is translated again.
-        self.path(number).with_suffix(".json").write_bytes(_record_of_shard(b"".join(translations)))
-        atomic_write(self.path(number), translations)
-
-    def read(self, number: int) -> bytes | None:
-        """The content of a shard; None if it is missing or was changed."""
-        with suppress(FileNotFoundError):
-            content = self.path(number).read_bytes()
-            if self.path(number).with_suffix(".json").read_bytes() == _record_of_shard(content):
-                return content
-        return None
-
-    def missing(self, count: int) -> list[int]:
-        """Numbers of the shards to translate; standard error lists damaged ones."""
-        numbers = [number for number in range(count) if self.read(number) is None]
-        for path in filter(Path.exists, map(self.path, numbers)):
-            print(f"{path} is damaged; it is translated again", file=sys.stderr)
-        return numbers
-
-    def finish(self, count: int) -> None:
-        """Write the output from its `count` shards, and remove the folder.
-
-        Raises:
-            ValueError: A shard is damaged or missing; no output was written.
-        """
-        atomic_write(self.output, self._contents(count), temporary_folder=self.folder)
-        self._clear()
-
-    def _contents(self, count: int) -> Iterator[bytes]:
-        for number in range(count):
-            content = self.read(number)
-            if content is None:
-                raise ValueError(
-                    f"output: {self.path(number)} was changed or removed after it was written; repeat the command, "
-                    f"which translates that shard again"
-                )
-            yield content
-
-    def _clear(self) -> None:
-        """Remove the folder if its manifest shows that this program made it, or if it is empty."""
-        if self._manifest.exists():
-            atomic_write(self._manifest, "{}")  # if this is killed, the remaining shards must not be used
-            for pattern in ("shard-*.txt", "shard-*.json", "input", "*.tmp", self._manifest.name):
-                for path in self.folder.glob(pattern):
-                    path.unlink(missing_ok=True)
-        with suppress(OSError):  # it has other files
-            self.folder.rmdir()
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()[:12]

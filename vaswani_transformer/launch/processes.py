@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -145,10 +146,14 @@ def is_first_to_claim(what: str) -> bool:
 
 def _store() -> Store:
     """A connection to the group's store, which the launcher serves, or else rank 0; the group's own may be busy."""
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    wait = timedelta(seconds=_STORE_SECONDS)
-    server = TCPStore(address, port, is_master=False, timeout=wait, wait_for_workers=False)
+    server = _connection(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     return PrefixStore(f"vaswani-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", server)
+
+
+@cache  # because connecting takes a quarter of a second
+def _connection(address: str, port: int) -> TCPStore:
+    wait = timedelta(seconds=_STORE_SECONDS)
+    return TCPStore(address, port, is_master=False, timeout=wait, wait_for_workers=False)
 
 
 def first_of_any_rank(message: str | None) -> str | None:

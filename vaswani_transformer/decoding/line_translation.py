@@ -1,0 +1,185 @@
+"""Translation of lines into lines of text or of JSON, as recipes/translate.py writes them."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedConfig
+
+from ..data.tables import kind_of_suffix, kind_of_table, read_table
+from ..data.text_files import decode_lines, read_lines
+from ..io.files import Json
+from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
+from ..model.pipeline_vaswani import in_order, translate_in_batches
+from ..model.saved_model import SavedModel
+from ..model.scores_vaswani import TranslationScore
+from ..options.arguments import option
+from ..training.randomness import derived_seed
+from .decoding_arguments import GenerationArguments
+
+
+@dataclass
+class TranslationOptions(GenerationArguments):
+    """How lines are translated, and what is written of each."""
+
+    target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
+    split_sentences: bool = option(False, "Translate lines sentence by sentence; by default each is one sentence.")
+    return_scores: bool = option(False, "Write log-probabilities of each translation and of its words, into .jsonl.")
+    return_alignment: bool = option(False, "Write these and the word alignment, in Pharaoh format, into .jsonl.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("return_scores", "return_alignment"):
+            if getattr(self, name) and self.split_sentences:
+                raise ValueError(f"{name}: is of one sentence; leave out --split_sentences")
+        if self.split_sentences and self.num_return_sequences > 1 and not self.do_sample:
+            raise ValueError(
+                "num_return_sequences: the best translations of a line are not made of the best of its sentences, "
+                "rank by rank; leave out --split_sentences, or draw them with --do_sample"
+            )
+
+    @property
+    def of_records(self) -> dict[str, Any]:
+        """The options that this class adds."""
+        return {name: getattr(self, name) for name in TranslationOptions.__annotations__}
+
+    @property
+    def decisive(self) -> dict[str, Json]:
+        """All options that change what is written."""
+        return self.of_records | self.search_settings
+
+
+class Translator:
+    """Translates lists of lines, with a model that is loaded once.
+
+    Args:
+        saved: The model.
+        options: How to translate.
+        columns: Names of source and target in JSON, without the source's tag, which training adds itself; by default,
+            the result is text and has no source.
+
+    Attributes:
+        long: Number of lines so far that are longer than any source trained on.
+    """
+
+    def __init__(self, saved: SavedModel, options: TranslationOptions, columns: tuple[str, str] | None = None) -> None:
+        self.tokenizer, self.model = saved.tokenizer, options.load(saved)
+        self.long = 0
+        self._options, self._columns = options, columns
+
+    def translate(self, number: int, lines: list[str], bar: tqdm | None = None) -> list[bytes]:
+        """Translate a list of lines, stripped of white space as in training.
+
+        Args:
+            number: What is sampled depends on this number and the seed, not on the process or on other lists.
+            lines: The lines.
+            bar: Counts the lines.
+
+        Returns:
+            For each line in order, a line for each of its `num_return_sequences` translations, line feed included. With
+            `return_scores` and `columns`, it has the fields of `TranslationScore`, too.
+        """
+        options, config = self._options, self.model.config
+        torch.manual_seed(derived_seed(options.seed, number))
+        sentences = [line.strip() for line in lines]
+        sources = sentences if self._columns is None else [split_tag(config, sentence)[1] for sentence in sentences]
+        keywords: dict[str, Any] = {**options.of_records, **options.generate_kwargs}
+
+        def counted() -> Iterator[tuple[list[int], list[list[str]]]]:
+            for batch in translate_in_batches(
+                self.model, self.tokenizer, sentences, options.tokens_per_batch, observe_long=self._count, **keywords
+            ):
+                yield batch
+                if bar is not None:
+                    bar.update(len(batch[0]))
+
+        translations = zip(sources, in_order(counted()), strict=True)
+        return [_record(source, each, self._columns) for source, found in translations for each in found]
+
+    def _count(self, lengths: dict[int, int]) -> None:
+        self.long += len(lengths)
+
+    def warn_of_long_lines(self) -> None:
+        """Say on standard error how many lines are longer, or hold a longer sentence, than all sources trained on."""
+        what, advice = "have", "--split_sentences translates sentence by sentence"
+        if self._options.split_sentences:
+            what, advice = "have sentences with", "divide these sentences"
+        if self.long:
+            print(
+                f"{self.long} lines {what} more tokens than the longest sentence trained on, "
+                f"{longest_known(self.model.config)}; parts of them may be untranslated; {advice}",
+                file=sys.stderr,
+            )
+
+
+def _record(source: str, found: str | tuple[str, TranslationScore], columns: tuple[str, str] | None) -> bytes:
+    target, score = found if isinstance(found, tuple) else (found, None)
+    # One line for every tool, because some take U+2028 and similar characters for line ends.
+    source, target = (" ".join(text.splitlines()) for text in (source, target))
+    if columns is not None:
+        facts = {} if score is None else score.line
+        target = json.dumps({columns[0]: source, columns[1]: target, **facts}, ensure_ascii=False)
+    return target.encode() + b"\n"
+
+
+def source_column(config: PreTrainedConfig, target_language: str | None) -> str:
+    """Name of the column to translate, of a table: the model's source language; "source" if it states none."""
+    return direction(config, target_tag(config, None, target_language))[0] or "source"
+
+
+def input_lines(name: str, column: str) -> Iterator[str]:
+    """The lines to translate, read as they come.
+
+    Args:
+        name: Text, or a table as in training, by its suffix; "-" for standard input.
+        column: Of a table.
+
+    Raises:
+        ValueError, OSError: There is no such file, it can be read only once, or it is damaged.
+    """
+    if name == "-":
+        yield from decode_lines(sys.stdin.buffer, Path("standard input"))
+    elif (kind := kind_of_table(Path(name), must_be_table=False)) is None:
+        yield from read_lines(Path(name))
+    else:
+        for text, _ in read_table(Path(name), kind, (column, column), "train", (column, column)):
+            yield text.replace("\n", " ")  # a row stays a line
+
+
+def require_input(name: str) -> Path:
+    """The path of a file that can be read repeatedly; raises a ValueError or OSError if it is not one."""
+    path = Path(name)
+    if not path.exists():
+        raise FileNotFoundError(f"input: there is no file {path}")
+    if not path.is_file() and not path.is_dir():
+        raise ValueError(f"input: {path} can be read only once; give it as standard input")
+    return path
+
+
+def require_output(path: Path, source: Path | None) -> None:
+    """Raise a ValueError or OSError unless a file other than `source` can be written at `path`."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"output: there is no directory {path.parent}; make it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"output: {path} is not a file; give one, or - for standard output")
+    if path.exists() and source is not None and path.samefile(source):
+        raise ValueError(f"output: {path} is the input too; name another file")
+
+
+def output_columns(path: Path, config: PreTrainedConfig, target_language: str | None) -> tuple[str, str] | None:
+    """Names of the columns of source and target, of an output in JSON; None of one in text.
+
+    Raises:
+        ValueError: The model does not translate into the language; or it has several directions, and the columns need
+            the language.
+    """
+    if kind_of_suffix(path) != "json":
+        target_tag(config, None, target_language)  # refuses a language that is not the model's
+        return None
+    source, target = direction(config, required_tag(config, target_language))
+    return source or "source", target or "target"
