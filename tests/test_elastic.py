@@ -11,8 +11,8 @@ from elastic_run import STEPS, STEPS_AN_EPOCH, VIRTUAL_RANKS, elastic_trainer
 from helpers import run_ranks
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.launch.processes import derived_seed
 from vaswani_transformer.training.elastic import VirtualRanks, VirtualRankSampler
-from vaswani_transformer.training.randomness import derived_seed
 from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 

@@ -68,6 +68,12 @@ def model() -> VaswaniForConditionalGeneration:
 
 
 @pytest.fixture(scope="session")
+def model_directory() -> Path:
+    """Where that model is."""
+    return MODEL
+
+
+@pytest.fixture(scope="session")
 def tokenizer() -> VaswaniTokenizer:
     return AutoTokenizer.from_pretrained(MODEL, trust_remote_code=False)
 

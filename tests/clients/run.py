@@ -38,6 +38,8 @@ CLIENTS: dict[str, tuple[str, list[str]]] = {
     "onnxruntime": ("onnxruntime", ["onnxruntime==1.32.0", "onnx==1.23.2", "onnxscript==0.7.2"]),
     "lightning": ("lightning", ["lightning==2.6.6"]),
     "gradio": ("gradio", []),
+    "ray": ("ray", ["ray[data]==2.60.0"]),
+    "datatrove": ("datatrove", ["datatrove[io]==0.10.1"]),
 }
 
 PAGE = """# The package in other packages

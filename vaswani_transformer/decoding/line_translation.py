@@ -14,12 +14,12 @@ from transformers import PreTrainedConfig
 from ..data.tables import kind_of_suffix, kind_of_table, read_table
 from ..data.text_files import decode_lines, read_lines
 from ..io.files import Json
+from ..launch.processes import derived_seed
 from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
 from ..model.saved_model import SavedModel
 from ..model.scores_vaswani import TranslationScore
 from ..options.arguments import option
-from ..training.randomness import derived_seed
 from .decoding_arguments import GenerationArguments
 
 

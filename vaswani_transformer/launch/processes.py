@@ -18,6 +18,7 @@ from datetime import timedelta
 from functools import cache
 from typing import TypeVar
 
+import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
@@ -154,6 +155,11 @@ def _store() -> Store:
 def _connection(address: str, port: int) -> TCPStore:
     wait = timedelta(seconds=_STORE_SECONDS)
     return TCPStore(address, port, is_master=False, timeout=wait, wait_for_workers=False)
+
+
+def derived_seed(*numbers: int) -> int:
+    """A seed of 32 bits for a part of the work, whichever process does it: a hash of non-negative integers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 def first_of_any_rank(message: str | None) -> str | None:

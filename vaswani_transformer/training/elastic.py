@@ -23,7 +23,7 @@ from torch import distributed
 
 from ..data.batching import TokenBudgetBatchSampler
 from ..data.bpe_dropout import EpochBatches, ResampledPairs
-from .randomness import derived_seed
+from ..launch.processes import derived_seed
 
 
 MicroBatch = dict[str, torch.Tensor]

@@ -2,13 +2,9 @@
 
 from typing import Any
 
-import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
-
-def derived_seed(*numbers: int) -> int:
-    """Hash of non-negative integers: a seed of 32 bits."""
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+from ..launch.processes import derived_seed
 
 
 class SeedByRank(TrainerCallback):

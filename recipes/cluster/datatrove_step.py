@@ -1,0 +1,80 @@
+"""Translate documents between a reader and a writer of datatrove, on this machine or, by its executor, on Slurm.
+
+    python recipes/cluster/datatrove_step.py --model runs/demo --input corpus --output translated --tasks 8 --workers 2
+
+Reads .jsonl files with "text", and writes them with its translation in metadata. datatrove gives each task some of the
+files; the same command continues with tasks that are not completed. Needs datatrove: `pip install "datatrove[io]"`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass
+from itertools import islice
+from pathlib import Path
+
+from datatrove.data import Document, DocumentsPipeline
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.base import PipelineStep
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.writers import JsonlWriter
+from transformers import pipeline
+
+import vaswani_transformer  # noqa: F401  # makes the model known to transformers
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+
+
+@dataclass
+class DatatroveArguments:
+    """Options of datatrove_step.py."""
+
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
+    input: str = option(MISSING, "Folder of .jsonl files, also .gz.")
+    output: str = option(MISSING, "Folder to write; its logs/ shows which tasks are completed.")
+    tasks: int = option(1, "Into how many parts the files are divided.", COUNT)
+    workers: int = option(1, "How many tasks run at once.", COUNT)
+    split_sentences: bool = option(False, "Translate texts sentence by sentence; by default each is one sentence.")
+
+
+class Translate(PipelineStep):
+    """Writes the translation of a document's text into its metadata.
+
+    Args:
+        model: Directory of a saved model, or its name on the Hub.
+        documents_at_once: Of which batches of similar length are formed.
+        options: Keywords of the pipeline, such as `split_sentences`.
+    """
+
+    name = "Translate"
+    type = "TRANSLATION"
+
+    def __init__(self, model: str, documents_at_once: int = 1000, **options: object) -> None:
+        super().__init__()
+        self.model, self.documents_at_once, self.options = model, documents_at_once, options
+
+    def run(self, data: DocumentsPipeline, rank: int = 0, world_size: int = 1) -> DocumentsPipeline:
+        translate = pipeline("translation", self.model)
+        for batch in self._batches(iter(data or ())):
+            with self.track_time("batch"):
+                records = translate([document.text for document in batch], **self.options)
+            for document, record in zip(batch, records, strict=True):
+                document.metadata["translation"] = record["translation_text"]
+                self.update_doc_stats(document)
+            yield from batch
+
+    def _batches(self, documents: Iterator[Document]) -> Iterator[list[Document]]:
+        while batch := list(islice(documents, self.documents_at_once)):
+            yield batch
+
+
+def main() -> None:
+    (args,) = RecipeParser((DatatroveArguments,)).parse()
+    steps = [
+        JsonlReader(str(Path(args.input).resolve())),
+        Translate(args.model, split_sentences=args.split_sentences),
+        JsonlWriter(str(Path(args.output).resolve() / "documents")),
+    ]
+    logs = str(Path(args.output).resolve() / "logs")
+    LocalPipelineExecutor(steps, tasks=args.tasks, workers=args.workers, logging_dir=logs).run()
+
+
+if __name__ == "__main__":
+    main()
