@@ -45,7 +45,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -63,6 +62,7 @@ from vaswani_transformer.decoding.line_translation import (
     require_input,
     require_output,
     source_column,
+    split_lines,
 )
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.launch.faults import joined_processes
@@ -145,9 +145,9 @@ def main() -> None:
 
 def translate_to_standard_output(args: TranslationArguments) -> None:
     saved, total = on_main_process(lambda: plan_stream(args))
-    translator, lines = Translator(saved, args), args.lines(saved)
+    translator = Translator(saved, args)
     with tqdm(total=total, desc="Translating", unit="lines") as bar:
-        for number, shard in enumerate(iter(lambda: list(islice(lines, args.lines_per_shard)), [])):
+        for number, shard in enumerate(split_lines(args.lines(saved), args.lines_per_shard)):
             sys.stdout.buffer.writelines(translator.translate(number, shard, bar))
             sys.stdout.buffer.flush()
     translator.warn_of_long_lines()

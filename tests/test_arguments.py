@@ -34,10 +34,12 @@ RECIPES = {
     "benchmarks/decode.py": ["--text=t", "--model=m"],
     "benchmarks/edge.py": ["--model=m", "--text=t"],
     "benchmarks/table1.py": [],
+    "benchmarks/corpus.py": ["--model=m"],
     "benchmarks/elastic.py": [],
     "benchmarks/scaling.py": ["--source=s", "--target=t"],
     "benchmarks/speedrun.py": ["--runs=r", "--change=c"],
     "benchmarks/train.py": ["--source=s", "--target=t"],
+    "benchmarks/trust.py": ["--name=n", "--scores=s", "--model=m", "--corpus=c", "--statistics=t"],
 }
 
 NUMBERS_NO_OPTION_TAKES = ("nan", "inf", "-inf", "-2", str(2**65), "1e308", "x", "")
@@ -54,13 +56,23 @@ TAKE_ZERO = {
         "cooldown",
         "length_penalties",
         "remove",
+        "kills",
+        "seconds_to_a_kill",
     ),
 }
 TAKE_MINUS_ONE = {"max_steps", "local_rank", "length_penalty"}
 TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
     *("max_ratio", "num_train_epochs", "weight_decay", "adam_epsilon", "max_grad_norm"),
     *("neftune_noise_alpha", "eval_delay", "eval_steps", "width", "depth", "length_penalty", "length_penalties"),
-    *("learning_rate_factor", "save_minutes", "max_minutes", "minutes", "timeout_minutes", "seconds"),
+    *(
+        "learning_rate_factor",
+        "save_minutes",
+        "max_minutes",
+        "minutes",
+        "timeout_minutes",
+        "seconds",
+        "seconds_to_a_kill",
+    ),
     "layer_norm_eps",
 }
 TEXTS_NO_OPTION_TAKES = ("", " ", "a\x1b[31mb", "a\nb", "a\0b", "\ud800", "a" * 256, "a/" * 2001)

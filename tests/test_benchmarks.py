@@ -1,6 +1,8 @@
 """The benchmarks: what they refuse, the tables that they write, and the published ones."""
 
+import gzip
 import json
+import random
 import re
 import statistics
 from pathlib import Path
@@ -78,7 +80,7 @@ def test_a_published_chapter_is_made_of_the_record_beside_it(name, record):
     module = recipe_module(f"benchmarks/{name}.py")
     found = getattr(module, record).load(FOLDER / f"{name}.json")
     assert module.as_markdown(found) == (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    for run in [entry.run for entry in found.entries] if name == "speedrun" else [found.run]:
+    for run in [entry.run for entry in found.entries] if name in ("speedrun", "trust") else [found.run]:
         if run is not None:  # as of an earlier record of scaling.py
             assert re.fullmatch(r"[0-9a-f]{40}", run.commit)
 
@@ -275,3 +277,44 @@ def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster(tmp_path):
     ]
     assert first.split("|")[8].strip() == "100.00 (100.00 to 100.00)"
     assert (tmp_path / "speedrun.png").stat().st_size > 1000
+
+
+def test_statistical_alignment_learns_which_words_stand_for_which():
+    """Words are translated one by one, and each sentence of three or more is turned around: the diagonal misleads."""
+    links = recipe_module("benchmarks/trust.py").statistical_links
+    numbers = random.Random(0)
+    sentences = [[numbers.randrange(30) for _ in range(numbers.randrange(1, 9))] for _ in range(400)]
+    sources = [" ".join(f"s{number}" for number in sentence) for sentence in sentences]
+    targets = [" ".join(f"T{number}," for number in reversed(sentence)) for sentence in sentences]
+    found = links([*sources, "s1 s2", ""], [*targets, "", "T1"])
+    assert found[-2:] == [set(), set()]
+    right = total = 0
+    for sentence, pairs in zip(sentences, found, strict=False):
+        right += sum(sentence[source] == sentence[::-1][target] for source, target in pairs)
+        total += max(len(sentence), len(pairs))
+    assert right / total > 0.9
+
+
+def test_the_error_rate_counts_sure_links_twice():
+    error_rate = recipe_module("benchmarks/trust.py").error_rate
+    sure, possible = [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (2, 1)}]
+    assert error_rate(sure, sure, possible) == 0
+    assert error_rate([{(0, 0), (2, 1), (5, 5)}], sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 2))
+
+
+def test_a_document_that_is_there_twice_or_changed_is_seen(tmp_path):
+    corpus = recipe_module("benchmarks/corpus.py")
+
+    def write(name: str, rows: list[tuple[int, str]]) -> None:
+        with gzip.open(tmp_path / name, "wt", encoding="utf-8") as file:
+            for number, text in rows:
+                file.write(json.dumps({"id": str(number), "metadata": {"translation": text}}) + "\n")
+
+    write("0.jsonl.gz", [(2, "c"), (0, "a")])
+    write("1.jsonl.gz", [(1, "b")])
+    assert corpus.documents(tmp_path) == corpus.digest(iter(["a\n", "b\n", "c\n"]))
+    write("1.jsonl.gz", [(1, "d")])
+    assert corpus.documents(tmp_path) != corpus.digest(iter(["a\n", "b\n", "c\n"]))
+    write("2.jsonl.gz", [(1, "b")])
+    with pytest.raises(ValueError, match="document 1 is there twice"):
+        corpus.documents(tmp_path)

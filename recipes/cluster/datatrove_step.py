@@ -39,7 +39,7 @@ class Translate(PipelineStep):
 
     Args:
         model: Directory of a saved model, or its name on the Hub.
-        documents_at_once: Of which batches of similar length are formed.
+        documents_at_once: Number of documents that are read before they are sorted by length into batches.
         options: Keywords of the pipeline, such as `split_sentences`.
     """
 

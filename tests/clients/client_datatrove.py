@@ -1,4 +1,4 @@
-"""datatrove: documents that a step translates, in tasks of which one is killed, are those of the pipeline itself."""
+"""datatrove: a run that is killed and started again writes each document once, translated as by the pipeline."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Ray Data: shards that actors translate, which are killed meanwhile, are those of one undisturbed command."""
+"""Ray Data: after actors and the driver were killed, the output equals that of one undisturbed command."""
 
 import os
 import re

@@ -2,10 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -44,14 +44,10 @@ class TranslationOptions(GenerationArguments):
             )
 
     @property
-    def of_records(self) -> dict[str, Any]:
-        """The options that this class adds."""
-        return {name: getattr(self, name) for name in TranslationOptions.__annotations__}
-
-    @property
     def decisive(self) -> dict[str, Json]:
         """All options that change what is written."""
-        return self.of_records | self.search_settings
+        added = {name: getattr(self, name) for name in TranslationOptions.__annotations__}
+        return added | self.search_settings
 
 
 class Translator:
@@ -88,11 +84,19 @@ class Translator:
         torch.manual_seed(derived_seed(options.seed, number))
         sentences = [line.strip() for line in lines]
         sources = sentences if self._columns is None else [split_tag(config, sentence)[1] for sentence in sentences]
-        keywords: dict[str, Any] = {**options.of_records, **options.generate_kwargs}
 
         def counted() -> Iterator[tuple[list[int], list[list[str]]]]:
             for batch in translate_in_batches(
-                self.model, self.tokenizer, sentences, options.tokens_per_batch, observe_long=self._count, **keywords
+                self.model,
+                self.tokenizer,
+                sentences,
+                options.tokens_per_batch,
+                observe_long=self._count,
+                target_language=options.target_language,
+                split_sentences=options.split_sentences,
+                return_scores=options.return_scores,
+                return_alignment=options.return_alignment,
+                **options.generate_kwargs,
             ):
                 yield batch
                 if bar is not None:
@@ -125,6 +129,13 @@ def _record(source: str, found: str | tuple[str, TranslationScore], columns: tup
         facts = {} if score is None else score.line
         target = json.dumps({columns[0]: source, columns[1]: target, **facts}, ensure_ascii=False)
     return target.encode() + b"\n"
+
+
+def split_lines(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of `size` lines; only one list is in memory."""
+    rest = iter(lines)
+    while shard := list(islice(rest, size)):
+        yield shard
 
 
 def source_column(config: PreTrainedConfig, target_language: str | None) -> str:

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +21,7 @@ from tqdm.auto import tqdm
 
 from ..io.files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
 from .decoding_arguments import DecodingArguments
-from .line_translation import TranslationOptions, Translator
+from .line_translation import TranslationOptions, Translator, split_lines
 
 
 _MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
@@ -117,8 +116,8 @@ class ShardedTranslation:
         is_begun = self.is_begun
         if not is_begun:
             self._remove_shards()
-        count, digest, rest = 0, sha256(), iter(lines)
-        for number, shard in enumerate(iter(lambda: list(islice(rest, lines_per_shard)), [])):
+        count, digest = 0, sha256()
+        for number, shard in enumerate(split_lines(lines, lines_per_shard)):
             content = "".join(line + "\n" for line in shard).encode()
             digest.update(content)
             count += len(shard)
