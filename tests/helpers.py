@@ -138,22 +138,34 @@ def start_ranks(
     *,
     environment: dict[str, str] | None = None,
     folder: Path | None = None,
+    machines: Sequence[Path] = (),
 ) -> list[subprocess.Popen]:
-    """Start what `run_ranks` runs, for a test that kills, stops or interrupts a rank."""
+    """Start what `run_ranks` runs, for a test that kills, stops or interrupts a rank.
+
+    With `machines`, working directories, each rank is the only one of a machine of its own.
+    """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     _STORES.append(store)
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(count)}
     group["TORCHELASTIC_USE_AGENT_STORE"] = "True"
-    own = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
-    given = os.environ if environment is None else environment
-    return [_start(arguments, {**given, **more}, folder, stdin=subprocess.DEVNULL) for more in own]
+    given, ranks = os.environ if environment is None else environment, []
+    for rank in range(count):
+        own = {**given, **group, "RANK": str(rank), "LOCAL_RANK": "0" if machines else str(rank)}
+        ranks.append(_start(arguments, own, machines[rank] if machines else folder, stdin=subprocess.DEVNULL))
+    return ranks
 
 
-def start_training(settings: Mapping[str, object], processes: int, folder: Path) -> list[subprocess.Popen]:
-    """Start train_wmt.py with these options on one process, or as so many ranks; a tuple has several values."""
+def training_command(settings: Mapping[str, object]) -> list[str]:
+    """train_wmt.py with these options; a tuple has several values."""
     words = [str(REPOSITORY / "recipes" / "train_wmt.py")]
     for name, value in settings.items():
         words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return words
+
+
+def start_training(settings: Mapping[str, object], processes: int, folder: Path) -> list[subprocess.Popen]:
+    """Start train_wmt.py with these options on one process, or as so many ranks."""
+    words = training_command(settings)
     if processes == 1:
         return [start_python(words, folder=folder)]
     return start_ranks(words, processes, folder=folder)

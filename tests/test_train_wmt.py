@@ -499,7 +499,7 @@ def test_accelerate_reads_its_files(path):
     from accelerate.commands.config.config_args import load_config_from_file
 
     config = load_config_from_file(str(path))
-    assert config.num_processes == {"8gpu": 8, "2cpu": 2}.get(path.stem, 1)
+    assert config.num_processes == {"8gpu": 8, "2x8gpu": 16, "2cpu": 2}.get(path.stem, 1)
     assert config.use_cpu == ("cpu" in path.stem)
 
 

@@ -9,6 +9,7 @@ import ctypes
 import gc
 import itertools
 import os
+import platform
 import signal
 import sys
 import threading
@@ -124,6 +125,26 @@ def on_main_process(function: Callable[[], Result]) -> Result:
     if raised is not None:
         raise raised
     return result
+
+
+def on_each_machine(function: Callable[[], Result]) -> Result:
+    """Call a function on the first process of each machine, and return its result on every rank there. Collective.
+
+    Raises:
+        ValueError, OSError: As from the function, on every rank; of several machines, from the first that failed.
+    """
+    state = PartialState()
+    outcome: list = [None, None]
+    if state.is_local_main_process:
+        try:
+            outcome[0] = function()
+        except (ValueError, OSError) as error:
+            outcome[1] = error if state.is_main_process else type(error)(f"{error} (on {platform.node()})")
+    outcomes = gather_object([outcome])
+    raised = next((error for _, error in outcomes if error is not None), None)
+    if raised is not None:
+        raise raised
+    return outcomes[state.process_index - state.local_process_index][0]
 
 
 def is_first_to_claim(what: str) -> bool:

@@ -1,6 +1,7 @@
-"""A directory that all ranks of a training hold, and see."""
+"""A directory that all ranks of a training hold, and that all machines see, or each has of its own."""
 
 import platform
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,15 +11,17 @@ from accelerate import PartialState
 from filelock import BaseFileLock, FileLock
 from transformers.utils import logging
 
-from ..io.files import acquire, make_directory
-from .processes import first_of_any_rank, on_main_process
+from ..io.files import acquire
+from .processes import first_of_any_rank, on_each_machine, on_main_process
 
 
 logger = logging.get_logger(__name__)
 
 
 @contextmanager
-def held_by_all_ranks(directory: Path, option: str = "output_dir", patience: float = 0.0) -> Iterator[None]:
+def held_by_all_ranks(
+    directory: Path, each_machine: bool = False, option: str = "output_dir", patience: float = 0.0
+) -> Iterator[None]:
     """Lock a directory for a training. Collective.
 
     Every rank locks a file of its own, `_lock-RANK`, because a rank may outlive the first one: stopped, or cut off, it
@@ -26,29 +29,28 @@ def held_by_all_ranks(directory: Path, option: str = "output_dir", patience: flo
     on other machines are excluded where the file system passes `flock` on, as NFS does since Linux 2.6.12.
 
     Args:
-        directory: Created if it does not exist.
+        directory: It exists.
+        each_machine: Whether each machine has a directory of its own of this name.
         option: The user's name for it, with which messages begin.
         patience: Seconds to wait for each rank of an earlier training.
 
     Raises:
-        ValueError: A rank of another training holds it, or it cannot be created or written.
+        ValueError: A rank of another training holds it.
     """
-    make_directory(option, directory)
-    rank = PartialState().process_index
-    own = FileLock(directory / f"_lock-{rank}")
+    own = FileLock(directory / f"_lock-{PartialState().process_index}")
     with ExitStack() as held:
 
         def take() -> None:
             _take(own, directory, option, patience)
             held.callback(own.release)
             for file in directory.glob("_lock-*"):
-                if file.name != "_lock-0":
+                if file != Path(own.lock_file):
                     other = FileLock(file)
                     _take(other, directory, option, patience)
                     other.release()
 
-        on_main_process(take)
-        if rank:
+        (on_each_machine if each_machine else on_main_process)(take)
+        if not own.is_locked:
             acquire(own, directory, option)
             held.callback(own.release)
         yield
@@ -64,18 +66,35 @@ def _take(lock: BaseFileLock, directory: Path, option: str, patience: float) -> 
         acquire(lock, directory, option, patience)
 
 
-def require_shared(file: Path, option: str = "output_dir", patience: float = 60.0) -> None:
-    """Raise a ValueError on all ranks unless each of them sees what the main process has written. Collective.
+def require_shared(
+    directory: Path, each_machine: bool = False, option: str = "output_dir", patience: float = 60.0
+) -> None:
+    """Raise a ValueError on all ranks unless each of them sees what the main process writes. Collective.
 
     Args:
-        file: What it has written.
+        directory: It exists.
+        each_machine: Whether each machine is to have a directory of its own instead (`save_on_each_node`).
         option: The user's name for the directory, with which the message begins.
-        patience: Seconds within which a shared file system shows it on all machines.
+        patience: Seconds within which a shared file system shows a file on all machines.
     """
-    written = on_main_process(file.read_bytes)
-    deadline = time.monotonic() + patience
-    while not (is_seen := file.exists() and file.read_bytes() == written) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    unseen = None if is_seen else f"rank {PartialState().process_index} on {platform.node()}"
-    if (rank := first_of_any_rank(unseen)) is not None:
-        raise ValueError(f"{option}: {rank} does not see {file.parent} of rank 0; give one that all machines share")
+    state = PartialState()
+    rank = f"rank {state.process_index} on {platform.node()}"
+    with ExitStack() as until_seen:
+
+        def write() -> str:
+            file = until_seen.enter_context(tempfile.NamedTemporaryFile(prefix="_seen-", dir=directory))
+            return Path(file.name).name
+
+        file = directory / on_main_process(write)
+        if each_machine:
+            is_other = state.is_local_main_process and not state.is_main_process
+            found = first_of_any_rank(rank if is_other and file.exists() else None)
+            problem, advice = "sees", "leave out save_on_each_node"
+        else:
+            deadline = time.monotonic() + patience
+            while not (is_seen := file.exists()) and time.monotonic() < deadline:
+                time.sleep(0.2)
+            found = first_of_any_rank(None if is_seen else rank)
+            problem, advice = "does not see", "give one that all machines share, or --save_on_each_node"
+    if found is not None:
+        raise ValueError(f"{option}: {found} {problem} {directory} of rank 0; {advice}")

@@ -5,6 +5,7 @@ OUTPUT_DIR/_lock-RANK  held by each rank until it ends
 """
 
 import json
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,14 +13,15 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..data.training_data import TrainingData
-from ..io.files import Json, content_digest, require_same_manifest
+from ..io.files import Json, content_digest, make_directory, manifest_digest, require_same_manifest
 from ..io.typed_json import Record
-from ..launch.processes import on_main_process
+from ..launch.processes import first_of_any_rank, on_each_machine, on_main_process
 from ..launch.shared_directory import held_by_all_ranks, require_shared
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_options, decisive_values
@@ -150,7 +152,7 @@ def _vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 @contextmanager
 def open_run(
-    directory: Path, settings: TrainingSettings, resume: bool, patience: float = 60.0
+    directory: Path, settings: TrainingSettings, resume: bool, each_machine: bool = False, patience: float = 60.0
 ) -> Iterator[Path | None]:
     """Lock an output directory for a training that begins or resumes in it. Collective.
 
@@ -158,6 +160,7 @@ def open_run(
         directory: Created if it does not exist.
         settings: Of the training.
         resume: Whether to continue the training that the directory holds.
+        each_machine: Whether each machine has an output directory of its own (`save_on_each_node`).
         patience: Seconds to wait for the ranks of the training to resume.
 
     Yields:
@@ -165,16 +168,31 @@ def open_run(
 
     Raises:
         ValueError: The directory holds another run or other files; to resume, it holds no training, another one, or
-            only damaged checkpoints. Also as from `held_by_all_ranks` and `require_shared`.
+            only damaged checkpoints. Also as from `make_directory`, `require_shared` and `held_by_all_ranks`.
     """
-    on_main_process(lambda: require_usable(directory, resume))  # before even a lock file is written there
-    with held_by_all_ranks(directory, patience=patience if resume else 0.0):
-        on_main_process(lambda: _record(directory, settings, resume))
-        require_shared(directory / RECORD_NAME)
+    on_writers = on_each_machine if each_machine else on_main_process
+    on_writers(lambda: require_usable(directory, resume))  # before even a lock file is written there
+    on_each_machine(lambda: make_directory("output_dir", directory))
+    require_shared(directory, each_machine)
+    with held_by_all_ranks(directory, each_machine, patience=patience if resume else 0.0):
+        on_writers(lambda: _record(directory, settings, resume))
         checkpoint = newest_complete_checkpoint(directory) if resume else None
         if resume and checkpoint is None:
-            on_main_process(lambda: _require_nothing_to_lose(directory))
+            on_writers(lambda: _require_nothing_to_lose(directory))
         yield checkpoint
+
+
+def require_same_on_all_ranks(mine: Mapping[str, Json]) -> None:
+    """Raise a ValueError on all ranks if a rank's description of what a training depends on differs. Collective."""
+    first = on_main_process(lambda: mine)
+    here = f"rank {PartialState().process_index} on {platform.node()}"
+    different = (
+        name for name, value in mine.items() if manifest_digest({"": value}) != manifest_digest({"": first[name]})
+    )
+    name = next(different, None)
+    found = first_of_any_rank(None if name is None else f"{name}: {here} has another than rank 0")
+    if found is not None:
+        raise ValueError(f"{found}; give all machines the same options, corpora and package versions")
 
 
 def require_usable(directory: Path, resume: bool) -> TrainingRecord | None:
@@ -239,16 +257,19 @@ def check_data(directory: Path, data: TrainingData, args: RecipeTrainingArgument
     Collective.
 
     Raises:
-        ValueError: The training was begun with another vocabulary, other sentence pairs or other batches.
+        ValueError: The training was begun with another vocabulary, other sentence pairs or other batches, or another
+            machine has others.
     """
+    now = describe_data(data, args)
+    require_same_on_all_ranks(now)
 
     def check() -> None:
-        record, now = TrainingRecord.of(directory), describe_data(data, args)
+        record = TrainingRecord.of(directory)
         _require_equal(directory, record.data, now)
         settings: dict[str, Json] = {**record.settings, "precision": args.precision}
         replace(record, data=now, settings=settings).save(directory / RECORD_NAME)
 
-    on_main_process(check)
+    (on_each_machine if args.save_on_each_node else on_main_process)(check)
 
 
 def _require_equal(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:

@@ -38,7 +38,7 @@ from ..launch.ending import Ending
 from ..launch.faults import StepTimeout, faults_in_one_line
 from ..launch.interruption import Interruption
 from ..launch.memory import keep_freed_memory
-from ..launch.processes import leave_process_group, main_process_first, on_main_process
+from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
 from ..paper.costs import TrainingCost, sustained_rate, training_cost
@@ -55,7 +55,14 @@ from .provenance import describe_run, published
 from .push import push_run, repository_of_training
 from .records import ParentModel, RunData, RunModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from .run_directory import TrainingSettings, check_data, open_run, recorded_precision, require_usable
+from .run_directory import (
+    TrainingSettings,
+    check_data,
+    open_run,
+    recorded_precision,
+    require_same_on_all_ranks,
+    require_usable,
+)
 from .validation_bleu import ValidationBleu
 
 
@@ -157,11 +164,14 @@ class TrainingRun:
         _require_trackers(self.args.report_to)
         self.averaging.check(self.args)
         require_directory("output_dir", directory)
-        inputs = on_main_process(lambda: self._identify_inputs(data))
+        of_main = on_main_process(lambda: self._identify_inputs(data))
+        inputs = on_each_machine(lambda: identify_inputs(data, of_main))
         if self.args.resume and self.args.precision == "auto":
             self.args.set_precision(on_main_process(lambda: recorded_precision(directory)))
         settings = TrainingSettings.of(data, config, self.args, inputs, parent)
-        self.checkpoint = self.until_the_end.enter_context(open_run(directory, settings, self.args.resume))
+        require_same_on_all_ranks({**settings.values, **inputs})
+        opened = open_run(directory, settings, self.args.resume, self.args.save_on_each_node)
+        self.checkpoint = self.until_the_end.enter_context(opened)
         self.args.hub_model_id = repository_of_training(self.args)
         with main_process_first():
             return load_corpora(data, data.prepared, inputs)

@@ -158,6 +158,8 @@ class CheckpointingTrainer(Seq2SeqTrainer):
         checkpoint = self._verified(resume_from_checkpoint) if resume_from_checkpoint else None
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
+        if self.args.save_on_each_node:  # transformers 5.23 writes weights on rank 0 alone
+            self.model.should_save_on_this_rank = bool
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:

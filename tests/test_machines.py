@@ -1,0 +1,144 @@
+"""Two machines without a common disk, imitated on one: each with a working directory, corpora and caches of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers import REPOSITORY, TINY_MODEL, free_port, start_ranks, start_training, training_command, write_pairs
+
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
+
+
+pytestmark = pytest.mark.system
+BOUND = 180  # seconds for a training
+STEPS, SAVE_STEPS = 40, 10
+SETTINGS = {
+    **TINY_MODEL,
+    "source_tokens": 400,
+    "target_tokens": 400,
+    "warmup_steps": 4,
+    "max_steps": STEPS,
+    "save_steps": SAVE_STEPS,
+    "average_last": 2,
+    "eval_strategy": "no",
+    "report_to": "none",
+    "disable_tqdm": True,
+    "train": ("train.en", "train.de"),
+    "prepared": "prepared",
+    "output_dir": "run",
+}
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> list[Path]:
+    """Working directories of two machines, and of one that trains alone."""
+    folders = [tmp_path / name for name in ("first", "second", "alone")]
+    for folder in folders:
+        folder.mkdir()
+        write_pairs(phrasebook("train")[:300], folder / "train.en", folder / "train.de")
+    return folders
+
+
+def ended(ranks: Sequence[subprocess.Popen], status: int = 0) -> str:
+    """What the ranks wrote to standard error."""
+    errors = [rank.communicate(timeout=BOUND)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [status] * len(ranks), "\n".join(errors)
+    return "".join(errors)
+
+
+def weights(machine: Path) -> bytes:
+    return (machine / "run" / "model.safetensors").read_bytes()
+
+
+def train_alone(folder: Path, processes: int = 1, **options: object) -> bytes:
+    ended(start_training({**SETTINGS, **options}, processes, folder))
+    return weights(folder)
+
+
+def test_each_machine_has_the_checkpoints_and_the_model_of_one_with_two_processes(machines: list[Path]) -> None:
+    first, second, alone = machines
+    command = training_command({**SETTINGS, "save_on_each_node": True})
+    ended(start_ranks(command, 2, machines=[first, second]))
+    assert weights(first) == weights(second) == train_alone(alone, processes=2)
+    for machine in (first, second):
+        checkpoints = list_checkpoints(machine / "run")
+        assert [*checkpoints] == [*range(SAVE_STEPS, STEPS + 1, SAVE_STEPS)]
+        assert [checkpoint_damage(checkpoint) for checkpoint in checkpoints.values()] == [None] * len(checkpoints)
+    assert (first / "run" / "all_results.json").exists()
+    assert not (second / "run" / "all_results.json").exists()
+
+
+def test_a_machine_dies_and_the_other_goes_on_alone(machines: list[Path]) -> None:
+    """As `accelerate launch` starts them, with the published configuration, but for CPUs."""
+    first, second, alone = machines
+    launch = yaml.safe_load((REPOSITORY / "recipes" / "launch" / "2x8gpu.yaml").read_text(encoding="utf-8"))
+    launch |= {"use_cpu": True, "num_processes": 2, "main_process_port": free_port()}
+    options = {"virtual_ranks": 3, "max_steps": 2000}
+    command = training_command({**SETTINGS, **options, "save_on_each_node": True})
+    launchers = []
+    for rank, machine in enumerate((first, second)):
+        (machine / "launch.yaml").write_text(yaml.safe_dump(launch), encoding="utf-8")
+        launcher = ["-m", "accelerate.commands.launch", "--config_file", "launch.yaml", "--machine_rank", str(rank)]
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        launchers.append(subprocess.Popen([sys.executable, *launcher, *command], cwd=machine, text=True, **streams))
+    deadline = time.monotonic() + BOUND
+    while max(list_checkpoints(second / "run"), default=0) < 2 * SAVE_STEPS and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for process in (child_of(launchers[1].pid), launchers[1].pid):  # at once, as when the power fails
+        os.kill(process, signal.SIGKILL)
+    errors = ended(launchers[:1], status=1)
+    assert launchers[1].communicate(timeout=BOUND) is not None
+    (line,) = [line for line in errors.splitlines() if line.startswith("train_wmt.py: ")]
+    assert line.startswith("train_wmt.py: another process has ended, is stopped or cut off (")
+    assert line.endswith("; continue with --resume")
+
+    step = max(list_checkpoints(first / "run"))
+    options["max_steps"] = step + SAVE_STEPS
+    ended(start_training({**SETTINGS, **options, "resume": True}, 1, first))
+    assert weights(first) == train_alone(alone, **options)
+
+
+def child_of(process: int) -> int:
+    """The only child of a process."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+    (child,) = [int(each) for each in children if b"train_wmt" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return child
+
+
+def test_machines_with_other_corpora_or_options_are_refused(machines: list[Path]) -> None:
+    first, second, _ = machines
+    command = training_command({**SETTINGS, "save_on_each_node": True})
+    write_pairs(phrasebook("train")[:299], second / "train.en", second / "train.de")
+    errors = ended(start_ranks(command, 2, machines=[first, second]), status=1)
+    assert "train_wmt.py: train: rank 1 on " in errors
+    assert "has another than rank 0; give all machines the same options, corpora" in errors
+    assert not [*first.glob("run/*"), *second.glob("run/*")]
+
+
+def test_one_directory_is_not_that_of_each_machine(machines: list[Path]) -> None:
+    first, second, _ = machines
+    (first / "run").mkdir()
+    (second / "run").symlink_to(first / "run")
+    command = training_command({**SETTINGS, "save_on_each_node": True})
+    errors = ended(start_ranks(command, 2, machines=[first, second]), status=1)
+    assert "train_wmt.py: output_dir: rank 1 on " in errors
+    assert "sees run of rank 0; leave out save_on_each_node" in errors
+    assert not [*first.glob("run/*")]
+
+
+def test_another_machine_cannot_take_the_place_of_one_without_its_directory(machines: list[Path]) -> None:
+    first, second, new = machines
+    command = training_command({**SETTINGS, "save_on_each_node": True})
+    ended(start_ranks(command, 2, machines=[first, second]))
+    more = [*command, "--resume", "--max_steps", str(STEPS + 1)]
+    errors = ended(start_ranks(more, 2, machines=[first, new]), status=1)
+    assert "train_wmt.py: output_dir: run holds no checkpoint to resume from; leave out --resume (on " in errors
+    ended(start_ranks(more, 2, machines=[first, second]))
+    assert weights(first) == weights(second)
