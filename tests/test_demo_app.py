@@ -14,9 +14,16 @@ import pytest
 from helpers import REPOSITORY, call_recipe, free_port, recipe_module, run_python, watched_tab
 from transformers import AutoModelForSeq2SeqLM
 
+from vaswani_transformer.model.scores_vaswani import TranslationScore
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.visualization.demo.space import GRADIO, write_space
-from vaswani_transformer.visualization.demo.translator import DemoTranslator, Limits, RefusedError
+from vaswani_transformer.visualization.demo.translator import (
+    DemoTranslator,
+    Limits,
+    RefusedError,
+    TranslatedSentence,
+)
+from vaswani_transformer.visualization.search_trace import TracedHypothesis
 
 
 EXAMPLE = "A <b>."
@@ -57,6 +64,9 @@ def test_a_sentence_ends_with_what_generate_returns(model, tokenizer, translator
     assert len(sentence.hypotheses) == SEARCH["num_beams"]
     scores = [found.score for found in sentence.hypotheses]
     assert scores == sorted(scores, reverse=True)
+    assert [each.score for each in sentence.scores] == pytest.approx(scores, abs=1e-4)
+    for found, each in zip(sentence.hypotheses, sentence.scores, strict=True):
+        assert len(found.text.split()) == len(each.word_log_probabilities)
     assert "<svg" in translator.align(sentence.source, sentence.hypotheses[0].tokens)._repr_svg_()
 
 
@@ -328,7 +338,12 @@ def test_a_sentence_is_translated_and_explored_by_keyboard(tab, translator):
 def test_hostile_text_is_shown_as_text(tab, translator, monkeypatch):
     kind = type(translator.tokenizer)
     decode = kind.decode
-    monkeypatch.setattr(kind, "decode", lambda *given, **options: HOSTILE + decode(*given, **options))
+
+    def hostile(*given: Any, **options: Any) -> str | list[str]:
+        found = decode(*given, **options)
+        return HOSTILE + found if isinstance(found, str) else [HOSTILE + each for each in found]
+
+    monkeypatch.setattr(kind, "decode", hostile)
     tab.get_by_label("Text").first.fill(HOSTILE)
     tab.get_by_role("button", name="Translate", exact=True).click()
     tab.locator(".alignment img").wait_for()
@@ -337,6 +352,20 @@ def test_hostile_text_is_shown_as_text(tab, translator, monkeypatch):
     assert tab.locator(".found td").nth(1).text_content().startswith(HOSTILE)
     assert tab.locator("img[src=x]").count() == 0
     assert "<b>model</b>" in tab.locator("h1").text_content()
+
+
+@NEEDS_GRADIO
+def test_each_word_of_a_hypothesis_shows_its_probability_and_is_escaped():
+    page = importlib.import_module("vaswani_transformer.visualization.demo.page")
+    hypothesis = TracedHypothesis(place=(1, 0), score=-0.5, tokens=(3, 4, 1), text="<b> cat")
+    for confidence, cell in ((None, ""), (61.7, "<td>62</td>")):
+        score = TranslationScore(-1.5, -0.5, 3, [-0.1, -1.4], confidence)
+        found = page._table(TranslatedSentence("a", (hypothesis,), (score,)))
+        assert ("<th>Confidence</th>" in found) == (confidence is not None)
+        words = (
+            '<span title="-0.10" style="opacity: 0.94">&lt;b&gt;</span> <span title="-1.40" style="opacity: 0.55">cat'
+        )
+        assert f"<td>-0.5000</td>{cell}<td>{words}</span></td>" in found
 
 
 @pytest.mark.system

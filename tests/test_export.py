@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import REPOSITORY, call_recipe, limit_of_files, write_pairs
-from models import distinct, make_parser
+from models import distinct, make_parser, require_scores
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -79,6 +79,11 @@ def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokeni
     assert found == parity.search(model, sources, **translator.rule)
     assert found != parity.search(model, sources)
     assert len({len(tokens) for tokens in found}) > 3  # they end, at different places
+
+
+def test_scores_are_those_of_our_model(trained, tokenizer, tmp_path):
+    translator = engine.CTranslate2Translator(engine.export_ctranslate2(trained, tokenizer, tmp_path / "out"))
+    require_scores(translator, trained, tokenizer, alpha=trained.generation_config.length_penalty)
 
 
 def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):

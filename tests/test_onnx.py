@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 import pytest
 import torch
 from helpers import REPOSITORY, call_recipe, write_pairs
-from models import distinct
+from models import distinct, require_scores
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniForConditionalGeneration
@@ -112,6 +112,11 @@ def test_hypotheses_are_the_same_also_of_unknown_sentences(exported, trained, to
     hypotheses = translator.hypotheses(sources)
     assert hypotheses == parity.search(trained, sources, **{**translator.rule, "num_beams": num_beams})
     assert len({len(hypothesis) for hypothesis in hypotheses}) > 3  # they end, at different places
+
+
+def test_scores_are_those_of_our_model(exported, trained, tokenizer):
+    translator = engine.OnnxTranslator(exported)
+    require_scores(translator, trained, tokenizer, alpha=translator.model.generation_config.length_penalty)
 
 
 def test_the_directory_has_the_names_of_optimum_and_the_tokenizer_of_the_model(exported, tokenizer):

@@ -146,6 +146,18 @@ def test_several_hypotheses_are_returned_on_request(translator):
     assert translate_all(translator, [" ", "Dogs!"]) == [["", ""], [row["translation_text"] for row in hypotheses[:2]]]
 
 
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_all_translations_begin_with_given_tokens(lively_model, num_beams):
+    translator = pipeline("translation", model=str(lively_model))
+    prefix = translator.tokenizer(text_target="Der alte", add_special_tokens=False, return_tensors="pt").input_ids
+    options = {**SHORT, "num_beams": num_beams, "decoder_input_ids": prefix}
+    found = [each["translation_text"] for each in translator(SENTENCES, batch_size=2, **options)]
+    assert found == [translate_by_hand(lively_model, sentence, **options) for sentence in SENTENCES]
+    assert [text.startswith("Der alte") for text in found] == [bool(sentence.strip()) for sentence in SENTENCES]
+    with pytest.raises(ValueError, match=r"decoder_input_ids: must have one row, .* has 2$"):
+        translator(SENTENCES, **{**options, "decoder_input_ids": prefix.expand(2, -1)})
+
+
 def test_other_things_than_text_are_refused(translator):
     for inputs, kind in ((7, "int: 7"), (["Dogs!", None], "NoneType: None")):
         with pytest.raises(TypeError, match=f"takes strings, not {kind}"):

@@ -10,6 +10,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..model.scores_vaswani import TranslationScore, score_of_tokens, words_of_tokens
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
 from .output import export_directory
@@ -221,6 +222,26 @@ class CTranslate2Translator:
             for index, result in zip(indices, results, strict=True):
                 best[index] = self.tokenizer.convert_tokens_to_ids(result.hypotheses[0])
         return best
+
+    def scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[TranslationScore]:
+        """How probable the exported model finds translations; `score` is that by which CTranslate2 ranks them.
+
+        Args:
+            sources: Token ids of each source, EOS included.
+            targets: Token ids of each translation, up to the EOS, included, or the length limit.
+        """
+        names = [[self.tokenizer.convert_ids_to_tokens(ids) for ids in side] for side in (sources, targets)]
+        end = self.tokenizer.eos_token
+        spoken = [target[:-1] if target[-1:] == [end] else target for target in names[1]]  # it adds the EOS
+        results = self.engine.score_batch(
+            names[0], spoken, max_batch_size=4096, batch_type="tokens", max_input_length=0
+        )
+        alpha = self.settings.length_penalty
+        rule = (1.0 if alpha is None else alpha, "transformers")
+        return [
+            score_of_tokens(words_of_tokens(self.tokenizer, target), result.log_probs[: len(target)], *rule)
+            for target, result in zip(targets, results, strict=True)
+        ]
 
     def _limit(self, length: int) -> int:
         """Maximum length of the translation of a source of `length` tokens."""

@@ -117,6 +117,8 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             return_scores: Return the fields of `TranslationScore` as well: how probable the model finds the
                 translation, and each of its words.
             return_alignment: As `return_scores`, and "alignment": which word of the source each word translates.
+            decoder_input_ids: `[1, prefix]`, tokens with which all translations begin. Other keywords are for
+                `generate`.
 
         Raises:
             TypeError: An input is not text.
@@ -331,7 +333,8 @@ def translate_in_batches(
             with `split_sentences` a string.
         return_scores: Yield pairs of each translation and its `TranslationScore`; not with `split_sentences`.
         return_alignment: As `return_scores`, with the alignment.
-        generate_kwargs: For `generate`; by default it decodes as in section 6.1.
+        generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are
+            tokens with which all translations begin.
 
     Yields:
         Indices into `sentences`, and the `num_return_sequences` translations of each, best first. Every index is
@@ -421,13 +424,17 @@ def generate_in_batches(
         whole = {index: sum(parts) for index, *parts in zip(filled, lengths, cut, strict=True)}
         observe_long(longer_than_trained(model.config, whole))
     costs = {length: _cost(model, length, generate_kwargs) for length in set(lengths)}
-    given = generate_kwargs.get("logits_processor") or []
+    given, prefix = generate_kwargs.get("logits_processor") or [], generate_kwargs.get("decoder_input_ids")
+    if prefix is not None and len(prefix) != 1:
+        raise ValueError(f"decoder_input_ids: must have one row, with which all translations begin, has {len(prefix)}")
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
     for batch in batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(device)  # [batch, source]
         indices = [filled[row] for row in batch]
+        if prefix is not None:
+            generate_kwargs["decoder_input_ids"] = prefix.expand(len(batch), -1).to(device)
         if processors is not None:
             generate_kwargs["logits_processor"] = [*given, *processors(indices, [lengths[row] for row in batch])]
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]

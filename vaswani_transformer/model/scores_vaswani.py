@@ -3,7 +3,7 @@
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -123,22 +123,36 @@ def score_generated(
     translations = len(output_ids) // len(inputs["input_ids"])
     for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
         length = _length(ids, tokenizer.eos_token_id, tokenizer.pad_token_id)
-        total, penalty = sum(values[:length]), float(length_penalty(length, alpha, penalty_type))
-        spoken = ids[: length - ids[:length].count(tokenizer.eos_token_id)]
-        places, words = words_of_tokens(tokenizer, spoken)
-        sums = [0.0] * words
-        for place, value in zip(places, values, strict=False):
-            if place is not None:
-                sums[place] += value
-        confidence = None if curve is None else _interpolate(curve, total / max(length, 1))
+        words = words_of_tokens(tokenizer, ids[:length])
         alignment = None
         if heads is not None:
             if row % translations == 0:
                 sources = words_of_tokens(tokenizer, inputs["input_ids"][row // translations].tolist(), is_whole=True)
-            of_tokens = heads.of_tokens(attention[row, 0])  # [target, source]
-            alignment = align_words(of_tokens, *sources, places, words)
-        found.append(TranslationScore(total, total / penalty, length, sums, confidence, alignment))
+            alignment = align_words(heads.of_tokens(attention[row, 0]), *sources, *words)
+        score = score_of_tokens(words, values[:length], alpha, penalty_type)
+        confidence = None if curve is None else _interpolate(curve, score.mean)
+        found.append(replace(score, confidence=confidence, alignment=alignment))
     return found
+
+
+def score_of_tokens(
+    words: tuple[Sequence[int | None], int], values: Sequence[float], alpha: float, penalty_type: str
+) -> TranslationScore:
+    """The score of a translation, without confidence and alignment.
+
+    Args:
+        words: The result of `words_of_tokens`.
+        values: Log-probability of each token, up to the EOS, included, or the length limit.
+        alpha: Exponent of the length penalty.
+        penalty_type: Its formula; see `length_penalty`.
+    """
+    places, count = words
+    sums = [0.0] * count
+    for place, value in zip(places, values, strict=True):
+        if place is not None:
+            sums[place] += value
+    total, penalty = sum(values), float(length_penalty(len(values), alpha, penalty_type))
+    return TranslationScore(total, total / penalty, len(values), sums)
 
 
 def align_words(

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
@@ -88,7 +89,11 @@ def _text_tab(translator: DemoTranslator, examples: Sequence[str]) -> None:
         stop = gr.Button("Stop", min_width=80)
     if examples:
         gr.Examples([[text] for text in examples], source, label="Sentences of the test set", api_visibility="private")
-    gr.HTML("<h2>Hypotheses</h2><p>Final hypotheses of the beam search. Score: log-probability / length penalty.</p>")
+    about = "Final hypotheses of the beam search. Score: log-probability / length penalty. The paler a word, the less "
+    about += "probable; its log-probability appears under the pointer."
+    if getattr(translator.model.config, "confidence_curve", None) is not None:
+        about += " Confidence: the chrF to expect, from 0 to 100."
+    gr.HTML(f"<h2>Hypotheses</h2><p>{about}</p>")
     found = gr.HTML()
     gr.HTML("<h2>Alignment</h2><p>Encoder-decoder attention, mean of all layers and heads; darker is more.</p>")
     alignment = gr.HTML()
@@ -179,9 +184,23 @@ def _warn(warning: str | None) -> None:
 
 
 def _table(sentence: TranslatedSentence) -> str:
-    found = sentence.hypotheses
-    rows = "".join(f"<tr><td>{each.score:.4f}</td><td>{html.escape(each.text)}</td></tr>" for each in found)
-    return f'<table class="found"><tr><th>Score</th><th>Hypothesis</th></tr>{rows}</table>'
+    names, rows = ["Score", "Hypothesis"], []
+    if sentence.scores[0].confidence is not None:
+        names.insert(1, "Confidence")
+    for found, score in zip(sentence.hypotheses, sentence.scores, strict=True):
+        confidence = "" if score.confidence is None else f"<td>{score.confidence:.0f}</td>"
+        text, words, values = html.escape(found.text), found.text.split(), score.word_log_probabilities
+        if len(words) == len(values):  # always, unless a tokenizer decodes the parts of a text otherwise than the whole
+            text = " ".join(map(_word, words, values))
+        rows.append(f"<tr><td>{found.score:.4f}</td>{confidence}<td>{text}</td></tr>")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    return f'<table class="found"><tr>{head}</tr>{"".join(rows)}</table>'
+
+
+def _word(word: str, log_probability: float) -> str:
+    """A word, paler the less probable it is, but legible."""
+    opacity = 0.4 + 0.6 * math.exp(log_probability)
+    return f'<span title="{log_probability:.2f}" style="opacity: {opacity:.2f}">{html.escape(word)}</span>'
 
 
 def _image(translator: DemoTranslator, sentence: TranslatedSentence) -> str:

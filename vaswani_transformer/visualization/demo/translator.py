@@ -20,6 +20,7 @@ from ...model.languages_vaswani import (
     tagged,
 )
 from ...model.pipeline_vaswani import translate_in_batches
+from ...model.scores_vaswani import TranslationScore, score_generated
 from ...options.arguments import COUNT, Interval, option
 from ..alignment import draw_alignment
 from ..attention import read_attention, require_text
@@ -51,10 +52,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class TranslatedSentence:
-    """A sentence, and the hypotheses that its search ended with, best first."""
+    """A sentence, the hypotheses that its search ended with, best first, and how probable the model finds each."""
 
     source: str
     hypotheses: tuple[TracedHypothesis, ...]
+    scores: tuple[TranslationScore, ...]
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,24 @@ class DemoTranslator:
             before = [each.hypotheses[0].text for each in done]
             for search in stream_search(self.model, self.tokenizer, sentence, self._lock, **options):
                 if search.hypotheses:
-                    done += (TranslatedSentence(split_tag(self.model.config, sentence)[1], search.hypotheses),)
+                    spoken, scores = (
+                        split_tag(self.model.config, sentence)[1],
+                        self._scores(sentence, search.hypotheses),
+                    )
+                    done += (TranslatedSentence(spoken, search.hypotheses, scores),)
                 text = paragraph.join([*before, search.text, *[""] * (count - len(before) - 1)])
                 yield TextProgress(text, done, warning)
+
+    def _scores(self, source: str, hypotheses: tuple[TracedHypothesis, ...]) -> tuple[TranslationScore, ...]:
+        start, device = self.model.config.decoder_start_token_id, self.model.device
+        rows = {"input_ids": [[start, *each.tokens] for each in hypotheses]}
+        ids = self.tokenizer.pad(rows, return_tensors="pt").input_ids.to(device)  # [hypotheses, 1 + target]
+        inputs = self.tokenizer(source, return_tensors="pt").to(device)  # [1, source]
+        search = self.model.generation_config
+        alpha = self.options.get("length_penalty", search.length_penalty)
+        penalty = (1.0 if alpha is None else alpha, search.length_penalty_type)
+        with self._lock:
+            return tuple(score_generated(self.model, self.tokenizer, inputs, ids, *penalty))
 
     def align(self, source: str, target: tuple[int, ...]) -> Picture:
         """Draw the encoder-decoder attention of a sentence and the tokens of its translation."""
