@@ -6,7 +6,9 @@ One process translates the short sentences of the embedded corpus, repeated unti
 Then each engine translates the same lines with two processes. `--kills` times, after a random time, one of its
 processes is killed, or the program that started it; an engine that has ended is started again. The result is whether
 each line is there once and translated as by the first process, and the memory of the largest process over time. Then
-one process translates a tenth of the lines in shards of several sizes, in turn: what shards cost.
+one process translates a tenth of the lines in shards of several sizes, in turn: what shards cost. datatrove's step
+sorts as many documents at once as a shard has lines: in other batches, sums are rounded otherwise, and of two words
+that are as probable, another may win.
 
 The record is of a small model that searches greedily, that of `make demo` with 1 + 1 layers, d_model 48 and 300 steps,
 and `num_beams` 1 in its generation_config.json. Needs `pip install "ray[data]" "datatrove[io]"`. Writes `corpus.md` and
@@ -19,7 +21,6 @@ import os
 import random
 import resource
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -58,10 +59,10 @@ class Arguments(BenchmarkArguments):
 
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
     lines: int = option(1_000_000, "Lines to translate.", COUNT)
-    lines_per_shard: int = option(10_000, "Lines of a shard.", COUNT)
+    lines_per_shard: int = option(50_000, "Lines of a shard.", COUNT)
     kills: int = option(5, "How often each engine is disturbed.", NOT_NEGATIVE)
     seconds_to_a_kill: float = option(60.0, "Longest time until the next process is killed.", NOT_NEGATIVE)
-    rounds: int = option(3, "How often each size of shards is measured.", COUNT)
+    rounds: int = option(5, "How often each size of shards is measured.", COUNT)
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,7 @@ def measure(args: Arguments) -> Iterator[CorpusRecord]:
             write_text(folder / "documents" / f"{number:02d}.jsonl", rows)
         of_step = ["--model", args.model, "--input", folder / "documents", "--output", folder / "translated"]
         step = recipe("cluster/datatrove_step.py", *of_step, "--tasks", FILES, "--workers", 2)
+        step += ["--documents_at_once", str(args.lines_per_shard)]
         commands["datatrove"] = step, partial(documents, folder / "translated" / "documents")
         engines: dict[str, EngineResult] = {}
         seconds: dict[str, list[float]] = {}
@@ -243,10 +245,10 @@ def as_markdown(record: CorpusRecord) -> str:
     )
     if not record.seconds:
         return text
-    medians = {size: statistics.median(seconds) for size, seconds in record.seconds.items()}
-    whole = medians[f"{record.lines_of_shards:,}"]
-    sizes = [["lines of a shard", "processor seconds, median", "beside a single shard"]]
-    sizes += [[size, f"{median:.1f}", f"{median / whole:.3f}"] for size, median in medians.items()]
+    least = {size: min(seconds) for size, seconds in record.seconds.items()}  # other programs only add to them
+    whole = least[f"{record.lines_of_shards:,}"]
+    sizes = [["lines of a shard", "processor seconds, least", "beside a single shard"]]
+    sizes += [[size, f"{seconds:.1f}", f"{seconds / whole:.3f}"] for size, seconds in least.items()]
     return f"{text}\n{record.lines_of_shards:,} of the lines, by one process:\n\n{markdown_table(sizes)}\n"
 
 

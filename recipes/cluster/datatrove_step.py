@@ -31,6 +31,7 @@ class DatatroveArguments:
     output: str = option(MISSING, "Folder to write; its logs/ shows which tasks are completed.")
     tasks: int = option(1, "Into how many parts the files are divided.", COUNT)
     workers: int = option(1, "How many tasks run at once.", COUNT)
+    documents_at_once: int = option(10_000, "How many documents are sorted by length into batches.", COUNT)
     split_sentences: bool = option(False, "Translate texts sentence by sentence; by default each is one sentence.")
 
 
@@ -46,7 +47,7 @@ class Translate(PipelineStep):
     name = "Translate"
     type = "TRANSLATION"
 
-    def __init__(self, model: str, documents_at_once: int = 1000, **options: object) -> None:
+    def __init__(self, model: str, documents_at_once: int = 10_000, **options: object) -> None:
         super().__init__()
         self.model, self.documents_at_once, self.options = model, documents_at_once, options
 
@@ -69,7 +70,7 @@ def main() -> None:
     (args,) = RecipeParser((DatatroveArguments,)).parse()
     steps = [
         JsonlReader(str(Path(args.input).resolve())),
-        Translate(args.model, split_sentences=args.split_sentences),
+        Translate(args.model, args.documents_at_once, split_sentences=args.split_sentences),
         JsonlWriter(str(Path(args.output).resolve() / "documents")),
     ]
     logs = str(Path(args.output).resolve() / "logs")
