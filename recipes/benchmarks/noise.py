@@ -1,0 +1,219 @@
+"""Filtering a noisy corpus: how much of the noise `filter.py` finds, and what that is worth in BLEU.
+
+    python recipes/benchmarks/noise.py --work runs/noise --corpus train.en train.de \
+        --validation valid.en valid.de --test test.en test.de
+
+Of the pairs, `--share` are made noisy: half of these exchange their translations, half lose the second half of its
+words. A model of both directions learns from all pairs, noise included, as nobody knows which are noisy; filter.py
+then removes as many pairs as are noisy. At last three models are trained side by side, on one thread each and for
+`--minutes`: on all pairs, on those that the filter kept, and on the ones that are not noisy. All trainings are those
+of `configs/small.yaml`; a directory of `--work` that has a finished one is used again. Writes `noise.md` and
+`noise.json`.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+
+from frame import BenchmarkArguments, headline, run_benchmark
+
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.experiments.reports import markdown_table
+from vaswani_transformer.io.files import make_directory
+from vaswani_transformer.io.typed_json import Record
+from vaswani_transformer.options.arguments import Interval, option
+from vaswani_transformer.runs.provenance import describe_run
+from vaswani_transformer.runs.records import Provenance, RunRecord
+
+
+RECIPES = Path(__file__).resolve().parents[1]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+CLEAN, EXCHANGED, SHORTENED = "clean", "exchanged", "shortened"
+
+
+@dataclass
+class Arguments(BenchmarkArguments):
+    """Options of the benchmark."""
+
+    work: str = option(MISSING, "Directory for the corpora and the models.")
+    corpus: list[str] = option(MISSING, "Training pairs, as for --train of train_wmt.py.")
+    validation: list[str] = option(MISSING, "Validation corpus.")
+    test: list[str] = option(MISSING, "Test corpus.")
+    source_language: str = option("en", "Code of the source language.")
+    target_language: str = option("de", "Code of the target language.")
+    share: float = option(0.2, "Share of the pairs to make noisy.", Interval(above=0, maximum=1))
+    filter_minutes: float = option(10.0, "Minutes of training the model that filters.", Interval(above=0))
+    minutes: float = option(10.0, "Minutes of training each model that is compared.", Interval(above=0))
+    options: list[str] = option([], "More options of all trainings, such as d_model=64.")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of the noisy corpus, and what was done to it."""
+
+    source: str
+    target: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Training:
+    """sacreBLEU of a model, and what it was trained on."""
+
+    pairs: int
+    steps: int
+    validation: float
+    test: float
+
+
+@dataclass(frozen=True)
+class NoiseRecord(Record):
+    """`noise.json`.
+
+    Attributes:
+        run: Command, commit and machine.
+        share: Of the pairs that are noisy, and of those removed.
+        filter_minutes: Minutes of training of the model that filters.
+        minutes: Minutes of training of each model that is compared.
+        filter_bleu: Validation BLEU of the model that filters.
+        pairs: Number of pairs by kind.
+        found: Share of them that was removed, by kind, for each cost.
+        trainings: By the pairs trained on.
+    """
+
+    run: Provenance
+    share: float
+    filter_minutes: float
+    minutes: float
+    filter_bleu: float
+    pairs: dict[str, int]
+    found: dict[str, dict[str, float]]
+    trainings: dict[str, Training]
+
+
+def make_noise(sources: list[str], targets: list[str], share: float, seed: int = 0) -> list[Pair]:
+    """The pairs in their order, `share` of them noisy: no exchanged one keeps its own translation.
+
+    Raises:
+        ValueError: There are too few pairs to exchange two.
+    """
+    count = round(share * len(sources))
+    noisy = random.Random(seed).sample(range(len(sources)), count)
+    exchanged, shortened = noisy[: count // 2], noisy[count // 2 :]
+    if len(exchanged) < 2:
+        raise ValueError(f"share: of {len(sources)} pairs, {share} are too few to exchange translations")
+    pairs = [Pair(source, target, CLEAN) for source, target in zip(sources, targets, strict=True)]
+    for row, other in zip(exchanged, exchanged[1:] + exchanged[:1], strict=True):
+        pairs[row] = Pair(sources[row], targets[other], EXCHANGED)
+    for row in shortened:
+        words = targets[row].split()
+        pairs[row] = Pair(sources[row], " ".join(words[: max(1, len(words) // 2)]), SHORTENED)
+    return pairs
+
+
+def write_pairs(path: Path, pairs: list[Pair], args: Arguments) -> None:
+    rows = ({args.source_language: pair.source, args.target_language: pair.target} for pair in pairs)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def train(trainings: dict[Path, list[str]], args: Arguments, minutes: float) -> list[RunRecord]:
+    """Train models side by side: for each output directory, the corpus and further options.
+
+    Raises:
+        RuntimeError: A training failed.
+    """
+    common = ["--config", str(RECIPES / "configs/small.yaml"), "--max_minutes", str(minutes)]
+    common += ["--validation", *args.validation, "--test", *args.test]
+    common += ["--source_language", args.source_language, "--target_language", args.target_language]
+    for setting in args.options:
+        name, _, value = setting.partition("=")
+        common += [f"--{name}", value]
+    programs = {}
+    for directory, own in trainings.items():
+        if not (directory / "all_results.json").exists():
+            command = [sys.executable, str(RECIPES / "train_wmt.py"), *common, "--train", *own]
+            programs[directory] = subprocess.Popen([*command, "--output_dir", str(directory)], env=ENVIRONMENT)
+    failed = [directory for directory, program in programs.items() if program.wait()]
+    if failed:
+        raise RuntimeError(f"training of {failed[0]} failed; what it printed says why")
+    return [RunRecord.load(directory / "all_results.json") for directory in trainings]
+
+
+def removed_pairs(corpus: Path, models: list[str], output: Path, share: float) -> set[tuple[str, ...]]:
+    """What filter.py removes, as texts of source and target."""
+    if not output.exists():
+        options = ["--model", *models, "--corpus", str(corpus), "--remove", str(share), "--output", str(output)]
+        subprocess.run([sys.executable, str(RECIPES / "filter.py"), *options], env=ENVIRONMENT, check=True)
+    with open(output / "removed.jsonl", encoding="utf-8") as file:
+        return {tuple(value for value in json.loads(line).values() if isinstance(value, str)) for line in file}
+
+
+def measure(args: Arguments) -> Iterator[NoiseRecord]:
+    run, work = describe_run(), make_directory("work", args.work)
+    languages = args.source_language, args.target_language
+    corpus = load_parallel_corpus(args.corpus, *languages)["translation"]
+    sources, targets = ([pair[language].strip() for pair in corpus] for language in languages)
+    pairs = make_noise(sources, targets, args.share)
+    write_pairs(work / "noisy.jsonl", pairs, args)
+    write_pairs(work / "clean.jsonl", [pair for pair in pairs if pair.kind == CLEAN], args)
+    model = str(work / "of_noisy_pairs")
+    both = {Path(model): [str(work / "noisy.jsonl"), "--both_directions", "true"]}
+    (judge,) = train(both, args, args.filter_minutes)
+    of_kind = {kind: [pair for pair in pairs if pair.kind == kind] for kind in (CLEAN, EXCHANGED, SHORTENED)}
+    directed = [model, "--source_language", args.source_language, "--target_language", args.target_language]
+    found = {}
+    for cost, models in {"forward": directed, "dual": [*directed, "--reverse_model", model]}.items():
+        removed = removed_pairs(work / "noisy.jsonl", models, work / f"filtered_{cost}", args.share)
+        found[cost] = {
+            kind: sum((pair.source, pair.target) in removed for pair in own) / len(own) for kind, own in of_kind.items()
+        }
+    corpora = {
+        "all": work / "noisy.jsonl",
+        "those that the filter kept": work / "filtered_dual" / "kept.jsonl",
+        "those that are not noisy": work / "clean.jsonl",
+    }
+    records = train({work / f"model_{corpus.stem}": [str(corpus)] for corpus in corpora.values()}, args, args.minutes)
+    trainings = {}
+    for (name, corpus), record in zip(corpora.items(), records, strict=True):
+        with open(corpus, encoding="utf-8") as file:
+            count = sum(1 for _ in file)
+        trainings[name] = Training(count, record.training.steps, record.validation.bleu.score, record.test.bleu.score)
+    yield NoiseRecord(
+        run=run,
+        share=args.share,
+        filter_minutes=args.filter_minutes,
+        minutes=args.minutes,
+        filter_bleu=judge.validation.bleu.score,
+        pairs={kind: len(own) for kind, own in of_kind.items()},
+        found=found,
+        trainings=trainings,
+    )
+
+
+def as_markdown(record: NoiseRecord) -> str:
+    """Two tables: what was removed, and the models."""
+    kinds = [["cost", *(f"{kind}: {count:,}" for kind, count in record.pairs.items())]]
+    kinds += [[cost, *(f"{share:.1%}" for share in of_kind.values())] for cost, of_kind in record.found.items()]
+    models = [["trained on", "pairs", "steps", "validation BLEU", "test BLEU"]]
+    for name, training in record.trainings.items():
+        scores = f"{training.validation:.2f}", f"{training.test:.2f}"
+        models.append([name, f"{training.pairs:,}", f"{training.steps:,}", *scores])
+    return (
+        f"{headline('Filtering a noisy corpus', record.run)}\n\n{record.share:.0%} of the pairs were made noisy, and "
+        f"as many removed, by a model of both directions trained on all of them for {record.filter_minutes:g} minutes "
+        f"({record.filter_bleu:.1f} validation BLEU). What was removed, of each kind:\n\n{markdown_table(kinds)}\n\n"
+        f"Models trained side by side for {record.minutes:g} minutes, one thread each:\n\n{markdown_table(models)}\n"
+    )
+
+
+def main() -> None:
+    run_benchmark("noise", Arguments, measure, as_markdown)
+
+
+if __name__ == "__main__":
+    main()
