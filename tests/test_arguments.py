@@ -36,6 +36,7 @@ RECIPES = {
     "benchmarks/table1.py": [],
     "benchmarks/corpus.py": ["--model=m"],
     "benchmarks/elastic.py": [],
+    "benchmarks/noise.py": ["--work=w", "--corpus=c", "--validation=v", "--test=t"],
     "benchmarks/scaling.py": ["--source=s", "--target=t"],
     "benchmarks/speedrun.py": ["--runs=r", "--change=c"],
     "benchmarks/train.py": ["--source=s", "--target=t"],

@@ -67,13 +67,16 @@ def test_what_is_wrong_is_said_in_one_line(command, message, text, saved_model, 
 @pytest.mark.parametrize(
     ("name", "record"),
     [
+        ("corpus", "CorpusRecord"),
         ("decode", "DecodeRecord"),
         ("edge", "EdgeRecord"),
         ("elastic", "ElasticRecord"),
+        ("noise", "NoiseRecord"),
         ("scaling", "ScalingRecord"),
         ("speedrun", "SpeedrunRecord"),
         ("table1", "Table1Record"),
         ("train", "TrainRecord"),
+        ("trust", "TrustRecord"),
     ],
 )
 def test_a_published_chapter_is_made_of_the_record_beside_it(name, record):
@@ -300,6 +303,22 @@ def test_the_error_rate_counts_sure_links_twice():
     sure, possible = [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (2, 1)}]
     assert error_rate(sure, sure, possible) == 0
     assert error_rate([{(0, 0), (2, 1), (5, 5)}], sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 2))
+
+
+def test_noise_exchanges_translations_and_shortens_others_and_leaves_the_rest():
+    noise = recipe_module("benchmarks/noise.py")
+    sources, targets = ([f"{word} {number} a b c" for number in range(50)] for word in ("source", "target"))
+    pairs = noise.make_noise(sources, targets, 0.4)
+    assert [pair.source for pair in pairs] == sources
+    of_kind = {kind: [row for row, pair in enumerate(pairs) if pair.kind == kind] for kind in noise.KINDS}
+    assert [len(rows) for rows in of_kind.values()] == [30, 10, 10]
+    assert all(pairs[row].target == targets[row] for row in of_kind["clean"])
+    assert all(pairs[row].target == " ".join(targets[row].split()[:2]) for row in of_kind["shortened"])
+    exchanged = of_kind["exchanged"]
+    assert sorted(pairs[row].target for row in exchanged) == sorted(targets[row] for row in exchanged)
+    assert not any(pairs[row].target == targets[row] for row in exchanged)
+    with pytest.raises(ValueError, match="too few to exchange"):
+        noise.make_noise(sources[:5], targets[:5], 0.4)
 
 
 def test_a_document_that_is_there_twice_or_changed_is_seen(tmp_path):

@@ -5,9 +5,9 @@
 
 Of the pairs, `--share` are made noisy: half of these exchange their translations, half lose the second half of its
 words. A model of both directions learns from all pairs, noise included, as nobody knows which are noisy; filter.py
-then removes as many pairs as are noisy. At last three models are trained side by side, on one thread each and for
-`--minutes`: on all pairs, on those that the filter kept, and on the ones that are not noisy. All trainings are those
-of `configs/small.yaml`; a directory of `--work` that has a finished one is used again. Writes `noise.md` and
+then removes as many pairs as are noisy. At last three models are trained for equal numbers of steps of as many tokens,
+and so for equal times: on all pairs, on those that the filter kept, and on those that are not noisy. All trainings are
+those of `configs/small.yaml`, on one thread each. What `--work` has is not computed again. Writes `noise.md` and
 `noise.json`.
 """
 
@@ -26,14 +26,14 @@ from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.files import make_directory
 from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.options.arguments import Interval, option
+from vaswani_transformer.options.arguments import COUNT, Interval, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance, RunRecord
 
 
 RECIPES = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-CLEAN, EXCHANGED, SHORTENED = "clean", "exchanged", "shortened"
+KINDS = CLEAN, EXCHANGED, SHORTENED = "clean", "exchanged", "shortened"
 
 
 @dataclass
@@ -47,8 +47,8 @@ class Arguments(BenchmarkArguments):
     source_language: str = option("en", "Code of the source language.")
     target_language: str = option("de", "Code of the target language.")
     share: float = option(0.2, "Share of the pairs to make noisy.", Interval(above=0, maximum=1))
-    filter_minutes: float = option(10.0, "Minutes of training the model that filters.", Interval(above=0))
-    minutes: float = option(10.0, "Minutes of training each model that is compared.", Interval(above=0))
+    filter_steps: int = option(1500, "Steps of training the model that filters.", COUNT)
+    steps: int = option(1500, "Steps of training each model that is compared.", COUNT)
     options: list[str] = option([], "More options of all trainings, such as d_model=64.")
 
 
@@ -66,7 +66,7 @@ class Training:
     """sacreBLEU of a model, and what it was trained on."""
 
     pairs: int
-    steps: int
+    epochs: float
     validation: float
     test: float
 
@@ -78,8 +78,8 @@ class NoiseRecord(Record):
     Attributes:
         run: Command, commit and machine.
         share: Of the pairs that are noisy, and of those removed.
-        filter_minutes: Minutes of training of the model that filters.
-        minutes: Minutes of training of each model that is compared.
+        filter_steps: Steps of training of the model that filters.
+        steps: Steps of training of each model that is compared.
         filter_bleu: Validation BLEU of the model that filters.
         pairs: Number of pairs by kind.
         found: Share of them that was removed, by kind, for each cost.
@@ -88,8 +88,8 @@ class NoiseRecord(Record):
 
     run: Provenance
     share: float
-    filter_minutes: float
-    minutes: float
+    filter_steps: int
+    steps: int
     filter_bleu: float
     pairs: dict[str, int]
     found: dict[str, dict[str, float]]
@@ -121,13 +121,13 @@ def write_pairs(path: Path, pairs: list[Pair], args: Arguments) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
-def train(trainings: dict[Path, list[str]], args: Arguments, minutes: float) -> list[RunRecord]:
+def train(trainings: dict[Path, list[str]], args: Arguments, steps: int) -> list[RunRecord]:
     """Train models side by side: for each output directory, the corpus and further options.
 
     Raises:
         RuntimeError: A training failed.
     """
-    common = ["--config", str(RECIPES / "configs/small.yaml"), "--max_minutes", str(minutes)]
+    common = ["--config", str(RECIPES / "configs/small.yaml"), "--max_steps", str(steps), "--max_minutes", "100000"]
     common += ["--validation", *args.validation, "--test", *args.test]
     common += ["--source_language", args.source_language, "--target_language", args.target_language]
     for setting in args.options:
@@ -163,8 +163,8 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
     write_pairs(work / "clean.jsonl", [pair for pair in pairs if pair.kind == CLEAN], args)
     model = str(work / "of_noisy_pairs")
     both = {Path(model): [str(work / "noisy.jsonl"), "--both_directions", "true"]}
-    (judge,) = train(both, args, args.filter_minutes)
-    of_kind = {kind: [pair for pair in pairs if pair.kind == kind] for kind in (CLEAN, EXCHANGED, SHORTENED)}
+    (judge,) = train(both, args, args.filter_steps)
+    of_kind = {kind: [pair for pair in pairs if pair.kind == kind] for kind in KINDS}
     directed = [model, "--source_language", args.source_language, "--target_language", args.target_language]
     found = {}
     for cost, models in {"forward": directed, "dual": [*directed, "--reverse_model", model]}.items():
@@ -177,17 +177,17 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
         "those that the filter kept": work / "filtered_dual" / "kept.jsonl",
         "those that are not noisy": work / "clean.jsonl",
     }
-    records = train({work / f"model_{corpus.stem}": [str(corpus)] for corpus in corpora.values()}, args, args.minutes)
+    records = train({work / f"model_{corpus.stem}": [str(corpus)] for corpus in corpora.values()}, args, args.steps)
     trainings = {}
     for (name, corpus), record in zip(corpora.items(), records, strict=True):
         with open(corpus, encoding="utf-8") as file:
             count = sum(1 for _ in file)
-        trainings[name] = Training(count, record.training.steps, record.validation.bleu.score, record.test.bleu.score)
+        trainings[name] = Training(count, record.training.epochs, record.validation.bleu.score, record.test.bleu.score)
     yield NoiseRecord(
         run=run,
         share=args.share,
-        filter_minutes=args.filter_minutes,
-        minutes=args.minutes,
+        filter_steps=args.filter_steps,
+        steps=args.steps,
         filter_bleu=judge.validation.bleu.score,
         pairs={kind: len(own) for kind, own in of_kind.items()},
         found=found,
@@ -199,15 +199,15 @@ def as_markdown(record: NoiseRecord) -> str:
     """Two tables: what was removed, and the models."""
     kinds = [["cost", *(f"{kind}: {count:,}" for kind, count in record.pairs.items())]]
     kinds += [[cost, *(f"{share:.1%}" for share in of_kind.values())] for cost, of_kind in record.found.items()]
-    models = [["trained on", "pairs", "steps", "validation BLEU", "test BLEU"]]
+    models = [["trained on", "pairs", "passes", "validation BLEU", "test BLEU"]]
     for name, training in record.trainings.items():
         scores = f"{training.validation:.2f}", f"{training.test:.2f}"
-        models.append([name, f"{training.pairs:,}", f"{training.steps:,}", *scores])
+        models.append([name, f"{training.pairs:,}", f"{training.epochs:.1f}", *scores])
     return (
         f"{headline('Filtering a noisy corpus', record.run)}\n\n{record.share:.0%} of the pairs were made noisy, and "
-        f"as many removed, by a model of both directions trained on all of them for {record.filter_minutes:g} minutes "
+        f"as many removed, by a model of both directions trained on all of them for {record.filter_steps:,} steps "
         f"({record.filter_bleu:.1f} validation BLEU). What was removed, of each kind:\n\n{markdown_table(kinds)}\n\n"
-        f"Models trained side by side for {record.minutes:g} minutes, one thread each:\n\n{markdown_table(models)}\n"
+        f"Models trained for {record.steps:,} steps of at most 1,500 tokens a side:\n\n{markdown_table(models)}\n"
     )
 
 

@@ -72,12 +72,10 @@ class Muon(torch.optim.AdamW):
             momenta = [self.state[weights]["momentum"] for weights in matrices]
             torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
             updates = torch.stack(torch._foreach_lerp(gradients, momenta, _MOMENTUM))  # Nesterov's
-            dtype = self._dtype or _fast_dtype(updates.device)
-            updates = orthogonalize(updates.to(dtype)).to(updates.dtype) * (
-                0.2 * max(shape) ** 0.5
-            )  # [matrices, rows, columns]
-            torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
-            torch._foreach_add_(matrices, list(updates), alpha=-group["lr"])
+            updates = orthogonalize(updates.to(self._dtype or _fast_dtype(updates.device)))  # [matrices, rows, columns]
+            if group["weight_decay"]:
+                torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(matrices, list(updates), alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
 
 
 def _fast_dtype(device: torch.device) -> torch.dtype:
