@@ -16,6 +16,7 @@ from models import distinct, make_parser, require_scores
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.model.scores_vaswani import AlignmentHeads, score_generated
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -84,6 +85,34 @@ def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokeni
 def test_scores_are_those_of_our_model(trained, tokenizer, tmp_path):
     translator = engine.CTranslate2Translator(engine.export_ctranslate2(trained, tokenizer, tmp_path / "out"))
     require_scores(translator, trained, tokenizer, alpha=trained.generation_config.length_penalty)
+
+
+@pytest.mark.parametrize("is_shifted", [False, True])
+@pytest.mark.parametrize("pairs", [[[0, 1]], [[1, 2]], [[0, 0], [0, 1], [0, 2], [0, 3]], [[1, 3], [1, 1]]])
+def test_words_are_aligned_by_the_heads_of_our_model(pairs, is_shifted, tokenizer, tmp_path):
+    model = distinct(len(tokenizer), decoder_layers=2, num_heads=4)
+    model.config.alignment_heads, model.config.alignment_shift = pairs, is_shifted
+    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    translator = engine.CTranslate2Translator(directory)
+    sources, targets = (tokenizer([pair[side] for pair in PAIRS]).input_ids for side in (0, 1))
+    targets[-1] = targets[-1][:3]  # without the EOS
+    found = [score.alignment for score in translator.scores(sources, targets, return_alignment=True)]
+    expected = []
+    for source, target in zip(sources, targets, strict=True):
+        inputs = {"input_ids": torch.tensor([source]), "attention_mask": torch.ones(1, len(source), dtype=torch.long)}
+        ids = torch.tensor([[model.config.decoder_start_token_id, *target]])
+        (score,) = score_generated(model, tokenizer, inputs, ids, 1.0, "transformers", AlignmentHeads.of(model))
+        expected.append(score.alignment)
+    assert found == expected
+    assert len({source - target for own in found for source, target in own}) > 5  # no diagonal
+    assert translator.scores([], [], return_alignment=True) == []
+
+
+def test_heads_of_two_layers_cannot_align(tokenizer, tmp_path):
+    model = distinct(len(tokenizer), decoder_layers=2)
+    model.config.alignment_heads = [[0, 1], [1, 1]]
+    with pytest.raises(ValueError, match=r"alignment_heads: CTranslate2 aligns by heads of one layer; choose them"):
+        engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
 
 
 def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):

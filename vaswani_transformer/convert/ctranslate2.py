@@ -1,6 +1,7 @@
 """Export to CTranslate2, and its search with the exported model."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from ..io.files import read_json
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
-from ..model.scores_vaswani import TranslationScore, score_of_tokens, words_of_tokens
+from ..model.scores_vaswani import AlignmentHeads, TranslationScore, align_words, score_of_tokens, words_of_tokens
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
 from .output import export_directory
@@ -40,6 +42,9 @@ _SUPPORTED = {
     "max_new_tokens",
     "max_length",
 }
+
+# Entry of the exported config.json: `AlignmentHeads.is_shifted`. The heads themselves are in the weights.
+_SHIFT = "alignment_shift"
 
 # The only values of these fields that models of CTranslate2 can have.
 _EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
@@ -112,14 +117,21 @@ def _specification(
     model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
 ) -> transformer_spec.TransformerSpec:
     """CTranslate2's specification of the model, with its weights."""
-    config = model.config
+    config, alignment = model.config, AlignmentHeads.chosen(model.config)
+    layer = alignment.pairs[0][0]
+    if any(other != layer for other, _ in alignment.pairs):
+        raise ValueError("alignment_heads: CTranslate2 aligns by heads of one layer; choose them with recipes/align.py")
     shape = {"pre_norm": False, "activation": common_spec.Activation.RELU, "head_dim": config.d_k}
+    aligning = {"alignment_layer": layer, "alignment_heads": len(alignment.pairs)}
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.num_heads, **shape),
-        transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.num_heads, **shape),
+        transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.num_heads, **shape, **aligning),
     )
     _fill_stack(spec.encoder, model.model.encoder)
     _fill_stack(spec.decoder, model.model.decoder)
+    attention = model.model.decoder.layers[layer].encoder_attn
+    _put_first(spec.decoder.layer[layer].attention, attention, [head for _, head in alignment.pairs])
+    spec.config.add_attribute(_SHIFT, alignment.is_shifted)
     spec.encoder.embeddings[0].weight = _copy(model.model.encoder.embed_tokens.weight)
     spec.decoder.embeddings.weight = _copy(model.model.decoder.embed_tokens.weight)
     _fill_linear(spec.decoder.projection, model.lm_head)
@@ -161,6 +173,18 @@ def _fill_attention(spec: Any, attention: Any, norm: nn.LayerNorm) -> None:
     _fill_norm(spec.layer_norm, norm)
 
 
+def _put_first(spec: Any, attention: Any, heads: Sequence[int]) -> None:
+    """Reorder the heads of encoder-decoder attention, which changes no output: CTranslate2 aligns by the first ones."""
+    order = sorted(range(attention.num_heads), key=lambda head: head not in heads)
+    rows = torch.arange(attention.num_heads * attention.d_k).view(-1, attention.d_k)[order].flatten()
+    queries, keys_and_values, output = spec.linear
+    for projections, chosen in ((queries, rows), (keys_and_values, torch.cat((rows, len(rows) + rows)))):
+        projections.weight = projections.weight[chosen]
+        if attention.q_proj.bias is not None:
+            projections.bias = projections.bias[chosen]
+    output.weight = output.weight[:, rows]
+
+
 def _fill_linear(spec: Any, *linears: nn.Linear) -> None:
     spec.weight = torch.cat([_copy(linear.weight) for linear in linears])
     if linears[0].bias is not None:
@@ -199,6 +223,7 @@ class CTranslate2Translator:
         self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
         self.settings = GenerationConfig.from_pretrained(directory)
         self.engine = ctranslate2.Translator(str(directory), **options)
+        self._is_shifted = read_json(directory / "config.json").get(_SHIFT) is True
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """The best hypothesis of each source, as token ids with EOS.
@@ -223,12 +248,15 @@ class CTranslate2Translator:
                 best[index] = self.tokenizer.convert_tokens_to_ids(result.hypotheses[0])
         return best
 
-    def scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[TranslationScore]:
+    def scores(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], return_alignment: bool = False
+    ) -> list[TranslationScore]:
         """How probable the exported model finds translations; `score` is that by which CTranslate2 ranks them.
 
         Args:
             sources: Token ids of each source, EOS included.
             targets: Token ids of each translation, up to the EOS, included, or the length limit.
+            return_alignment: Whether to align words, by the heads that the model had when it was exported.
         """
         names = [[self.tokenizer.convert_ids_to_tokens(ids) for ids in side] for side in (sources, targets)]
         end = self.tokenizer.eos_token
@@ -238,10 +266,30 @@ class CTranslate2Translator:
         )
         alpha = self.settings.length_penalty
         rule = (1.0 if alpha is None else alpha, "transformers")
-        return [
-            score_of_tokens(words_of_tokens(self.tokenizer, target), result.log_probs[: len(target)], *rule)
-            for target, result in zip(targets, results, strict=True)
+        words = [words_of_tokens(self.tokenizer, target) for target in targets]
+        found = [
+            score_of_tokens(own, result.log_probs[: len(target)], *rule)
+            for own, target, result in zip(words, targets, results, strict=True)
         ]
+        if not return_alignment:
+            return found
+        prefixed = self.engine.translate_batch(
+            names[0],
+            spoken,
+            beam_size=1,
+            max_decoding_length=1 + max(map(len, targets), default=0),
+            max_batch_size=4096,
+            batch_type="tokens",
+            max_input_length=0,
+            return_attention=True,
+            return_end_token=True,
+        )
+        links = []
+        for own, source, target, result in zip(words, sources, targets, prefixed, strict=True):
+            heads = AlignmentHeads([], self._is_shifted)
+            attention = heads.of_tokens(torch.tensor(result.attention[0][: len(target)]))  # [target, source]
+            links.append(align_words(attention, *words_of_tokens(self.tokenizer, source, is_whole=True), *own))
+        return [replace(score, alignment=alignment) for score, alignment in zip(found, links, strict=True)]
 
     def _limit(self, length: int) -> int:
         """Maximum length of the translation of a source of `length` tokens."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .beam_search_vaswani import length_penalty
 
@@ -43,6 +43,11 @@ class AlignmentHeads:
             raise ValueError("alignment: the model has two vocabularies, and its tokenizer decodes one of them only")
         if not hasattr(config, "decoder_layers"):
             raise ValueError(f"alignment: models of the type {config.model_type} are not supported")
+        return cls.chosen(config)
+
+    @classmethod
+    def chosen(cls, config: PreTrainedConfig) -> "AlignmentHeads":
+        """Those of `of`, whatever the vocabularies."""
         if (pairs := getattr(config, "alignment_heads", None)) is not None:
             return cls(pairs, config.alignment_shift)
         return cls([[config.decoder_layers - 1, head] for head in range(config.decoder_attention_heads)])
