@@ -26,6 +26,9 @@ the best of the beam, best first. `--do_sample` draws translations instead: the 
 natural logarithms, and the score by which the search ranks translations; `--return_alignment` these, and which word of
 the source each word translates.
 
+`--engine` names an export of the model by export.py, to CTranslate2 or ONNX, which then searches in its place; the
+model itself is read for its tokenizer and languages.
+
 On many machines, whoever runs them: `--work` with an input divides it into shards of a directory that all machines see;
 then any process may translate any shard, again if it was killed, and the last command writes the output.
 
@@ -52,6 +55,7 @@ import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
+from vaswani_transformer.convert.engines import require_export
 from vaswani_transformer.data.tables import kind_of_suffix
 from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
 from vaswani_transformer.decoding.line_translation import (
@@ -237,7 +241,7 @@ def plan_stream(args: TranslationArguments) -> tuple[SavedModel, int | None]:
     require_open_streams(args)
     if PartialState().num_processes > 1:
         raise ValueError("output: several processes cannot share standard output; give --output FILE")
-    saved = args.open(args.model)
+    saved = open_model_and_engine(args)
     output_columns(Path(args.output), saved.config, args.target_language)  # checks the language
     if args.input == "-":
         return saved, None
@@ -268,14 +272,21 @@ def plan_file(args: TranslationArguments, until_the_end: ExitStack) -> ShardedTr
     # If there are shards, an earlier run passed this check and was killed.
     if output is not None and not begun:
         require_new_file("output", output, args.overwrite)
-    saved = args.open(args.model)
+    saved = open_model_and_engine(args)
     columns = output_columns(Path(args.output), saved.config, args.target_language)
     source = work.divide(args.lines(saved), args.lines_per_shard)
-    if args.precision == "auto" and args.work is None:
+    if args.precision == "auto" and args.work is None and args.engine is None:
         chosen = work.precision if begun else choose_precision(args, saved, work, source.lines)
         args.precision = cast(DecodingPrecision, chosen)
     work.begin(source, args.lines_per_shard, (args.model, saved.directory), args, columns, output)
     return work
+
+
+def open_model_and_engine(args: TranslationArguments) -> SavedModel:
+    """Check the model, and the engine if there is one, before anything is loaded."""
+    if args.engine is not None:
+        require_export(Path(args.engine))
+    return args.open(args.model)
 
 
 def choose_precision(args: TranslationArguments, saved: SavedModel, work: ShardedTranslation, lines: int) -> str:

@@ -25,7 +25,7 @@ ALLOWED = {
     "data": {"io", "model", "options"},
     "training": {"data", "io", "launch", "options"},
     "evaluation": {"data", "io"},
-    "decoding": {"data", "io", "launch", "model", "options"},
+    "decoding": {"convert", "data", "io", "launch", "model", "options"},
     "parsing": {"data", "decoding", "io", "model"},
     "convert": {"evaluation", "io", "model"},
     "visualization": {"data", "io", "model", "options"},

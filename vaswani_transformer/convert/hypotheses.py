@@ -37,7 +37,7 @@ def best_hypotheses(
         settings: For `generate`.
     """
     best: list[list[int]] = [[]] * len(sources)
-    with tqdm(total=len(sources), desc=description, unit="sentences") as bar:
+    with tqdm(total=len(sources), desc=description, unit="sentences", delay=5) as bar:  # none for short work
         for indices in batches_of_one_length(sources):
             batch = torch.tensor([sources[index] for index in indices], device=model.device)  # [batch, source]
             mask = torch.ones_like(batch)

@@ -8,9 +8,11 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from accelerate import PartialState
 from tqdm.auto import tqdm
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from ..convert.engines import ExportedModel, engine_digest
 from ..data.tables import kind_of_suffix, kind_of_table, read_table
 from ..data.text_files import decode_lines, read_lines
 from ..io.files import Json
@@ -19,7 +21,7 @@ from ..model.languages_vaswani import direction, longest_known, required_tag, sp
 from ..model.pipeline_vaswani import in_order, translate_in_batches
 from ..model.saved_model import SavedModel
 from ..model.scores_vaswani import TranslationScore
-from ..options.arguments import option
+from ..options.arguments import option, refuse_unused
 from .decoding_arguments import GenerationArguments
 
 
@@ -31,9 +33,17 @@ class TranslationOptions(GenerationArguments):
     split_sentences: bool = option(False, "Translate lines sentence by sentence; by default each is one sentence.")
     return_scores: bool = option(False, "Write log-probabilities of each translation and of its words, into .jsonl.")
     return_alignment: bool = option(False, "Write these and the word alignment, in Pharaoh format, into .jsonl.")
+    engine: str | None = option(
+        None, "Directory of the model's export to CTranslate2 or ONNX by export.py, which then translates in its place."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.engine is not None:
+            self.engine = str(Path(self.engine).resolve())  # shards may be translated from elsewhere
+            names = (*self.search_settings, "precision", "return_scores", "return_alignment")
+            advice = "an engine gives the best translation, by its own generation_config; leave one of the two out"
+            refuse_unused(self, dict.fromkeys(names, advice))
         for name in ("return_scores", "return_alignment"):
             if getattr(self, name) and self.split_sentences:
                 raise ValueError(f"{name}: is of one sentence; leave out --split_sentences")
@@ -47,6 +57,8 @@ class TranslationOptions(GenerationArguments):
     def decisive(self) -> dict[str, Json]:
         """All options that change what is written."""
         added = {name: getattr(self, name) for name in TranslationOptions.__annotations__}
+        if self.engine is not None:
+            added["engine"] = engine_digest(self.engine)
         return added | self.search_settings
 
 
@@ -64,7 +76,12 @@ class Translator:
     """
 
     def __init__(self, saved: SavedModel, options: TranslationOptions, columns: tuple[str, str] | None = None) -> None:
-        self.tokenizer, self.model = saved.tokenizer, options.load(saved)
+        self.tokenizer = saved.tokenizer
+        self.model: PreTrainedModel | ExportedModel
+        if options.engine is None:
+            self.model = options.load(saved)
+        else:
+            self.model = ExportedModel(options.engine, saved.config, PartialState().device)
         self.long = 0
         self._options, self._columns = options, columns
 

@@ -244,7 +244,7 @@ class ShardedTranslation:
         saved = DecodingArguments.open(options, name)
         require_same_manifest(
             manifest,
-            {"model": model_digest(saved.directory)},
+            {"model": model_digest(saved.directory), "engine": options.decisive["engine"]},
             f"model: {name} is not the one that the input was divided for; they differ in",
             f"name that one with --model, or divide the input into another directory than {self.folder}",
         )

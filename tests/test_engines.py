@@ -1,0 +1,133 @@
+"""Exports in place of the model, in translate.py: the same translations as by the engine alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import call_recipe
+from models import distinct
+from transformers import PreTrainedTokenizerBase
+
+from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
+
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2  # noqa: E402 - needs it
+from vaswani_transformer.convert.engines import ExportedModel  # noqa: E402 - imports it
+
+
+LINES = ["", *(english for english, _ in phrasebook("validation")[:7]), "  spaces around  ", "The end. The cat sleeps."]
+
+
+@pytest.fixture(scope="module")
+def saved(tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and in `engine` its export."""
+    folder = tmp_path_factory.mktemp("saved")
+    model = distinct(len(tokenizer))
+    model.generation_config.max_new_tokens_over_source = 5
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    export_ctranslate2(model, tokenizer, folder / "engine")
+    return folder
+
+
+def by_engine_alone(directory: Path, lines: list[str]) -> list[str]:
+    translator = CTranslate2Translator(directory)
+    found = translator.hypotheses(translator.tokenizer([line.strip() for line in lines]).input_ids)
+    texts = translator.tokenizer.batch_decode(found, skip_special_tokens=True)
+    return [" ".join(text.splitlines()) if line.strip() else "" for line, text in zip(lines, texts, strict=True)]
+
+
+def test_a_file_is_translated_as_by_the_engine_alone(saved, tmp_path):
+    (tmp_path / "input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    arguments = ("--model", saved, "--input", tmp_path / "input", "--lines_per_shard", 4)
+    call_recipe("translate.py", *arguments, "--engine", saved / "engine", "--output", tmp_path / "found")
+    expected = by_engine_alone(saved / "engine", LINES)
+    assert (tmp_path / "found").read_text(encoding="utf-8").split("\n") == [*expected, ""]
+    assert len(set(expected)) >= len(expected) - 2
+
+
+def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    export_ctranslate2(distinct(len(tokenizer)), tokenizer, tmp_path / "other")
+    monkeypatch.chdir(saved)
+    options = ("--model", saved, "--input", tmp_path / "input", "--engine", "engine", "--lines_per_shard", 4)
+    call_recipe("translate.py", *options, "--work", tmp_path / "work", "--output", tmp_path / "found.jsonl")
+    monkeypatch.chdir(tmp_path)
+    ShardedTranslation("work").translate(1)
+    manifest = json.loads((tmp_path / "work" / "manifest.json").read_text(encoding="utf-8"))
+    (tmp_path / "engine").symlink_to(tmp_path / "other")
+    other = {**manifest, "options": {**manifest["options"], "engine": str(tmp_path / "engine")}}
+    (tmp_path / "work" / "manifest.json").write_text(json.dumps(other), encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"is not the one that the input was divided for; they differ in engine \(sha256"
+    ):
+        ShardedTranslation("work").translate(0)
+    (tmp_path / "work" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    call_recipe("translate.py", "--work", "work")
+    call_recipe("translate.py", "--work", "work", "--collect")
+    rows = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["target"] for row in rows] == by_engine_alone(saved / "engine", LINES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--num_beams", 2), "num_beams: has no effect here; an engine gives the best translation"),
+        (("--precision", "int8"), "precision: has no effect here; an engine"),
+        (("--do_sample",), "do_sample: has no effect here; an engine"),
+        (("--output", "{tmp}/a.jsonl", "--return_scores"), "return_scores: has no effect here; an engine"),
+        (("--engine", "{tmp}"), "engine: .* is no export to CTranslate2 or ONNX; make one with recipes/export.py"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
+    (tmp_path / "input").write_text("A line.\n", encoding="utf-8")
+    given = (
+        "--model",
+        saved,
+        "--engine",
+        saved / "engine",
+        "--input",
+        tmp_path / "input",
+        "--output",
+        tmp_path / "out",
+    )
+    with pytest.raises(SystemExit, match=message):
+        call_recipe("translate.py", *given, *(str(word).format(tmp=tmp_path) for word in options))
+    assert [path.name for path in tmp_path.iterdir()] == ["input"]
+
+
+def test_a_source_longer_than_the_positions_is_cut(saved, tokenizer):
+    engine = ExportedModel(saved / "engine", distinct(len(tokenizer)).config, torch.device("cpu"))
+    ids = torch.randint(3, len(tokenizer), (2, 5000))
+    ids[:, -1] = tokenizer.eos_token_id
+    engine.engine.settings.max_new_tokens = 3
+    found = engine.generate(ids, torch.ones_like(ids))
+    assert found.shape[0] == 2
+    assert found.shape[1] <= 4
+    assert found[:, 0].eq(0).all()
+
+
+def test_an_export_of_a_larger_vocabulary_is_refused(saved):
+    with pytest.raises(ValueError, match=r"engine: .* was not made of this model, which has another vocabulary"):
+        ExportedModel(saved / "engine", distinct(50).config, torch.device("cpu"))
+
+
+@pytest.mark.system
+def test_onnx_translates_as_our_model(trained, tokenizer, tmp_path):
+    """What it has learned by heart, which ends before the limits that differ."""
+    pytest.importorskip("onnxruntime")
+    trained.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    lines = [english for english, _ in phrasebook("validation")[:16]]
+    (tmp_path / "input").write_text("".join(f"{line}\n" for line in ["", *lines]), encoding="utf-8")
+    model = ("--model", tmp_path / "model")
+    call_recipe("export.py", *model, "--to", "onnx", "--output", tmp_path / "onnx", "--num_beams", 1)
+    arguments = (*model, "--input", tmp_path / "input")
+    call_recipe("translate.py", *arguments, "--engine", tmp_path / "onnx", "--output", tmp_path / "found")
+    call_recipe("translate.py", *arguments, "--num_beams", 1, "--output", tmp_path / "expected")
+    assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
+    assert len(set((tmp_path / "found").read_text(encoding="utf-8").splitlines())) == 17
