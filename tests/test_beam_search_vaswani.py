@@ -71,6 +71,92 @@ def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, 
             assert float(narrow.sequences_scores[0]) <= scores[ranked[0]] + 1e-4
 
 
+def contains(tokens: tuple[int, ...], phrase: list[int]) -> bool:
+    return any(list(tokens[start : start + len(phrase)]) == phrase for start in range(len(tokens)))
+
+
+PHRASES = {
+    "one token": [[3]],
+    "two tokens": [[3, 4]],
+    "two phrases": [[2, 3], [4]],
+    "a repeated token": [[3, 3]],
+    "alternatives": [[[3, 4, 2], [4, 4]]],
+    "a phrase and alternatives": [[2], [[3, 4], [4, 3]]],
+}
+
+
+@pytest.mark.parametrize("phrases", PHRASES.values(), ids=PHRASES)
+@pytest.mark.parametrize("penalty_type", ["gnmt", "transformers"])
+def test_no_sequence_with_the_phrases_is_better_than_what_a_beam_of_full_width_finds(phrases, penalty_type):
+    source, longest, vocabulary = torch.tensor([[2, 0, 1]]), 4, 5
+    all_of = [[phrase] if isinstance(phrase[0], int) else phrase for phrase in phrases]
+    for seed, alpha in enumerate((0.6, 1.0, -0.5)):
+        model = lively(vocabulary, seed, num_heads=1)
+        endings = every_ending(model, source, longest, cut_off=penalty_type == "transformers")
+        scores = {
+            tokens: score / penalty(len(tokens), alpha, penalty_type)
+            for tokens, score in endings.items()
+            if all(any(contains(tokens, phrase) for phrase in alternatives) for alternatives in all_of)
+        }
+        settings = {"max_new_tokens": longest, "length_penalty": alpha, "length_penalty_type": penalty_type}
+        settings |= {"force_words_ids": phrases, "num_return_sequences": 2}
+        settings |= {"return_dict_in_generate": True, "output_scores": True}
+        found = model.generate(source, num_beams=vocabulary**longest // 2, **settings)
+        ranked = sorted(scores.values(), reverse=True)
+        for place, row in enumerate(found.sequences[:, 1:].tolist()):
+            tokens = tuple(row[: row.index(EOS) + 1] if EOS in row else row)
+            assert scores[tokens] == pytest.approx(ranked[place], abs=1e-4)
+            assert float(found.sequences_scores[place]) == pytest.approx(ranked[place], abs=1e-4)
+        narrow = model.generate(source, num_beams=4, **settings)
+        for row, score in zip(narrow.sequences[:, 1:].tolist(), narrow.sequences_scores.tolist(), strict=True):
+            tokens = tuple(row[: row.index(EOS) + 1] if EOS in row else row)
+            if EOS in tokens:
+                assert score == pytest.approx(scores[tokens], abs=1e-4)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("num_beams", [2, 4])
+def test_narrow_beams_find_phrases_in_each_sentence_of_a_batch(talkative_model, num_beams, use_cache):
+    phrases = [[9, 17, 30], [5, 6]]
+    settings = {"num_beams": num_beams, "force_words_ids": phrases, "use_cache": use_cache}
+    settings |= {"max_new_tokens_over_source": 20}
+    batch = talkative_model.generate(as_batch(SOURCES), **settings)
+    plain = talkative_model.generate(as_batch(SOURCES), num_beams=num_beams, max_new_tokens_over_source=20)
+    alone = [talkative_model.generate(torch.tensor([source]), **settings) for source in SOURCES]
+    for number, row in enumerate(batch.tolist()):
+        assert all(contains(tuple(row), phrase) for phrase in phrases)
+        expected = alone[number][0].tolist()
+        width = min(len(row), len(expected))
+        assert row[:width] == expected[:width]
+        assert not any(row[width:] + expected[width:])
+    assert not any(contains(tuple(row), phrases[0]) for row in plain.tolist())
+
+
+def test_a_phrase_that_the_best_translation_has_changes_nothing(talkative_model):
+    best = talkative_model.generate(as_batch(SOURCES[:1]), num_beams=4)
+    phrase = best[0, 1:3].tolist()
+    assert EOS not in phrase
+    assert talkative_model.generate(as_batch(SOURCES[:1]), num_beams=4, force_words_ids=[phrase]).equal(best)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"force_words_ids": [[5]], "num_beams": 1}, r"force_words_ids: beam search finds them; give num_beams"),
+        ({"force_words_ids": [[5]], "do_sample": True}, r"force_words_ids: beam search finds them"),
+        ({"force_words_ids": []}, r"force_words_ids: is \[\]; give token ids of each phrase"),
+        ({"force_words_ids": [5, 6]}, r"force_words_ids: is \[5, 6\]; give token ids of each phrase"),
+        ({"force_words_ids": [[5, EOS]]}, r"force_words_ids: \[5, 1\] is no phrase; .* without special tokens"),
+        ({"force_words_ids": [[[5], []]]}, r"force_words_ids: \[\] is no phrase"),
+        ({"force_words_ids": [[4000]]}, r"force_words_ids: \[4000\] is no phrase"),
+        ({"force_words_ids": ["word"]}, r"force_words_ids: is \['word'\]; give token ids"),
+    ],
+)
+def test_what_is_no_phrase_is_refused(talkative_model, settings, message):
+    with pytest.raises(ValueError, match=message):
+        talkative_model.generate(as_batch(SOURCES), **{"num_beams": 2, **settings})
+
+
 @pytest.mark.parametrize("num_beams", [2, 3, 4, 21])
 @pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "transformers"), (-1.0, "gnmt")])
 @pytest.mark.parametrize("rule", ["never", False, True])

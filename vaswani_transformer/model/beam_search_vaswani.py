@@ -144,6 +144,9 @@ class BeamSearch:
     finished than are returned, the best live ones follow them. With `length_penalty_type="transformers"`, the length
     limit ends hypotheses as EOS does: those that it cuts off compete by score with the finished ones.
 
+    With `ForcedPhrases` among the processors, beams are divided among hypotheses by how many tokens of the phrases they
+    have.
+
     With `do_sample`, the candidates are sampled without replacement, as in transformers, but with other random numbers.
 
     Args:
@@ -174,6 +177,7 @@ class BeamSearch:
         self.padding = (*_token_ids(config.pad_token_id), *ends, 0)[0]
         self.num_candidates = max(2, 1 + len(ends)) * self.num_beams  # so that enough stay live if many end
         self.criteria = StoppingCriteriaList([rule for rule in criteria if not self._is_built_in(rule)])
+        self.forced = next((each for each in processors if isinstance(each, ForcedPhrases)), None)
         self.records_scores = config.return_dict_in_generate and config.output_scores
         self.records_logits = config.return_dict_in_generate and config.output_logits
         self.step_scores: tuple[torch.Tensor, ...] = ()
@@ -200,7 +204,13 @@ class BeamSearch:
             is_finished[:, self.num_beams :] = False
         finished = candidates.masked(self._penalized(candidates.scores), is_finished)
         state.finished = state.finished.concat(finished).best(self.num_beams)
-        state.live = candidates.masked(candidates.scores, ~has_ended).best(self.num_beams)
+        live = candidates.masked(candidates.scores, ~has_ended)
+        if self.forced is None:
+            state.live = live.best(self.num_beams)
+        else:
+            state.live = live.gather(
+                self.forced.allocate(live.scores, live.tokens[:, :, : state.length], self.num_beams)
+            )
         if self.observer is not None:
             self.observer(self, candidates, has_ended)
         self._store_done(decoder)
@@ -259,7 +269,7 @@ class BeamSearch:
         needs_all_scores = self.processors or self.records_scores or self.records_logits or self.config.do_sample
         best_of = self._best_of_all_scores if needs_all_scores else self._best_of_logits
         scores, parents, tokens = best_of(logits)
-        missing = (0, self.num_candidates - scores.shape[1])  # if the vocabulary is smaller than the beam
+        missing = (0, max(0, self.num_candidates - scores.shape[1]))  # if the vocabulary is smaller than the beam
         parents, state = F.pad(parents, missing), self.state
         candidates = replace(state.live.gather(parents), scores=F.pad(scores, missing, value=-math.inf))
         candidates.tokens[:, :, state.length] = F.pad(tokens, missing)
@@ -296,7 +306,16 @@ class BeamSearch:
         if self.config.do_sample:  # the top-k of log p + Gumbel noise is a sample without replacement
             keys = totals - torch.empty_like(totals).exponential_().log()
         best = keys.topk(min(self.num_candidates, totals.shape[1])).indices
-        return totals.gather(1, best), best // scores.shape[1], best % scores.shape[1]
+        found = totals.gather(1, best)
+        if self.forced is not None:
+            more = self.forced.continuations(sequences, scores).unflatten(0, (-1, self.num_beams))  # [S, beams, tokens]
+            starts = torch.arange(self.num_beams, device=more.device).unsqueeze(-1) * scores.shape[1]
+            more = (more + starts).flatten(1)  # [S, extensions], as indices into `totals`
+            is_known = (more.unsqueeze(2) == best.unsqueeze(1)).any(2)
+            found = torch.cat((found, totals.gather(1, more).masked_fill(is_known, -math.inf)), dim=1)
+            found, order = found.sort(dim=1, descending=True, stable=True)
+            best = torch.cat((best, more), dim=1).gather(1, order)
+        return found, best // scores.shape[1], best % scores.shape[1]
 
     def _one_row_per_beam(self, chunks: list[torch.Tensor]) -> torch.Tensor:
         """Concatenate chunks to one row for each live hypothesis: `[S * num_beams, vocabulary]`."""
@@ -308,7 +327,8 @@ class BeamSearch:
         sequences = candidates.tokens[:, :, : self.state.length]
         has_ended = torch.isin(sequences[:, :, -1], self.eos)
         if _penalty_type(self.config) == "transformers":
-            has_ended |= self._is_at_limit().unsqueeze(-1)
+            is_cut = self._is_at_limit().unsqueeze(-1)
+            has_ended |= is_cut if self.forced is None else is_cut & self.forced.is_met(sequences)
         if self.criteria:
             stopped = self.criteria(sequences.flatten(0, 1), self.step_scores or None)
             has_ended |= stopped.unflatten(0, has_ended.shape)
@@ -329,8 +349,11 @@ class BeamSearch:
         indices = torch.tensor(done, device=state.sentences.device)
         live = state.live.select(indices)
         both = state.finished.select(indices).concat(replace(live, scores=self._penalized(live.scores)))
-        rank = both.scores.ne(-math.inf).long()  # finished 2, live 1, missing 0; NaN counts as present
-        rank[:, : self.num_beams] *= 2
+        rank = both.scores.ne(-math.inf).long()  # finished 3, live 1, missing 0; NaN counts as present
+        rank[:, : self.num_beams] *= 3
+        if self.forced is not None:  # live ones with all phrases 2
+            is_met = self.forced.is_met(live.tokens[:, :, : state.length])
+            rank[:, self.num_beams :] *= 1 + is_met.long()
         best = both.gather(rank.argsort(dim=1, descending=True, stable=True)[:, : self.num_beams])
         is_missing = best.scores.isneginf().unsqueeze(-1)  # fewer hypotheses exist than num_beams
         best.tokens[:, :, self.prefix_length :].masked_fill_(is_missing, self.padding)
@@ -482,6 +505,98 @@ class EndPerSentence(SentenceProcessor):
 
     def select(self, sentences: torch.Tensor) -> None:
         self.limits = self.limits.to(sentences.device)[sentences]
+
+
+class ForcedPhrases(SentenceProcessor):
+    """Phrases that each translation must contain: no EOS before.
+
+    `BeamSearch` keeps room for hypotheses that have begun with them (dynamic beam allocation, Post and Vilar, 2018).
+
+    Args:
+        phrases: Of each phrase, the alternatives of which a translation must contain one; of each, the token ids.
+        prefix_length: Tokens of the decoder's prefix, start token included.
+        ends: Ids of tokens that end a sentence.
+    """
+
+    def __init__(self, phrases: list[list[list[int]]], prefix_length: int, ends: list[int]) -> None:
+        self.phrases, self.prefix_length, self.ends = phrases, prefix_length, ends
+        self.total = sum(max(map(len, alternatives)) for alternatives in phrases)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        forbidden = scores.clone()  # [rows, vocabulary]
+        forbidden[:, self.ends] = -math.inf
+        # At a length limit, EOS may be all that another processor has left.
+        may_end = self.is_met(input_ids) | forbidden.isneginf().all(-1)
+        return torch.where(may_end.unsqueeze(-1), scores, forbidden)
+
+    def select(self, sentences: torch.Tensor) -> None:
+        """The phrases are those of all sentences."""
+
+    def is_met(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Which hypotheses `[..., length]` contain all phrases: `[...]`."""
+        return self._progress(tokens).eq(self.total)
+
+    def continuations(self, sequences: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Tokens that continue a phrase, and the best one, of each hypothesis: `[rows, tokens]`.
+
+        A hypothesis that has fewer repeats the best one.
+
+        Args:
+            sequences: `[rows, length]`
+            scores: `[rows, vocabulary]`
+        """
+        found = [self._read(row)[1] for row in sequences.tolist()]
+        rows = [
+            list(dict.fromkeys([best, *following]))
+            for best, following in zip(scores.argmax(-1).tolist(), found, strict=True)
+        ]
+        most = max(map(len, rows))
+        return torch.tensor([[*row, *row[:1] * (most - len(row))] for row in rows], device=scores.device)
+
+    def allocate(self, scores: torch.Tensor, tokens: torch.Tensor, beams: int) -> torch.Tensor:
+        """The candidates that stay, best first: of each number of tokens of phrases the best one, then the second.
+
+        Args:
+            scores: `[sentences, candidates]`, best first but for some that are -inf.
+            tokens: `[sentences, candidates, length]`
+            beams: Number of candidates that stay.
+
+        Returns:
+            `[sentences, beams]`
+        """
+        progress, is_there = self._progress(tokens), ~scores.isneginf()  # [sentences, candidates]
+        is_rival = progress.unsqueeze(2).eq(progress.unsqueeze(1)) & is_there.unsqueeze(1)
+        rank = is_rival.tril(-1).sum(-1)  # [sentences, candidates], among those with as many tokens
+        key = torch.where(is_there, rank * (self.total + 1) - progress, torch.iinfo(torch.long).max)
+        kept = key.argsort(dim=1, stable=True)[:, :beams]
+        order = scores.gather(1, kept).argsort(dim=1, descending=True, stable=True)
+        return kept.gather(1, order)
+
+    def _progress(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Number of tokens of the phrases that hypotheses `[..., length]` have: `[...]`."""
+        counts = [self._read(row)[0] for row in tokens.flatten(0, -2).tolist()]
+        return torch.tensor(counts, device=tokens.device).view(tokens.shape[:-1])
+
+    def _read(self, tokens: list[int]) -> tuple[int, list[int]]:
+        """Number of tokens of the phrases in a hypothesis, and the tokens that continue those it does not contain.
+
+        Of a phrase that it does not contain, the last tokens count if the phrase begins with them; of all such phrases,
+        that with the most of them counts.
+        """
+        text, whole, underway, following = tokens[self.prefix_length :], 0, 0, []
+        for alternatives in self.phrases:
+            if any(_contains(text, phrase) for phrase in alternatives):
+                whole += max(map(len, alternatives))
+                continue
+            for phrase in alternatives:
+                begun = max(count for count in range(len(phrase)) if text[len(text) - count :] == phrase[:count])
+                underway = max(underway, begun)
+                following.append(phrase[begun])
+        return whole + underway, following
+
+
+def _contains(text: list[int], phrase: list[int]) -> bool:
+    return any(text[start : start + len(phrase)] == phrase for start in range(len(text) - len(phrase) + 1))
 
 
 def _repeat_to_rows(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:

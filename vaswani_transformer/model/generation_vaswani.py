@@ -5,6 +5,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from numbers import Integral
 from typing import Any
 
@@ -22,7 +23,14 @@ from transformers.generation.stopping_criteria import (
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, EndPerSentence, Hypotheses, LengthPerSentence
+from .beam_search_vaswani import (
+    NON_FINITE_LOGITS,
+    BeamSearch,
+    EndPerSentence,
+    ForcedPhrases,
+    Hypotheses,
+    LengthPerSentence,
+)
 from .languages_vaswani import require_tags
 from .step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
 
@@ -104,12 +112,15 @@ class VaswaniGenerationMixin(GenerationMixin):
         """Translate; arguments and results are those of `transformers.GenerationMixin.generate`.
 
         Without `attention_mask`, padding is recognized by its id. With beams, and in plain greedy search, `BeamSearch`
-        searches.
+        searches. `force_words_ids` are phrases that each translation contains, unless it reaches its length limit:
+        token ids of each, or of each several alternatives. Beams that are fewer than their tokens may miss the best
+        such translation.
 
         Raises:
             ValueError: There is no source, or ids are not `[batch, source]`; `decoder_input_ids` is empty or exceeds
                 a learned position table; a number of beams, sequences or tokens is below 1; `length_penalty_type` is
-                unknown; logits are NaN; or the model has several directions, and a source begins with no language tag.
+                unknown; logits are NaN; the model has several directions, and a source begins with no language tag; or
+                `force_words_ids` are no phrases, or there are no beams to search for them.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None:
@@ -128,15 +139,18 @@ class VaswaniGenerationMixin(GenerationMixin):
         ]
         _require_counts(scopes)
         prefix_length = _prefix_length(kwargs.get("decoder_input_ids"), _first(scopes, "decoder_start_token_id"))
+        if (phrases := kwargs.pop("force_words_ids", None)) is not None:
+            forced = ForcedPhrases(_phrases(phrases, scopes, self.config), prefix_length, _ends(scopes))
+            logits_processor = LogitsProcessorList([*(logits_processor or []), forced])
         over_source = tokens_over_source(*scopes)
         kwargs.pop("max_new_tokens_over_source", None)
         if over_source is not None:
             limits = length_limits(self.config, _source_lengths(kwargs), over_source, prefix_length)
             criterion = LengthPerSentence(limits, prefix_length)
             stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), criterion])
-            forced = _first(scopes, "forced_eos_token_id")
-            if forced is not None:
-                end = EndPerSentence(limits, prefix_length, forced)
+            forced_end = _first(scopes, "forced_eos_token_id")
+            if forced_end is not None:
+                end = EndPerSentence(limits, prefix_length, forced_end)
                 logits_processor = LogitsProcessorList([*(logits_processor or []), end])
             longest = int(limits.max())
             if generation_config is None:
@@ -277,6 +291,28 @@ def _require_counts(scopes: list[Mapping[str, Any]]) -> None:
         value = _first(scopes, name)
         if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
             raise ValueError(f"{name}: must be an integer of at least 1, is {value!r}")
+
+
+def _ends(scopes: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The tokens that end a sentence."""
+    ends = _first(scopes, "eos_token_id")
+    return [] if ends is None else torch.as_tensor(ends).flatten().tolist()
+
+
+def _phrases(given: Any, scopes: list[Mapping[str, Any]], config: PreTrainedConfig) -> list[list[list[int]]]:
+    """The alternatives of each phrase of `force_words_ids`."""
+    if (_first(scopes, "num_beams") or 1) == 1 or _first(scopes, "do_sample"):
+        raise ValueError("force_words_ids: beam search finds them; give num_beams of at least 2, without do_sample")
+    advice = "give token ids of each phrase, or of each several alternatives, without special tokens"
+    if not given or not all(isinstance(each, (list, tuple)) and each for each in given):
+        raise ValueError(f"force_words_ids: is {given!r}; {advice}")
+    phrases = [[each] if isinstance(each[0], int) else each for each in given]
+    special = {*_ends(scopes), *(_first(scopes, f"{name}_token_id") for name in ("pad", "decoder_start"))}
+    known = set(range(config.output_vocab_size)) - special
+    for phrase in chain.from_iterable(phrases):
+        if not isinstance(phrase, (list, tuple)) or not phrase or not known.issuperset(phrase):
+            raise ValueError(f"force_words_ids: {phrase!r} is no phrase; {advice}")
+    return [[list(phrase) for phrase in alternatives] for alternatives in phrases]
 
 
 def _prefix_length(prefix: torch.Tensor | None, start: int) -> int:
