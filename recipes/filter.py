@@ -8,7 +8,8 @@ With a model of each direction, or one model of both, given twice:
 
 The cost of a pair is its dual conditional cross-entropy (Junczys-Dowmunt, 2018): with the cross-entropies F of the
 target given the source, and R of the source given the target, both in nats per sub-word, |F - R| + (F + R) / 2. Without
-`--reverse_model` it is F. The models should be trained on cleaner pairs of the same kind.
+`--reverse_model` it is F. Pairs with a blank side are removed first. The models should be trained on cleaner pairs of
+the same kind.
 
 The output directory then has `kept.jsonl`, in the order of the corpus, for `--train`; `removed.jsonl`, the costliest
 first, with the costs; and `filter.json`, what was removed.
@@ -98,7 +99,8 @@ def cross_entropies(args: FilterArguments, model: DirectedModel, corpus: Dataset
 def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], entropies: list[np.ndarray]) -> None:
     """Write kept and removed pairs and the record, and show the worst."""
     costs = dual_cross_entropy(*entropies)
-    worst_first = np.argsort(-costs, kind="stable")
+    is_blank = np.array([not all(text.strip() for text in each.values()) for each in corpus["translation"]])
+    worst_first = np.lexsort((-costs, ~is_blank))  # pairs with a blank side first, whatever they cost
     removed, kept = np.split(worst_first, [round(args.remove * len(costs))])
     record = FilterRecord(
         run=describe_run(),

@@ -21,6 +21,7 @@ The output directory then has `results.json`, `translations.txt`, `bleu_by_sourc
 stopped, all end after `--timeout_minutes`.
 """
 
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ from vaswani_transformer.io.console import PlainConsole, printable
 from vaswani_transformer.io.files import locked, make_directory, require_directory
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
+from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import RecipeParser, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord, SearchScores
@@ -127,7 +129,7 @@ def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
         test_set = load_test_set(args, languages)
     if args.confidence:
         models[args.model].require_own("a confidence_curve")
-        require_enough(len(test_set.references))
+        require_enough(sum(bool(line.strip()) for line in test_set.sources or ()))  # blank lines are not translated
     files = [name for name in args.systems if name not in args.models]
     systems = {name: System(name, [Translations(test_set.read_hypotheses(Path(name)))]) for name in files}
     if state.is_main_process:
@@ -141,7 +143,22 @@ def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
         write_scores(Path(args.output_dir), record, translations)
         show(record)
         if record.confidence is not None:
-            models[args.model].update_config(confidence_curve=record.confidence.curve)
+            keep_curve(models[args.model], languages[1], record.confidence.curve)
+        elif args.confidence:
+            raise ValueError(
+                "confidence: all translations are alike, so that nothing was learned; the scores are saved"
+            )
+
+
+def keep_curve(saved: SavedModel, target_language: str, curve: list[list[float]]) -> None:
+    """Store a curve in the model's configuration; one for each direction, if it has several."""
+    kept: object = curve
+    if saved.config.language_tags:
+        before = saved.config.confidence_curve
+        kept = {**(before if isinstance(before, dict) else {}), target_language: curve}
+    saved.update_config(confidence_curve=kept)
+    if len(curve) == 1:
+        print("confidence: the curve is flat: log-probabilities say nothing of these translations", file=sys.stderr)
 
 
 def require_new(args: EvaluationArguments) -> None:

@@ -107,6 +107,8 @@ class TranslationArguments(TranslationOptions):
         if acts and self.work is None:
             raise ValueError(f"{acts[0]}: is of a directory of shards; name it with --work")
         if self.takes_options_from_work:
+            if not Path(str(self.work), "manifest.json").exists():
+                raise ValueError(f"work: {self.work} holds no shards; divide a file into it with --input FILE")
             if len(acts) > 1:
                 raise ValueError(f"{acts[1]}: is another command than --{acts[0]}; give one at a time")
             for field in fields(self):
@@ -180,7 +182,8 @@ def go_on_with_work(args: TranslationArguments) -> None:
         on_main_process(lambda: collect(work, args.overwrite))
     elif args.shard is not None:
         for number in args.shard:
-            work.translate(number)
+            if is_first_to_claim(f"shard {number}"):
+                work.translate(number)
         work.warn_of_long_lines()
     else:
         translate_missing(work)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import REPOSITORY, call_recipe, run_ranks
-from transformers import pipeline
+from transformers import AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -75,6 +75,23 @@ def test_links_are_those_of_the_explorers_attention(budget, model, tokenizer):
 def test_blank_sentences_have_no_links(model, tokenizer):
     found = Aligner(model, tokenizer).align(["", "  ", "a b", "a"], ["a", "", " ", " b\u2028c "], [LAST])
     assert found == [[[]], [[]], [[]], [[(0, 0), (0, 1)]]]
+
+
+def test_the_tag_of_a_language_is_no_word(model, tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<2de>"]})
+    tokenizer.save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)  # which knows less of its special tokens
+    model.resize_token_embeddings(len(tokenizer))
+    ids = tokenizer("<2de> The old man").input_ids
+    assert ids[0] == len(tokenizer) - 1
+    places, words = words_of_tokens(tokenizer, ids, is_whole=True)
+    assert (places[0], places[1], words) == (None, 0, 3)
+    found = Aligner(model, tokenizer, tag="<2de>").align(SOURCES, TARGETS, [LAST])
+    for source, (links,) in zip(SOURCES, found, strict=True):
+        assert {place for place, _ in links} <= {*range(len(source.split()))}
+    assert min(place for (links,) in found for place, _ in links) == 0
 
 
 def test_attention_is_summed_over_the_tokens_of_both_words():

@@ -9,7 +9,7 @@ from helpers import call_recipe
 from sacrebleu.metrics import CHRF
 from transformers import pipeline
 
-from vaswani_transformer import VaswaniConfig
+from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.evaluation.confidence import fit_curve, measure_confidence
 from vaswani_transformer.io.files import MODEL_FILES, Manifest
@@ -84,7 +84,7 @@ def test_a_worthless_measure_is_known_to_be_worthless():
 
 
 def test_ties_share_their_rank():
-    values, lines, references, _ = translations(np.random.default_rng(2), 60, skill=0.5)
+    values, lines, references, _ = translations(np.random.default_rng(2), 200, skill=0.5)
     coarse = [round(value, -1) for value in values]
     quality = [CHRF().sentence_score(line, known).score for line, known in zip(lines, references, strict=True)]
 
@@ -95,11 +95,10 @@ def test_ties_share_their_rank():
     assert measure_confidence(coarse, lines, references).rank_correlation == pytest.approx(expected)
 
 
-def test_too_few_sentences_or_all_alike_are_refused():
-    with pytest.raises(ValueError, match="confidence: all translations have the same score"):
-        measure_confidence([*range(40)], ["b"] * 40, [["a"]] * 40)
-    with pytest.raises(ValueError, match="confidence: needs 40 sentences at least, not 39"):
-        measure_confidence([0.0] * 39, ["a"] * 39, [["a"]] * 39)
+def test_of_translations_that_are_all_alike_nothing_is_learned_and_too_few_are_refused():
+    assert measure_confidence([*range(200)], ["b"] * 200, [["a"]] * 200) is None
+    with pytest.raises(ValueError, match="confidence: needs 200 sentences at least, not 199"):
+        measure_confidence([0.0] * 199, ["a"] * 199, [["a"]] * 199)
 
 
 @pytest.mark.parametrize("value", [-9.0, -2.0, -1.5, -1.0, -0.3, 0.0])
@@ -117,7 +116,7 @@ def test_a_damaged_curve_is_refused(curve):
 @pytest.fixture
 def development_set(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    pairs = phrasebook("test")[:40]
+    pairs = [*phrasebook("test")[:200], ("", "")]
     for name, lines in zip(("valid.en", "valid.de"), zip(*pairs, strict=True), strict=True):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return ["--source", "valid.en", "--reference", "valid.de"]
@@ -140,7 +139,35 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
     mean = found[0]["log_probability"] / found[0]["tokens"]
     assert found[0]["confidence"] == pytest.approx(_interpolate(record.confidence.curve, mean))
     assert {name: value for name, value in found[0].items() if name != "confidence"} == before
-    assert "confidence" not in found[1]  # of a blank line
+    assert found[1]["confidence"] == 100  # of a blank line
+
+
+def test_each_direction_has_its_own_curve(development_set, lively_model, tmp_path):
+    corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
+    tokenizer = VaswaniTokenizer.train(corpus, 400, show_progress=False, special_tokens=["<2en>", "<2de>"])
+    network, model = open_model(lively_model).load(), tmp_path / "model"
+    languages = {"source_language": "en", "target_language": "de", "language_tags": {"en": 398, "de": 399}}
+    network.config.update(languages)
+    network.generation_config.max_new_tokens = 6
+    network.save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    curves = {"de": [[-9.0, 10.0], [0.0, 20.0]], "en": [[-9.0, 60.0], [0.0, 70.0]]}
+    open_model(model).update_config(confidence_curve={"en": curves["en"]})
+    translator = pipeline("translation", model=str(model))
+    assert "confidence" not in translator("Dogs!", tgt_lang="de", return_scores=True)[0]
+    assert 60 <= translator("Dogs!", tgt_lang="en", return_scores=True)[0]["confidence"] <= 70
+    options = ["--source_language", "en", "--target_language", "de", "--confidence", "--output_dir", "scores"]
+    call_recipe("score.py", "--model", model, *development_set, *options)
+    kept = open_model(model).config.confidence_curve
+    assert kept == {"en": curves["en"], "de": ScoreRecord.load(tmp_path / "scores" / "results.json").confidence.curve}
+
+
+def test_scores_are_saved_if_nothing_is_learned_of_them(development_set, lively_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("vaswani_transformer.runs.search_scores.measure_confidence", lambda *_: None)
+    arguments = ["--model", lively_model, *development_set, "--confidence", "--output_dir", "scores"]
+    with pytest.raises(SystemExit, match=r"confidence: all translations are alike, .* the scores are saved"):
+        call_recipe("score.py", *arguments)
+    assert ScoreRecord.load(tmp_path / "scores" / "results.json").confidence is None
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,17 @@ def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, cap
     assert "6 pairs kept, 3 removed" in capsys.readouterr().out
 
 
+def test_pairs_with_a_blank_side_are_removed_first(corpus, lively_model):
+    rows = [(" ", "Ein Hund"), *PAIRS, ("A dog", "")]
+    text = "".join(json.dumps({"en": english, "de": german}) + "\n" for english, german in rows)
+    (corpus / "pairs.jsonl").write_text(text, encoding="utf-8")
+    call_recipe("filter.py", "--model", lively_model, "--corpus", "pairs.jsonl", "--remove", "0.2", "--output", "o")
+    assert {(row["en"].strip(), row["de"]) for row in rows_of(corpus / "o" / "removed.jsonl")} == {
+        ("", "Ein Hund"),
+        ("A dog", ""),
+    }
+
+
 @pytest.mark.parametrize(("share", "count"), [("0", 0), ("1", 9)])
 def test_nothing_or_everything_is_removed(share, count, corpus, lively_model):
     call_recipe("filter.py", "--model", lively_model, "--corpus", "pairs.jsonl", "--remove", share, "--output", "o")

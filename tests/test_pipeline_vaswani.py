@@ -154,8 +154,18 @@ def test_all_translations_begin_with_given_tokens(lively_model, num_beams):
     found = [each["translation_text"] for each in translator(SENTENCES, batch_size=2, **options)]
     assert found == [translate_by_hand(lively_model, sentence, **options) for sentence in SENTENCES]
     assert [text.startswith("Der alte") for text in found] == [bool(sentence.strip()) for sentence in SENTENCES]
-    with pytest.raises(ValueError, match=r"decoder_input_ids: must have one row, .* has 2$"):
-        translator(SENTENCES, **{**options, "decoder_input_ids": prefix.expand(2, -1)})
+    listed = translator(SENTENCES, batch_size=2, **{**options, "decoder_input_ids": prefix.tolist()})
+    assert [each["translation_text"] for each in listed] == found
+    ended = torch.cat((prefix, torch.tensor([[translator.tokenizer.eos_token_id]])), dim=1)
+    for wrong, message in (
+        (prefix.expand(2, -1), "must be one row"),
+        (prefix[0], "must be one row"),
+        (ended, "has an EOS"),
+    ):
+        with pytest.raises(ValueError, match=f"decoder_input_ids: {message}"):
+            translator(SENTENCES, **{**options, "decoder_input_ids": wrong})
+    with pytest.raises(ValueError, match="decoder_input_ids: would begin each sentence of a text"):
+        translator(SENTENCES, split_sentences=True, **options)
 
 
 def test_other_things_than_text_are_refused(translator):

@@ -51,11 +51,18 @@ def test_scores_are_sums_of_the_logarithms_of_each_tokens_probability(translator
             assert sum(words) == pytest.approx(sum(expected[: length - is_ended]), abs=1e-4)
 
 
+@pytest.mark.parametrize("prefix", [None, [[5, 6]], [[0, 5, 6, 7]]])
 @pytest.mark.parametrize("kind", ["gnmt", "transformers"])
-def test_the_score_is_that_by_which_the_search_ranks(translator, kind):
+def test_the_score_is_that_by_which_the_search_ranks(translator, kind, prefix):
     search = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 1.3, "length_penalty_type": kind}
     inputs = translator.tokenizer(SENTENCES[:3], return_tensors="pt", padding=True)
-    expected = translator.model.generate(**inputs, **search, return_dict_in_generate=True, output_scores=True)
+    given = {}
+    if prefix is not None:
+        given = {"decoder_input_ids": torch.tensor(prefix).expand(3, -1)}
+        search["decoder_input_ids"] = torch.tensor(prefix)
+    expected = translator.model.generate(
+        **inputs, **{**search, **given}, return_dict_in_generate=True, output_scores=True
+    )
     found = translator(SENTENCES[:3], return_scores=True, **search)
     scores = [record["score"] for records in found for record in records]
     assert scores == pytest.approx(expected.sequences_scores.tolist(), abs=1e-4)

@@ -13,7 +13,9 @@ from pyarrow import parquet
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
+from vaswani_transformer.decoding.line_translation import input_lines
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
+from vaswani_transformer.model.saved_model import open_model
 
 
 LINES = [english for english, _ in phrasebook("test")[:9]] + ["", "one\u2028line", "Ünïcödé 🙂"]
@@ -185,6 +187,38 @@ def test_damaged_manifest_is_one_line(error, divided, damage):
     assert f"; delete {divided} to start from the beginning" in message
 
 
+@pytest.mark.parametrize("damage", [b"", b"one line\n", b"one\ntwo\nthree\n", b"\xff\n\n", None])
+def test_lines_that_were_changed_after_the_division_are_refused(translate, error, divided, damage):
+    path = divided / "source-000002.txt"
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage)
+    translate("--work", divided, "--shard", 1)
+    with pytest.raises(
+        SystemExit, match=r"source-000002.txt was changed or removed after the input was divided; delete"
+    ):
+        translate("--work", divided, "--shard", 2)
+    with pytest.raises(SystemExit, match=r"5 of 6 shards of .* are not finished"):
+        translate("--work", divided, "--collect")
+
+
+def test_scores_and_alignment_chosen_meanwhile_change_no_translation(translate, source, lively_model, tmp_path):
+    model = shutil.copytree(lively_model, tmp_path / "model")
+    arguments = ("--model", model, "--output", tmp_path / "out", "--work", tmp_path / "work", "--lines_per_shard", 6)
+    call_recipe("translate.py", "--input", source, *arguments)
+    open_model(model).update_config(confidence_curve=[[-1.0, 2.0]], alignment_heads=[[0, 0]], alignment_shift=True)
+    translate("--work", tmp_path / "work", "--shard", 0)
+    open_model(model).update_config(layer_norm_eps=0.5)
+    with pytest.raises(SystemExit, match="is not the one that the input was divided for; they differ in model"):
+        translate("--work", tmp_path / "work", "--shard", 1)
+
+
+@pytest.mark.parametrize("arguments", [["--shard", 0], ["--status"], ["--collect"], []])
+def test_a_directory_without_shards_is_one_line(error, tmp_path, arguments):
+    assert f"work: {tmp_path / 'none'} holds no shards; divide a file" in error("--work", tmp_path / "none", *arguments)
+
+
 def test_rows_of_tables_are_lines(translate, error, source, tmp_path):
     rows = [{"en": line, "other": str(number)} for number, line in enumerate(LINES)]
     rows[3]["en"] = rows[3]["en"].replace(" ", "\n", 1)  # still one line
@@ -197,6 +231,12 @@ def test_rows_of_tables_are_lines(translate, error, source, tmp_path):
         assert (tmp_path / f"{name}.out").read_bytes() == (tmp_path / "expected").read_bytes()
         message = error("--input", tmp_path / name, "--column", "fr", "--output", tmp_path / "none")
         assert "there is no column 'fr', only" in message
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.tsv"])
+def test_empty_lines_of_a_single_column_are_lines(tmp_path, name):
+    (tmp_path / name).write_bytes(b"en\r\nfirst\r\n\r\nthird\r\n\r\n")
+    assert [*input_lines(str(tmp_path / name), "en")] == ["first", "", "third", ""]
 
 
 def test_shards_done_from_python(divided):

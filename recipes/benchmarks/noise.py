@@ -24,7 +24,7 @@ from frame import BenchmarkArguments, headline, run_benchmark
 
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.io.files import make_directory
+from vaswani_transformer.io.files import Json, atomic_write, make_directory, read_json, require_same_manifest
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import COUNT, Interval, option
 from vaswani_transformer.runs.provenance import describe_run
@@ -46,7 +46,7 @@ class Arguments(BenchmarkArguments):
     test: list[str] = option(MISSING, "Test corpus.")
     source_language: str = option("en", "Code of the source language.")
     target_language: str = option("de", "Code of the target language.")
-    share: float = option(0.2, "Share of the pairs to make noisy.", Interval(above=0, maximum=1))
+    share: float = option(0.2, "Share of the pairs to make noisy.", Interval(above=0, below=1))
     filter_steps: int = option(1500, "Steps of training the model that filters.", COUNT)
     steps: int = option(1500, "Steps of training each model that is compared.", COUNT)
     options: list[str] = option([], "More options of all trainings, such as d_model=64.")
@@ -111,7 +111,7 @@ def make_noise(sources: list[str], targets: list[str], share: float, seed: int =
     for row, other in zip(exchanged, exchanged[1:] + exchanged[:1], strict=True):
         pairs[row] = Pair(sources[row], targets[other], EXCHANGED)
     for row in shortened:
-        words = targets[row].split()
+        words = targets[row].split()  # of one word, it stays
         pairs[row] = Pair(sources[row], " ".join(words[: max(1, len(words) // 2)]), SHORTENED)
     return pairs
 
@@ -119,6 +119,15 @@ def make_noise(sources: list[str], targets: list[str], share: float, seed: int =
 def write_pairs(path: Path, pairs: list[Pair], args: Arguments) -> None:
     rows = ({args.source_language: pair.source, args.target_language: pair.target} for pair in pairs)
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def require_same_work(path: Path, kept: dict[str, Json]) -> None:
+    """Raise a ValueError if the directory was begun with other options."""
+    if path.exists():
+        advice = "give the same, or another directory with --work"
+        require_same_manifest(read_json(path), kept, f"work: {path.parent} was begun with other options,", advice)
+    else:
+        atomic_write(path, json.dumps(kept))
 
 
 def train(trainings: dict[Path, list[str]], args: Arguments, steps: int) -> list[RunRecord]:
@@ -159,6 +168,8 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
     corpus = load_parallel_corpus(args.corpus, *languages)["translation"]
     sources, targets = ([pair[language].strip() for pair in corpus] for language in languages)
     pairs = make_noise(sources, targets, args.share)
+    kept = {name: getattr(args, name) for name in ("corpus", "validation", "share", "filter_steps", "steps", "options")}
+    require_same_work(work / "options.json", kept)
     write_pairs(work / "noisy.jsonl", pairs, args)
     write_pairs(work / "clean.jsonl", [pair for pair in pairs if pair.kind == CLEAN], args)
     model = str(work / "of_noisy_pairs")

@@ -146,6 +146,9 @@ def entry_of(args: Arguments) -> Entry:
     models = args.open_models()
     if len(models) != 2:
         raise ValueError("reverse_model: a model of the other direction is needed, for links that both have")
+    for model in models:
+        if model.saved.config.alignment_heads is None:
+            raise ValueError(f"{model.saved.place}: has no alignment heads; choose them with recipes/align.py")
     columns = []
     for corpus in (args.corpus, args.statistics):
         pairs = load_parallel_corpus(corpus, *models[0].languages, columns=args.columns)["translation"]

@@ -32,6 +32,7 @@ class DatatroveArguments:
     tasks: int = option(1, "Into how many parts the files are divided.", COUNT)
     workers: int = option(1, "How many tasks run at once.", COUNT)
     documents_at_once: int = option(10_000, "How many documents are sorted by length into batches.", COUNT)
+    target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
     split_sentences: bool = option(False, "Translate texts sentence by sentence; by default each is one sentence.")
 
 
@@ -70,7 +71,9 @@ def main() -> None:
     (args,) = RecipeParser((DatatroveArguments,)).parse()
     steps = [
         JsonlReader(str(Path(args.input).resolve())),
-        Translate(args.model, args.documents_at_once, split_sentences=args.split_sentences),
+        Translate(
+            args.model, args.documents_at_once, split_sentences=args.split_sentences, tgt_lang=args.target_language
+        ),
         JsonlWriter(str(Path(args.output).resolve() / "documents")),
     ]
     logs = str(Path(args.output).resolve() / "logs")

@@ -8,6 +8,7 @@
 #
 # --status writes the missing shards as --array takes them. To start a task again does no harm.
 #SBATCH --job-name=translate
+#SBATCH --ntasks=1
 #SBATCH --gpus-per-task=1
 #SBATCH --requeue
 exec python recipes/translate.py --work "$1" --shard "$SLURM_ARRAY_TASK_ID"

@@ -146,7 +146,7 @@ def _delimited_pairs(
     path: Path, records: Iterator[Record], keys: Sequence[str], languages: Sequence[str]
 ) -> Iterator[Pair]:
     """The pairs of records, whose columns a header names; without a header, by keys that are numbers, from 1."""
-    first = next(records, None)
+    first = next((record for record in records if record[1]), None)
     if first is None:
         return
     number, fields = first
@@ -167,6 +167,10 @@ def _delimited_pairs(
             f"give them to the option columns instead of numbers"
         )
     for number, record in records:
+        if not record:
+            if len(fields) == 1:
+                yield "", ""  # a row whose only field is empty
+            continue
         if len(record) != len(fields):
             raise ValueError(
                 f"{path}, line {number}: the number of fields is {len(record)}, but {len(fields)} in the first line; "
@@ -184,10 +188,9 @@ def _side_named(text: str, languages: Sequence[str]) -> int | None:
 
 
 def _tsv_records(path: Path) -> Iterator[Record]:
-    """Every line but empty ones; quotes are text, as in the files of Tatoeba and OPUS."""
+    """Every line; quotes are text, as in the files of Tatoeba and OPUS. An empty one has no fields."""
     for number, line in enumerate(read_lines(path), start=1):
-        if line:
-            yield number, line.split("\t")
+        yield number, line.split("\t") if line else []
 
 
 def _csv_records(path: Path, keys: Sequence[str]) -> Iterator[Record]:
@@ -202,8 +205,7 @@ def _csv_records(path: Path, keys: Sequence[str]) -> Iterator[Record]:
     number = 1
     try:
         for record in reader:
-            if record:
-                yield number, record
+            yield number, record
             number = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(

@@ -47,6 +47,11 @@ class TranslationOptions(GenerationArguments):
         for name in ("return_scores", "return_alignment"):
             if getattr(self, name) and self.split_sentences:
                 raise ValueError(f"{name}: is of one sentence; leave out --split_sentences")
+        if self.num_beams is not None and self.num_return_sequences > self.num_beams:
+            raise ValueError(
+                f"num_return_sequences: {self.num_beams} beams find no {self.num_return_sequences} translations; give "
+                f"more with --num_beams"
+            )
         if self.split_sentences and self.num_return_sequences > 1 and not self.do_sample:
             raise ValueError(
                 "num_return_sequences: the best translations of a line are not made of the best of its sentences, "

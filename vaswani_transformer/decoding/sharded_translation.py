@@ -19,12 +19,22 @@ from typing import cast
 
 from tqdm.auto import tqdm
 
-from ..io.files import Json, atomic_write, locked, matching_files_digest, read_json, require_same_manifest
+from ..io.files import (
+    Json,
+    atomic_write,
+    content_digest,
+    locked,
+    matching_files_digest,
+    read_json,
+    require_same_manifest,
+)
 from .decoding_arguments import DecodingArguments
 from .line_translation import TranslationOptions, Translator, split_lines
 
 
-_MODEL_FILES = ("config.json", "generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
+_MODEL_FILES = ("generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
+# What align.py and score.py write into config.json of a model whose translations stay the same.
+_OF_SCORES = ("alignment_heads", "alignment_shift", "confidence_curve")
 _OF_MACHINE = {"timeout_minutes", "trust_remote_code"}  # options that each command decides
 _FINISHED = re.compile(r"shard-(\d{6,})\.([0-9a-f]{12})\.txt")
 _RECENT = 100  # finished shards by which the rate is estimated
@@ -37,10 +47,12 @@ class SourceText:
     Attributes:
         lines: Number of lines.
         digest: Digest of all lines.
+        shards: Digest of each shard.
     """
 
     lines: int
     digest: str
+    shards: list[str]
 
     def __str__(self) -> str:
         return f"{self.lines} lines, sha256 {self.digest}"
@@ -116,14 +128,15 @@ class ShardedTranslation:
         is_begun = self.is_begun
         if not is_begun:
             self._remove_shards()
-        count, digest = 0, sha256()
+        count, digest, shards = 0, sha256(), []
         for number, shard in enumerate(split_lines(lines, lines_per_shard)):
             content = "".join(line + "\n" for line in shard).encode()
             digest.update(content)
+            shards.append(_digest(content))
             count += len(shard)
             if not is_begun:
                 atomic_write(self._source(number), [content])
-        return SourceText(count, digest.hexdigest())
+        return SourceText(count, digest.hexdigest(), shards)
 
     def begin(
         self,
@@ -158,6 +171,7 @@ class ShardedTranslation:
         manifest: dict[str, Json] = {
             **decisive,
             "lines": source.lines,
+            "sources": [*source.shards],
             "place": str(Path(name).resolve()) if Path(name).is_dir() else name,
             "options": {each: getattr(options, each) for each in kept},
             "columns": None if columns is None else [*columns],
@@ -205,9 +219,16 @@ class ShardedTranslation:
         return min(size, self._count("lines") - number * size)
 
     def source(self, number: int) -> list[str]:
-        """The lines of a shard."""
-        with open(self._source(number), encoding="utf-8", newline="\n") as file:
-            return [line.removesuffix("\n") for line in file]
+        """The lines of a shard.
+
+        Raises:
+            ValueError: They are not those that were written.
+        """
+        path, digests = self._source(number), self._manifest.get("sources")
+        content = path.read_bytes() if path.exists() else b""
+        if not isinstance(digests, list) or [_digest(content)] != digests[number : number + 1]:
+            raise self._damage(f"{path} was changed or removed after the input was divided")
+        return content.decode().split("\n")[:-1]
 
     def missing(self) -> list[int]:
         """Numbers of the shards to translate; damaged ones are removed, and named on standard error."""
@@ -291,6 +312,8 @@ class ShardedTranslation:
                 f"translate them, beginning with {missing[0]}"
             )
         if self.output is None:
+            for _ in self._contents(finished):  # an error before the first line
+                pass
             sys.stdout.buffer.writelines(self._contents(finished))
             sys.stdout.buffer.flush()
         else:
@@ -329,7 +352,7 @@ class ShardedTranslation:
                 content = path.read_bytes()
                 if f".{_digest(content)}." in path.name:
                     return content
-                print(f"{path} is damaged; it is translated again", file=sys.stderr)
+                print(f"{path} is damaged, and removed", file=sys.stderr)
                 path.unlink(missing_ok=True)
         return None
 
@@ -360,7 +383,7 @@ class ShardedTranslation:
 
     def _count(self, name: str) -> int:
         value = self._manifest.get(name)
-        if not isinstance(value, int):
+        if not isinstance(value, int) or value < (name == "lines_per_shard"):
             raise self._damage(f"{self._manifest_path} has no {name}")
         return value
 
@@ -370,7 +393,8 @@ class ShardedTranslation:
 
 def model_digest(directory: Path) -> str:
     """Digest of the files that a model's translations depend on; the directory's name does not matter."""
-    return f"sha256 {matching_files_digest(directory, _MODEL_FILES)}"
+    config = {name: value for name, value in read_json(directory / "config.json").items() if name not in _OF_SCORES}
+    return f"sha256 {content_digest([config, matching_files_digest(directory, _MODEL_FILES)])}"
 
 
 def _digest(content: bytes) -> str:

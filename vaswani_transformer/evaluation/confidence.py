@@ -55,8 +55,8 @@ class ConfidenceReport:
 
 def measure_confidence(
     means: Sequence[float], lines: Sequence[str], references: Sequence[Sequence[str]]
-) -> ConfidenceReport:
-    """Fit the curve, and measure by cross-validation what it is worth.
+) -> ConfidenceReport | None:
+    """Fit the curve, and measure by cross-validation what it is worth; None if all translations are alike.
 
     Args:
         means: Mean log-probability a token of each translation.
@@ -64,7 +64,7 @@ def measure_confidence(
         references: The references of each.
 
     Raises:
-        ValueError: There are too few sentences, or all are alike.
+        ValueError: There are too few sentences.
     """
     require_enough(len(lines))
     metric = CHRF()
@@ -73,7 +73,7 @@ def measure_confidence(
     )
     values = np.asarray(means)
     if np.ptp(values) == 0 or np.ptp(quality) == 0:
-        raise ValueError("confidence: all translations have the same score, so that nothing can be learned of it")
+        return None
     confidence = np.zeros(len(values))
     for half in (0, 1):
         curve = np.array(fit_curve(values[1 - half :: 2], quality[1 - half :: 2]))  # [points, 2]
@@ -98,8 +98,9 @@ def measure_confidence(
 
 def require_enough(sentences: int) -> None:
     """Raise a ValueError if there are too few sentences to fit a curve."""
-    if sentences < 2 * _SENTENCES_A_POINT:
-        raise ValueError(f"confidence: needs {2 * _SENTENCES_A_POINT} sentences at least, not {sentences}")
+    least = 2 * 5 * _SENTENCES_A_POINT  # five points for each half
+    if sentences < least:
+        raise ValueError(f"confidence: needs {least} sentences at least, not {sentences}")
 
 
 def fit_curve(values: np.ndarray, quality: np.ndarray) -> list[list[float]]:

@@ -103,7 +103,8 @@ class VaswaniConfig(PreTrainedConfig):
         longest_source: Tokens of the longest source trained on, EOS included; `None` if unknown.
             `pipeline("translation")` warns of longer ones.
         confidence_curve: Points of mean log-probability a token of a translation, and the chrF to expect of it, both
-            ascending, as `score.py --confidence` measures them, for all directions; `None` if unknown.
+            ascending, as `score.py --confidence` measures them; by target language, of a model of several directions.
+            `None` if unknown.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
             chooses them; `None` means all heads of the last layer.
         alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.
@@ -161,7 +162,7 @@ class VaswaniConfig(PreTrainedConfig):
     target_language: str | None = None
     language_tags: dict[str, int] | None = None
     longest_source: int | None = None
-    confidence_curve: list[list[float]] | None = None
+    confidence_curve: list[list[float]] | dict[str, list[list[float]]] | None = None
     alignment_heads: list[list[int]] | None = None
     alignment_shift: bool = False
     activation: str = "relu"
@@ -263,9 +264,10 @@ class VaswaniConfig(PreTrainedConfig):
             raise ValueError(f"position_offset: must be at least 0, is {self.position_offset}")
         if self.activation not in ACT2FN:
             raise ValueError(f"activation: must be one of {', '.join(ACT2FN)}, is {self.activation!r}")
-        curve = self.confidence_curve
-        if curve is not None and not (curve and all(len(point) == 2 for point in curve) and curve == sorted(curve)):
-            raise ValueError("confidence_curve: must be pairs of numbers, ascending")
+        curves = self.confidence_curve
+        for curve in curves.values() if isinstance(curves, dict) else [] if curves is None else [curves]:
+            if not (curve and all(len(point) == 2 for point in curve) and curve == sorted(curve)):
+                raise ValueError("confidence_curve: must be pairs of numbers, ascending")
         if self.alignment_heads == []:
             raise ValueError("alignment_heads: must have one pair at least, or be None")
         for pair in self.alignment_heads or ():

@@ -343,14 +343,16 @@ def translate_in_batches(
     Raises:
         ImportError: The sentence splitter is not installed.
         TypeError: A sentence is not a string.
-        ValueError: `tokens_per_batch` or `batch_size` is below 1; a sentence has a lone surrogate; or the model does
-            not translate into the language, or does not know into which.
+        ValueError: `tokens_per_batch` or `batch_size` is below 1; a sentence has a lone surrogate; the model does not
+            translate into the language, or does not know into which; or `decoder_input_ids` are no prefix.
     """
     sentences = [require_text(sentence, f"text {index}") for index, sentence in enumerate(sentences)]
     if tag := target_tag(model.config, None, target_language):
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
     own = (tokens_per_batch, batch_size, truncation)
     if split_sentences:
+        if "decoder_input_ids" in generate_kwargs:
+            raise ValueError("decoder_input_ids: would begin each sentence of a text; leave out split_sentences")
         paragraphs = Paragraphs(model.config, sentences)
 
         def observe(long: dict[int, int]) -> None:
@@ -367,11 +369,14 @@ def translate_in_batches(
     alpha = setting(model, generate_kwargs, "length_penalty", 1.0)
     heads = AlignmentHeads.of(model) if return_alignment else None
     penalty = (alpha, setting(model, generate_kwargs, "length_penalty_type", "transformers"))
+    prefix = forced_prefix(model, generate_kwargs)
+    # The start token is none that was forced.
+    forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == model.config.decoder_start_token_id)
     for batch in generated:
         rows = batch.output_ids.flatten(0, 1)  # [batch * returned, target]
         translations = to_translations(rows.cpu())
         if return_scores or return_alignment:
-            scores = score_generated(model, tokenizer, batch.inputs, rows, *penalty, heads)
+            scores = score_generated(model, tokenizer, batch.inputs, rows, *penalty, heads, forced)
             translations = list(zip(translations, scores, strict=True))
         returned = batch.output_ids.shape[1]
         yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
@@ -379,7 +384,9 @@ def translate_in_batches(
         returned = setting(model, generate_kwargs, "num_return_sequences", 1)
         translations = to_translations(torch.tensor(tokenizer("").input_ids).expand(returned, -1))  # of [returned, 1]
         if return_scores or return_alignment:
-            empty = TranslationScore(0.0, 0.0, 0, [], alignment=[] if return_alignment else None)
+            links: list[tuple[int, int]] | None = [] if return_alignment else None
+            certain = 100.0 if getattr(model.config, "confidence_curve", None) else None
+            empty = TranslationScore(0.0, 0.0, 0, [], certain, links)
             translations = [(each, empty) for each in translations]
         yield blank, [list(translations) for _ in blank]
 
@@ -424,9 +431,7 @@ def generate_in_batches(
         whole = {index: sum(parts) for index, *parts in zip(filled, lengths, cut, strict=True)}
         observe_long(longer_than_trained(model.config, whole))
     costs = {length: _cost(model, length, generate_kwargs) for length in set(lengths)}
-    given, prefix = generate_kwargs.get("logits_processor") or [], generate_kwargs.get("decoder_input_ids")
-    if prefix is not None and len(prefix) != 1:
-        raise ValueError(f"decoder_input_ids: must have one row, with which all translations begin, has {len(prefix)}")
+    given, prefix = generate_kwargs.get("logits_processor") or [], forced_prefix(model, generate_kwargs)
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
     for batch in batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
@@ -439,6 +444,20 @@ def generate_in_batches(
             generate_kwargs["logits_processor"] = [*given, *processors(indices, [lengths[row] for row in batch])]
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
         yield GeneratedBatch(indices, inputs, output_ids.unflatten(0, (len(batch), -1)))
+
+
+def forced_prefix(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """`decoder_input_ids` `[1, prefix]`; raises a ValueError if translations cannot begin with them."""
+    given = generate_kwargs.get("decoder_input_ids")
+    if given is None:
+        return None
+    prefix = torch.as_tensor(given)
+    if prefix.dim() != 2 or len(prefix) != 1:
+        raise ValueError(f"decoder_input_ids: must be one row, with which all translations begin, not {given!r}")
+    ends = setting(model, generate_kwargs, "eos_token_id", [])
+    if torch.isin(prefix.cpu(), torch.tensor(ends).flatten()).any():
+        raise ValueError("decoder_input_ids: has an EOS; tokenize the prefix with add_special_tokens=False")
+    return prefix
 
 
 def _tokens_cut_off(encoding: Encoding) -> int:

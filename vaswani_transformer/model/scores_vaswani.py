@@ -63,8 +63,8 @@ class TranslationScore:
 
     Attributes:
         log_probability: Of all tokens, the EOS included.
-        score: `log_probability` divided by the length penalty (6.1), by which beam search ranks translations, unless
-            logits processors change the probabilities.
+        score: `log_probability` divided by the length penalty (6.1), both without tokens that were forced, by which
+            beam search ranks translations, unless logits processors change the probabilities.
         tokens: Number of tokens, the EOS included.
         word_log_probabilities: Of each word of the translation, as white space divides it. Special tokens, such
             as the EOS, belong to none.
@@ -110,6 +110,7 @@ def score_generated(
     alpha: float,
     penalty_type: str,
     heads: AlignmentHeads | None = None,
+    forced: int = 0,
 ) -> list[TranslationScore]:
     """Score translations of a batch, as the model predicts them: without logits processors and sampling.
 
@@ -122,8 +123,9 @@ def score_generated(
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
         heads: What aligns words; None for no alignment.
+        forced: Tokens after the start token that were given, not searched.
     """
-    found, curve = [], getattr(model.config, "confidence_curve", None)
+    found = []
     log_probabilities, attention = read_decoder(model, inputs, output_ids, [] if heads is None else [heads.pairs])
     translations = len(output_ids) // len(inputs["input_ids"])
     for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
@@ -134,14 +136,24 @@ def score_generated(
             if row % translations == 0:
                 sources = words_of_tokens(tokenizer, inputs["input_ids"][row // translations].tolist(), is_whole=True)
             alignment = align_words(heads.of_tokens(attention[row, 0]), *sources, *words)
-        score = score_of_tokens(words, values[:length], alpha, penalty_type)
+        score = score_of_tokens(words, values[:length], alpha, penalty_type, forced)
+        curve = confidence_curve(model.config, inputs["input_ids"][row // translations].tolist())
         confidence = None if curve is None else _interpolate(curve, score.mean)
         found.append(replace(score, confidence=confidence, alignment=alignment))
     return found
 
 
+def confidence_curve(config: PreTrainedConfig, source: Sequence[int]) -> Sequence[Sequence[float]] | None:
+    """The model's curve for the direction of a source's token ids; None without one."""
+    curves = getattr(config, "confidence_curve", None)
+    if not isinstance(curves, Mapping):
+        return curves
+    tags = getattr(config, "language_tags", None) or {}
+    return next((curves.get(language) for language, tag in tags.items() if tag in source), None)
+
+
 def score_of_tokens(
-    words: tuple[Sequence[int | None], int], values: Sequence[float], alpha: float, penalty_type: str
+    words: tuple[Sequence[int | None], int], values: Sequence[float], alpha: float, penalty_type: str, forced: int = 0
 ) -> TranslationScore:
     """The score of a translation, without confidence and alignment.
 
@@ -150,14 +162,16 @@ def score_of_tokens(
         values: Log-probability of each token, up to the EOS, included, or the length limit.
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
+        forced: Number of the first tokens that were given, not searched; `score` is that of the others.
     """
     places, count = words
     sums = [0.0] * count
     for place, value in zip(places, values, strict=True):
         if place is not None:
             sums[place] += value
-    total, penalty = sum(values), float(length_penalty(len(values), alpha, penalty_type))
-    return TranslationScore(total, total / penalty, len(values), sums)
+    searched = values[forced:]
+    penalty = float(length_penalty(len(searched), alpha, penalty_type)) if searched else 1.0
+    return TranslationScore(sum(values), sum(searched) / penalty, len(values), sums)
 
 
 def align_words(
@@ -254,7 +268,10 @@ def words_of_tokens(
 
     `is_whole` counts unknown tokens, as in a given text; a translation is shown without them.
     """
-    special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} if is_whole else set())
+    added = (
+        token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special
+    )  # tags of languages, too
+    special = {*tokenizer.all_special_ids, *added} - ({tokenizer.unk_token_id} if is_whole else set())
     kept = [token for token in ids if token not in special]
     if not kept:
         return [None] * len(ids), 0
