@@ -99,7 +99,7 @@ class TranslationArguments(TranslationOptions):
         None, "Numbers of shards of --work to translate, from 0.", Interval(minimum=0, maximum=2**31 - 1)
     )
     status: bool = option(False, "Show how far --work is.")
-    collect: bool = option(False, "Write the output of --work, once all its shards are finished.")
+    collect: bool = option(False, "Write the output of --work, or --output, once all its shards are finished.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,8 +111,9 @@ class TranslationArguments(TranslationOptions):
                 raise ValueError(f"work: {self.work} holds no shards; divide a file into it with --input FILE")
             if len(acts) > 1:
                 raise ValueError(f"{acts[1]}: is another command than --{acts[0]}; give one at a time")
+            free = _OF_SHARDS | ({"output"} if self.collect else set())
             for field in fields(self):
-                if field.name not in _OF_SHARDS and getattr(self, field.name) != field.default:
+                if field.name not in free and getattr(self, field.name) != field.default:
                     raise ValueError(f"{field.name}: was decided when {self.work} was divided; leave it out")
             return
         if acts:
@@ -168,7 +169,7 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
         return
     translate_missing(work)
     if PartialState().is_main_process:
-        work.collect(temporary_folder=work.folder)
+        work.collect(work.output, temporary_folder=work.folder)
         work.remove()
 
 
@@ -179,7 +180,7 @@ def go_on_with_work(args: TranslationArguments) -> None:
     if args.status:
         show_progress(work)
     elif args.collect:
-        on_main_process(lambda: collect(work, args.overwrite))
+        on_main_process(lambda: collect(work, args.output, args.overwrite))
     elif args.shard is not None:
         for number in args.shard:
             if is_first_to_claim(f"shard {number}"):
@@ -189,10 +190,13 @@ def go_on_with_work(args: TranslationArguments) -> None:
         translate_missing(work)
 
 
-def collect(work: ShardedTranslation, overwrite: bool) -> None:
-    if work.output is not None:
-        require_new_file("output", work.output, overwrite)
-    work.collect()
+def collect(work: ShardedTranslation, named: str, overwrite: bool) -> None:
+    """Write the output, where the division named it or, as on another machine, where this command does."""
+    output = work.output if named == "-" else resolved(Path(named))
+    if output is not None:
+        require_output(output, None)
+        require_new_file("output", output, overwrite)
+    work.collect(output)
 
 
 def translate_missing(work: ShardedTranslation) -> None:

@@ -129,6 +129,9 @@ def test_the_output_is_of_all_shards_and_replaces_no_other_file(translate, error
     assert (tmp_path / "out.txt").read_bytes() == b"mine"
     translate("--work", divided, "--collect", "--overwrite")
     assert (tmp_path / "out.txt").read_text(encoding="utf-8").count("\n") == len(LINES)
+    translate("--work", divided, "--collect", "--output", tmp_path / "elsewhere.txt")
+    assert (tmp_path / "elsewhere.txt").read_bytes() == (tmp_path / "out.txt").read_bytes()
+    assert "output: there is no directory" in error("--work", divided, "--collect", "--output", tmp_path / "no" / "out")
     (shard,) = divided.glob("shard-000003.*")
     shard.write_bytes(shard.read_bytes()[:-1] + b"!")
     assert "shard 3 of" in error("--work", divided, "--collect", "--overwrite")

@@ -295,10 +295,11 @@ class ShardedTranslation:
         if "translator" in vars(self):  # it was used
             self.translator.warn_of_long_lines()
 
-    def collect(self, temporary_folder: Path | None = None) -> None:
+    def collect(self, output: Path | None, temporary_folder: Path | None = None) -> None:
         """Write the output from all shards, in order.
 
         Args:
+            output: The file, such as the attribute `output`; None for standard output.
             temporary_folder: Where it is written before it is renamed, on the same file system; by default beside it.
 
         Raises:
@@ -311,13 +312,13 @@ class ShardedTranslation:
                 f"{self._option}: {len(missing)} of {self.shards} shards of {self.folder} are not finished; first "
                 f"translate them, beginning with {missing[0]}"
             )
-        if self.output is None:
+        if output is None:
             for _ in self._contents(finished):  # an error before the first line
                 pass
             sys.stdout.buffer.writelines(self._contents(finished))
             sys.stdout.buffer.flush()
         else:
-            atomic_write(self.output, self._contents(finished), temporary_folder)
+            atomic_write(output, self._contents(finished), temporary_folder)
 
     def remove(self) -> None:
         """Remove the directory if its manifest shows that this program made it, or if it is empty."""
