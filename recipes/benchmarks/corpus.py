@@ -25,9 +25,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from itertools import cycle, islice
@@ -63,6 +64,7 @@ class Arguments(BenchmarkArguments):
     kills: int = option(5, "How often each engine is disturbed.", NOT_NEGATIVE)
     seconds_to_a_kill: float = option(60.0, "Longest time until the next process is killed.", NOT_NEGATIVE)
     rounds: int = option(5, "How often each size of shards is measured.", COUNT)
+    engines: bool = option(True, "Run the engines; false keeps those that --output has, and measures shards alone.")
 
 
 @dataclass(frozen=True)
@@ -79,14 +81,14 @@ class EngineResult:
 
     digest: str
     minutes: float
-    killed: tuple[int, int]
+    killed: list[int]
     started: int
     gigabytes: list[float]
 
 
 @dataclass(frozen=True)
 class CorpusRecord(Record):
-    """`corpus.json`; processor seconds by lines of a shard, one entry per round."""
+    """`corpus.json`; processor seconds by lines of a shard, one entry per round, maybe of a run of their own."""
 
     run: Provenance
     lines: int
@@ -94,6 +96,7 @@ class CorpusRecord(Record):
     engines: dict[str, EngineResult]
     lines_of_shards: int
     seconds: dict[str, list[float]]
+    run_of_shards: Provenance | None = None
 
 
 def recipe(name: str, *arguments: object) -> list[str]:
@@ -127,7 +130,7 @@ def disturbed(command: list[str], kills: int, longest: float, result: Callable[[
         tenth = min(9, int(10 * (moment - began) / (ended - began)))
         tenths[tenth] = max(tenths[tenth], memory)
     gigabytes = [round(memory / 1e9, 2) for memory in tenths]
-    return EngineResult(result(), (ended - began) / 60, (sum(killed), killed[True]), started, gigabytes)
+    return EngineResult(result(), (ended - began) / 60, [sum(killed), killed[True]], started, gigabytes)
 
 
 def workers_of(program: int) -> Iterator[tuple[int, int]]:
@@ -178,50 +181,64 @@ def collected(work: Path, output: Path) -> str:
 def measure(args: Arguments) -> Iterator[CorpusRecord]:
     """The engines, in turn, then the sizes of shards."""
     run = describe_run()
+    sentences = [english for english, _ in phrasebook("train") if len(english) <= LONGEST]
+    lines = list(islice(cycle(sentences), args.lines))
+    tenth = lines[: args.lines // 10]
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        folder = Path(name)
-        sentences = [english for english, _ in phrasebook("train") if len(english) <= LONGEST]
-        lines = list(islice(cycle(sentences), args.lines))
-        options = ["--model", args.model, "--dtype", "float32", "--input", write_text(folder / "text", lines)]
-        per_shard = ["--lines_per_shard", args.lines_per_shard]
-        commands: dict[str, tuple[list[str], Callable[[], str]]] = {}
-        launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", RECIPES / "launch/2cpu.yaml"]
-        for system, program in {
-            "one process": recipe("translate.py"),
-            "accelerate": [*map(str, launcher), *recipe("translate.py")[1:]],
-            "Ray Data": recipe("cluster/ray_data.py", "--actors", 2),
-        }.items():
-            work, output = folder / f"work of {system}", folder / f"output of {system}"
-            divide = recipe("translate.py", *options, *per_shard, "--work", work, "--output", output)
-            subprocess.run(divide, env=ENVIRONMENT, check=True)
-            commands[system] = [*program, "--work", str(work)], partial(collected, work, output)
-        (folder / "documents").mkdir()
-        for number, part in enumerate(split_lines(lines, -(-args.lines // FILES))):
-            first = number * -(-args.lines // FILES)
-            rows = [json.dumps({"id": str(first + index), "text": line}) for index, line in enumerate(part)]
-            write_text(folder / "documents" / f"{number:02d}.jsonl", rows)
-        of_step = ["--model", args.model, "--input", folder / "documents", "--output", folder / "translated"]
-        step = recipe("cluster/datatrove_step.py", *of_step, "--tasks", FILES, "--workers", 2)
-        step += ["--documents_at_once", str(args.lines_per_shard)]
-        commands["datatrove"] = step, partial(documents, folder / "translated" / "documents")
-        engines: dict[str, EngineResult] = {}
-        seconds: dict[str, list[float]] = {}
-        tenth = lines[: args.lines // 10]
-        for system, (command, result) in commands.items():
-            kills = 0 if system == "one process" else args.kills
-            engines[system] = disturbed(command, kills, args.seconds_to_a_kill, result)
-            yield CorpusRecord(run, args.lines, args.lines_per_shard, engines, len(tenth), seconds)
-        options[-1] = write_text(folder / "tenth", tenth)
-        sizes = [2000, 10_000, 50_000, len(tenth)]
-        for _ in range(args.rounds):
-            for size in sorted({size for size in sizes if size <= len(tenth)}):
-                of_size = ["--output", folder / "tenth.out", "--overwrite", "--lines_per_shard", size]
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                subprocess.run(recipe("translate.py", *options, *of_size), env=ENVIRONMENT, check=True)
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-                seconds.setdefault(f"{size:,}", []).append(used)
-        yield CorpusRecord(run, args.lines, args.lines_per_shard, engines, len(tenth), seconds)
+        if args.engines:
+            engines: dict[str, EngineResult] = {}
+            for system, result in run_engines(args, lines, Path(name)):
+                engines[system] = result
+                record = CorpusRecord(run, args.lines, args.lines_per_shard, engines, len(tenth), {})
+                yield record
+        else:
+            record = CorpusRecord.load(Path(args.output, "corpus.json"))
+        seconds = seconds_by_size(args, tenth, Path(name))
+        own = None if args.engines else run
+        yield replace(record, lines_of_shards=len(tenth), seconds=seconds, run_of_shards=own)
+
+
+def run_engines(args: Arguments, lines: list[str], folder: Path) -> Iterator[tuple[str, EngineResult]]:
+    """The name of each engine, and how it translated the lines."""
+    options = ["--model", args.model, "--dtype", "float32", "--input", write_text(folder / "text", lines)]
+    per_shard = ["--lines_per_shard", args.lines_per_shard]
+    commands: dict[str, tuple[list[str], Callable[[], str]]] = {}
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", RECIPES / "launch/2cpu.yaml"]
+    for system, program in {
+        "one process": recipe("translate.py"),
+        "accelerate": [*map(str, launcher), *recipe("translate.py")[1:]],
+        "Ray Data": recipe("cluster/ray_data.py", "--actors", 2),
+    }.items():
+        work, output = folder / f"work of {system}", folder / f"output of {system}"
+        divide = recipe("translate.py", *options, *per_shard, "--work", work, "--output", output)
+        subprocess.run(divide, env=ENVIRONMENT, check=True)
+        commands[system] = [*program, "--work", str(work)], partial(collected, work, output)
+    (folder / "documents").mkdir()
+    for number, part in enumerate(split_lines(lines, -(-args.lines // FILES))):
+        first = number * -(-args.lines // FILES)
+        rows = [json.dumps({"id": str(first + index), "text": line}) for index, line in enumerate(part)]
+        write_text(folder / "documents" / f"{number:02d}.jsonl", rows)
+    of_step = ["--model", args.model, "--input", folder / "documents", "--output", folder / "translated"]
+    step = recipe("cluster/datatrove_step.py", *of_step, "--tasks", FILES, "--workers", 2)
+    step += ["--documents_at_once", str(args.lines_per_shard)]
+    commands["datatrove"] = step, partial(documents, folder / "translated" / "documents")
+    for system, (command, result) in commands.items():
+        kills = 0 if system == "one process" else args.kills
+        yield system, disturbed(command, kills, args.seconds_to_a_kill, result)
+
+
+def seconds_by_size(args: Arguments, lines: list[str], folder: Path) -> dict[str, list[float]]:
+    """Processor seconds of one process for the lines, by lines of a shard, in each round."""
+    options = ["--model", args.model, "--dtype", "float32", "--input", write_text(folder / "tenth", lines)]
+    sizes, seconds = [2000, 10_000, 50_000, len(lines)], defaultdict(list)
+    for _ in range(args.rounds):
+        for size in sorted({size for size in sizes if size <= len(lines)}):
+            of_size = ["--output", folder / "tenth.out", "--overwrite", "--lines_per_shard", size]
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(recipe("translate.py", *options, *of_size), env=ENVIRONMENT, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds[f"{size:,}"].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return dict(seconds)
 
 
 def write_text(path: Path, lines: list[str]) -> str:
@@ -249,7 +266,9 @@ def as_markdown(record: CorpusRecord) -> str:
     whole = least[f"{record.lines_of_shards:,}"]
     sizes = [["lines of a shard", "processor seconds, least", "beside a single shard"]]
     sizes += [[size, f"{seconds:.1f}", f"{seconds / whole:.3f}"] for size, seconds in least.items()]
-    return f"{text}\n{record.lines_of_shards:,} of the lines, by one process:\n\n{markdown_table(sizes)}\n"
+    own = record.run_of_shards
+    by = "" if own is None else f" (`{own.command}`, commit `{own.commit}`)"
+    return f"{text}\n{record.lines_of_shards:,} of the lines, by one process{by}:\n\n{markdown_table(sizes)}\n"
 
 
 def main() -> None:
