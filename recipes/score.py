@@ -38,6 +38,7 @@ from vaswani_transformer.io.console import PlainConsole, printable
 from vaswani_transformer.io.files import locked, make_directory, require_directory
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
+from vaswani_transformer.model.languages_vaswani import direction, target_tag
 from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import RecipeParser, option
 from vaswani_transformer.runs.provenance import describe_run
@@ -154,8 +155,9 @@ def keep_curve(saved: SavedModel, target_language: str, curve: list[list[float]]
     """Store a curve in the model's configuration; one for each direction, if it has several."""
     kept: object = curve
     if saved.config.language_tags:
-        before = saved.config.confidence_curve
-        kept = {**(before if isinstance(before, dict) else {}), target_language: curve}
+        before, tag = saved.config.confidence_curve, target_tag(saved.config, None, target_language)
+        language = direction(saved.config, tag)[1]  # as the model spells it
+        kept = {**(before if isinstance(before, dict) else {}), language: curve}
     saved.update_config(confidence_curve=kept)
     if len(curve) == 1:
         print("confidence: the curve is flat: log-probabilities say nothing of these translations", file=sys.stderr)

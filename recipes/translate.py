@@ -35,7 +35,7 @@ then any process may translate any shard, again if it was killed, and the last c
     python recipes/translate.py --model runs/demo --input news.en --output news.de --work work --lines_per_shard 50000
     python recipes/translate.py --work work --shard 3
     python recipes/translate.py --work work --status
-    python recipes/translate.py --work work --collect
+    python recipes/translate.py --work work --collect  # or --collect --output elsewhere.de
 
 `--work work` alone translates all missing shards, also under accelerate launch. recipes/cluster has examples for Slurm,
 Ray and datatrove.
@@ -195,6 +195,11 @@ def collect(work: ShardedTranslation, named: str, overwrite: bool) -> None:
     output = work.output if named == "-" else resolved(Path(named))
     if output is not None:
         require_output(output, None)
+        if (kind_of_suffix(output) == "json") != work.is_json:
+            kind = (
+                "JSON; name an output that ends in .jsonl" if work.is_json else "text; name an output that is no table"
+            )
+            raise ValueError(f"output: {output}: the shards have lines of {kind}")
         require_new_file("output", output, overwrite)
     work.collect(output)
 

@@ -132,6 +132,34 @@ def test_narrow_beams_find_phrases_in_each_sentence_of_a_batch(talkative_model, 
     assert not any(contains(tuple(row), phrases[0]) for row in plain.tolist())
 
 
+@pytest.mark.parametrize("kind", ["gnmt", "transformers"])
+@pytest.mark.parametrize("rule", ["never", False, True])
+def test_translations_with_a_phrase_are_different_ones_by_all_rules(talkative_model, rule, kind):
+    settings = {"num_beams": 4, "num_return_sequences": 4, "force_words_ids": [[9]], "max_new_tokens_over_source": 20}
+    settings |= {"early_stopping": rule, "length_penalty_type": kind}
+    for rows in talkative_model.generate(as_batch(SOURCES), **settings).unflatten(0, (-1, 4)).tolist():
+        assert len(set(map(tuple, rows))) == 4
+        assert contains(rows[0], [9])
+
+
+@pytest.mark.parametrize("limit", [3, 5, 9])
+def test_no_forced_end_makes_up_for_a_phrase(talkative_model, limit):
+    settings = {"num_beams": 4, "force_words_ids": [[9, 17]], "forced_eos_token_id": EOS, "max_new_tokens": limit}
+    for row in talkative_model.generate(as_batch(SOURCES), **settings).tolist():
+        assert contains(tuple(row), [9, 17])
+
+
+def test_phrases_may_begin_in_the_prefix(talkative_model):
+    prefix = torch.tensor([[0, 5, 9]])
+    plain = {"num_beams": 4, "decoder_input_ids": prefix}
+    source = as_batch(SOURCES[:1])
+    assert talkative_model.generate(source, force_words_ids=[[5, 9]], **plain).equal(
+        talkative_model.generate(source, **plain)
+    )
+    row = talkative_model.generate(source, force_words_ids=[[9, 17]], max_new_tokens=4, **plain)[0].tolist()
+    assert row[:4] == [0, 5, 9, 17]
+
+
 def test_a_phrase_that_the_best_translation_has_changes_nothing(talkative_model):
     best = talkative_model.generate(as_batch(SOURCES[:1]), num_beams=4)
     phrase = best[0, 1:3].tolist()
@@ -149,6 +177,9 @@ def test_a_phrase_that_the_best_translation_has_changes_nothing(talkative_model)
         ({"force_words_ids": [[5, EOS]]}, r"force_words_ids: \[5, 1\] is no phrase; .* without special tokens"),
         ({"force_words_ids": [[[5], []]]}, r"force_words_ids: \[\] is no phrase"),
         ({"force_words_ids": [[4000]]}, r"force_words_ids: \[4000\] is no phrase"),
+        ({"force_words_ids": 5}, r"force_words_ids: is 5; give token ids"),
+        ({"force_words_ids": [[5, [6]]]}, r"force_words_ids: \[5, \[6\]\] is no phrase"),
+        ({"force_words_ids": [[[[5]]]]}, r"force_words_ids: \[\[5\]\] is no phrase"),
         ({"force_words_ids": ["word"]}, r"force_words_ids: is \['word'\]; give token ids"),
     ],
 )

@@ -139,7 +139,7 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
     mean = found[0]["log_probability"] / found[0]["tokens"]
     assert found[0]["confidence"] == pytest.approx(_interpolate(record.confidence.curve, mean))
     assert {name: value for name, value in found[0].items() if name != "confidence"} == before
-    assert found[1]["confidence"] == 100  # of a blank line
+    assert "confidence" not in found[1]  # of a blank line
 
 
 def test_each_direction_has_its_own_curve(development_set, lively_model, tmp_path):
@@ -159,6 +159,10 @@ def test_each_direction_has_its_own_curve(development_set, lively_model, tmp_pat
     options = ["--source_language", "en", "--target_language", "de", "--confidence", "--output_dir", "scores"]
     call_recipe("score.py", "--model", model, *development_set, *options)
     kept = open_model(model).config.confidence_curve
+    with pytest.raises(
+        ValueError, match=r"confidence_curve: must be by the languages of language_tags, is by \['fr'\]"
+    ):
+        VaswaniConfig(language_tags={"en": 3}, confidence_curve={"fr": curves["en"]})
     assert kept == {"en": curves["en"], "de": ScoreRecord.load(tmp_path / "scores" / "results.json").confidence.curve}
 
 

@@ -9,6 +9,7 @@ from helpers import call_recipe
 from models import distinct
 from transformers import PreTrainedTokenizerBase
 
+from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 
@@ -63,7 +64,7 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path, monk
     other = {**manifest, "options": {**manifest["options"], "engine": str(tmp_path / "engine")}}
     (tmp_path / "work" / "manifest.json").write_text(json.dumps(other), encoding="utf-8")
     with pytest.raises(
-        ValueError, match=r"is not the one that the input was divided for; they differ in engine \(sha256"
+        ValueError, match=r"or its export changed after the input was divided; they differ in engine \(sha256"
     ):
         ShardedTranslation("work").translate(0)
     (tmp_path / "work" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
@@ -101,7 +102,7 @@ def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
 
 
 def test_a_source_longer_than_the_positions_is_cut(saved, tokenizer):
-    engine = ExportedModel(saved / "engine", distinct(len(tokenizer)).config, torch.device("cpu"))
+    engine = ExportedModel(saved / "engine", distinct(len(tokenizer)).config, tokenizer, torch.device("cpu"))
     ids = torch.randint(3, len(tokenizer), (2, 5000))
     ids[:, -1] = tokenizer.eos_token_id
     engine.engine.settings.max_new_tokens = 3
@@ -111,9 +112,12 @@ def test_a_source_longer_than_the_positions_is_cut(saved, tokenizer):
     assert found[:, 0].eq(0).all()
 
 
-def test_an_export_of_a_larger_vocabulary_is_refused(saved):
+def test_an_export_of_another_vocabulary_is_refused(saved, tmp_path):
+    other = VaswaniTokenizer.train(
+        ["Other words."] * 9, vocab_size=len(CTranslate2Translator(saved / "engine").tokenizer)
+    )
     with pytest.raises(ValueError, match=r"engine: .* was not made of this model, which has another vocabulary"):
-        ExportedModel(saved / "engine", distinct(50).config, torch.device("cpu"))
+        ExportedModel(saved / "engine", distinct(50).config, other, torch.device("cpu"))
 
 
 @pytest.mark.system

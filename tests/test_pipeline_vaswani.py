@@ -164,8 +164,9 @@ def test_all_translations_begin_with_given_tokens(lively_model, num_beams):
     ):
         with pytest.raises(ValueError, match=f"decoder_input_ids: {message}"):
             translator(SENTENCES, **{**options, "decoder_input_ids": wrong})
-    with pytest.raises(ValueError, match="decoder_input_ids: would begin each sentence of a text"):
-        translator(SENTENCES, split_sentences=True, **options)
+    for name, value in (("decoder_input_ids", prefix), ("force_words_ids", prefix.tolist())):
+        with pytest.raises(ValueError, match=f"{name}: would apply to each sentence of a text"):
+            translator(SENTENCES, split_sentences=True, **{name: value})
 
 
 def test_other_things_than_text_are_refused(translator):

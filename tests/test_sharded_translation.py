@@ -131,6 +131,8 @@ def test_the_output_is_of_all_shards_and_replaces_no_other_file(translate, error
     assert (tmp_path / "out.txt").read_text(encoding="utf-8").count("\n") == len(LINES)
     translate("--work", divided, "--collect", "--output", tmp_path / "elsewhere.txt")
     assert (tmp_path / "elsewhere.txt").read_bytes() == (tmp_path / "out.txt").read_bytes()
+    message = error("--work", divided, "--collect", "--output", tmp_path / "elsewhere.jsonl")
+    assert "the shards have lines of text; name an output that is no table" in message
     assert "output: there is no directory" in error("--work", divided, "--collect", "--output", tmp_path / "no" / "out")
     (shard,) = divided.glob("shard-000003.*")
     shard.write_bytes(shard.read_bytes()[:-1] + b"!")
@@ -177,7 +179,7 @@ def test_model_may_have_moved_but_must_be_the_same(translate, error, divided, sa
     manifest["place"] = str(tmp_path / "gone")
     (divided / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     assert "gone is no saved model" in error("--work", divided, "--shard", 0)
-    assert "is not the one that the input was divided for" in error(
+    assert "or its export changed after the input was divided; they differ in model" in error(
         "--work", divided, "--shard", 0, "--model", saved_model
     )
     translate("--work", divided, "--shard", 0, "--model", tmp_path / "moved")
@@ -212,8 +214,14 @@ def test_scores_and_alignment_chosen_meanwhile_change_no_translation(translate, 
     call_recipe("translate.py", "--input", source, *arguments)
     open_model(model).update_config(confidence_curve=[[-1.0, 2.0]], alignment_heads=[[0, 0]], alignment_shift=True)
     translate("--work", tmp_path / "work", "--shard", 0)
+    with_scores = ("--output", tmp_path / "out.jsonl", "--work", tmp_path / "scored", "--return_scores")
+    call_recipe("translate.py", "--input", source, "--model", model, *with_scores)
+    open_model(model).update_config(confidence_curve=[[-1.0, 3.0]])
+    translate("--work", tmp_path / "work", "--shard", 0)
+    with pytest.raises(SystemExit, match="changed after the input was divided; they differ in model"):
+        translate("--work", tmp_path / "scored", "--shard", 0)
     open_model(model).update_config(layer_norm_eps=0.5)
-    with pytest.raises(SystemExit, match="is not the one that the input was divided for; they differ in model"):
+    with pytest.raises(SystemExit, match="changed after the input was divided; they differ in model"):
         translate("--work", tmp_path / "work", "--shard", 1)
 
 
@@ -240,6 +248,8 @@ def test_rows_of_tables_are_lines(translate, error, source, tmp_path):
 def test_empty_lines_of_a_single_column_are_lines(tmp_path, name):
     (tmp_path / name).write_bytes(b"en\r\nfirst\r\n\r\nthird\r\n\r\n")
     assert [*input_lines(str(tmp_path / name), "en")] == ["first", "", "third", ""]
+    (tmp_path / name).write_bytes(b"\n\nfirst\n\nthird\n")
+    assert [*input_lines(str(tmp_path / name), "1")] == ["", "", "first", "", "third"]
 
 
 def test_shards_done_from_python(divided):

@@ -30,6 +30,7 @@ class ExportedModel:
     Args:
         directory: The exported directory.
         config: Of the model that was exported.
+        tokenizer: Of this model.
         device: Where CTranslate2 computes; onnxruntime does on the CPU.
 
     Raises:
@@ -37,11 +38,13 @@ class ExportedModel:
         ValueError: The directory is no export to CTranslate2 or ONNX, or its vocabulary is not the model's.
     """
 
-    def __init__(self, directory: str | Path, config: PreTrainedConfig, device: torch.device) -> None:
+    def __init__(
+        self, directory: str | Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, device: torch.device
+    ) -> None:
         self.engine, self.config = _open_engine(Path(directory), device), config
         self.generation_config = GenerationConfig.from_pretrained(directory)
         self.device, self.dtype = torch.device("cpu"), torch.float32  # of what goes in and comes out
-        if len(self.engine.tokenizer) > config.vocab_size:
+        if self.engine.tokenizer.get_vocab() != tokenizer.get_vocab():
             raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **_: Any) -> torch.Tensor:

@@ -146,15 +146,19 @@ def _delimited_pairs(
     path: Path, records: Iterator[Record], keys: Sequence[str], languages: Sequence[str]
 ) -> Iterator[Pair]:
     """The pairs of records, whose columns a header names; without a header, by keys that are numbers, from 1."""
-    first = next((record for record in records if record[1]), None)
-    if first is None:
+    blank = []
+    for first in records:
+        if first[1]:
+            break
+        blank.append(first)
+    else:
         return
     number, fields = first
     names = [name.strip() for name in fields]
     has_header = not all(key.isdecimal() for key in keys)
     if not has_header:
         names = [str(place) for place in range(1, len(fields) + 1)]
-        records = chain([first], records)
+        records = chain(blank, [first], records)
     try:
         source, target = _places(names, keys)
     except ValueError as error:

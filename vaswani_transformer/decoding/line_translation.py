@@ -86,7 +86,7 @@ class Translator:
         if options.engine is None:
             self.model = options.load(saved)
         else:
-            self.model = ExportedModel(options.engine, saved.config, PartialState().device)
+            self.model = ExportedModel(options.engine, saved.config, saved.tokenizer, PartialState().device)
         self.long = 0
         self._options, self._columns = options, columns
 

@@ -19,6 +19,7 @@ from typing import cast
 
 from tqdm.auto import tqdm
 
+from ..convert.engines import require_export
 from ..io.files import (
     Json,
     atomic_write,
@@ -163,7 +164,7 @@ class ShardedTranslation:
         name, directory = model
         kept = [field.name for field in fields(TranslationOptions) if field.name not in _OF_MACHINE]
         decisive: dict[str, Json] = {
-            "model": model_digest(directory),
+            "model": model_digest(directory, options),
             "input": str(source),
             "lines_per_shard": lines_per_shard,
             **options.decisive,
@@ -209,6 +210,11 @@ class ShardedTranslation:
         return None if name is None else Path(str(name))
 
     @property
+    def is_json(self) -> bool:
+        """Whether shards have lines of JSON."""
+        return self._manifest.get("columns") is not None
+
+    @property
     def shards(self) -> int:
         """Number of shards."""
         return -(-self._count("lines") // self._count("lines_per_shard"))
@@ -226,7 +232,9 @@ class ShardedTranslation:
         """
         path, digests = self._source(number), self._manifest.get("sources")
         content = path.read_bytes() if path.exists() else b""
-        if not isinstance(digests, list) or [_digest(content)] != digests[number : number + 1]:
+        if not isinstance(digests, list):
+            raise self._damage(f"{self._manifest_path} is of an earlier version")
+        if [_digest(content)] != digests[number : number + 1]:
             raise self._damage(f"{path} was changed or removed after the input was divided")
         return content.decode().split("\n")[:-1]
 
@@ -263,11 +271,15 @@ class ShardedTranslation:
         except (KeyError, TypeError) as error:
             raise self._damage(str(error)) from None
         saved = DecodingArguments.open(options, name)
+        digests: dict[str, Json] = {"model": model_digest(saved.directory, options)}
+        if options.engine is not None:
+            require_export(Path(options.engine))
+            digests["engine"] = options.decisive["engine"]
         require_same_manifest(
             manifest,
-            {"model": model_digest(saved.directory), "engine": options.decisive["engine"]},
-            f"model: {name} is not the one that the input was divided for; they differ in",
-            f"name that one with --model, or divide the input into another directory than {self.folder}",
+            digests,
+            f"{self._option}: {name} or its export changed after the input was divided; they differ in",
+            f"name the former model with --model, or divide the input into another directory than {self.folder}",
         )
         return Translator(saved, options, columns)
 
@@ -392,9 +404,10 @@ class ShardedTranslation:
         return ValueError(f"{self._option}: {what}; delete {self.folder} to start from the beginning")
 
 
-def model_digest(directory: Path) -> str:
-    """Digest of the files that a model's translations depend on; the directory's name does not matter."""
-    config = {name: value for name, value in read_json(directory / "config.json").items() if name not in _OF_SCORES}
+def model_digest(directory: Path, options: TranslationOptions) -> str:
+    """Digest of the files that what is written depends on; the directory's name does not matter."""
+    ignored = () if options.return_scores or options.return_alignment else _OF_SCORES
+    config = {name: value for name, value in read_json(directory / "config.json").items() if name not in ignored}
     return f"sha256 {content_digest([config, matching_files_digest(directory, _MODEL_FILES)])}"
 
 

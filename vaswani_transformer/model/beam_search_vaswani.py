@@ -200,7 +200,7 @@ class BeamSearch:
         candidates = self._candidates(logits)
         has_ended = self._has_ended(candidates)
         is_finished = has_ended.clone()
-        if self.config.early_stopping != "never":
+        if self.config.early_stopping != "never" and self.forced is None:  # candidates with all phrases rank low
             is_finished[:, self.num_beams :] = False
         finished = candidates.masked(self._penalized(candidates.scores), is_finished)
         state.finished = state.finished.concat(finished).best(self.num_beams)
@@ -265,7 +265,10 @@ class BeamSearch:
         return live.tokens[:, :, last], live.rows[:, :, last - self.prefix_length] % self.num_beams
 
     def _candidates(self, logits: Iterable[torch.Tensor]) -> Hypotheses:
-        """The most probable extensions of each sentence's live hypotheses, best first: `[S, num_candidates]`."""
+        """The most probable extensions of each sentence's live hypotheses, best first: `[S, num_candidates]`.
+
+        With `ForcedPhrases`, those that continue phrases are added.
+        """
         needs_all_scores = self.processors or self.records_scores or self.records_logits or self.config.do_sample
         best_of = self._best_of_all_scores if needs_all_scores else self._best_of_logits
         scores, parents, tokens = best_of(logits)
@@ -312,6 +315,7 @@ class BeamSearch:
             starts = torch.arange(self.num_beams, device=more.device).unsqueeze(-1) * scores.shape[1]
             more = (more + starts).flatten(1)  # [S, extensions], as indices into `totals`
             is_known = (more.unsqueeze(2) == best.unsqueeze(1)).any(2)
+            is_known |= (more.unsqueeze(2) == more.unsqueeze(1)).tril(-1).any(2)
             found = torch.cat((found, totals.gather(1, more).masked_fill(is_known, -math.inf)), dim=1)
             found, order = found.sort(dim=1, descending=True, stable=True)
             best = torch.cat((best, more), dim=1).gather(1, order)
@@ -327,8 +331,9 @@ class BeamSearch:
         sequences = candidates.tokens[:, :, : self.state.length]
         has_ended = torch.isin(sequences[:, :, -1], self.eos)
         if _penalty_type(self.config) == "transformers":
-            is_cut = self._is_at_limit().unsqueeze(-1)
-            has_ended |= is_cut if self.forced is None else is_cut & self.forced.is_met(sequences)
+            has_ended |= self._is_at_limit().unsqueeze(-1)
+        if self.forced is not None:  # what the limit cuts off without all phrases stays live, behind all that have them
+            has_ended &= self.forced.is_met(sequences) | ~self._is_at_limit().unsqueeze(-1)
         if self.criteria:
             stopped = self.criteria(sequences.flatten(0, 1), self.step_scores or None)
             has_ended |= stopped.unflatten(0, has_ended.shape)
@@ -342,7 +347,7 @@ class BeamSearch:
     def _store_done(self, decoder: StepDecoder) -> None:
         """Store the results of sentences that are done, and drop those sentences from the search."""
         state = self.state
-        is_done = self._is_sentence_done().tolist()  # the only transfer from the device in a step
+        is_done = self._is_sentence_done().tolist()  # the only transfer from the device in a step, without phrases
         done = [index for index, is_now in enumerate(is_done) if is_now and not state.done[index]]
         if not done:
             return
@@ -513,13 +518,13 @@ class ForcedPhrases(SentenceProcessor):
     `BeamSearch` keeps room for hypotheses that have begun with them (dynamic beam allocation, Post and Vilar, 2018).
 
     Args:
-        phrases: Of each phrase, the alternatives of which a translation must contain one; of each, the token ids.
-        prefix_length: Tokens of the decoder's prefix, start token included.
+        phrases: Of each phrase, the alternatives of which a translation must contain one, in its prefix or after it; of
+            each, the token ids.
         ends: Ids of tokens that end a sentence.
     """
 
-    def __init__(self, phrases: list[list[list[int]]], prefix_length: int, ends: list[int]) -> None:
-        self.phrases, self.prefix_length, self.ends = phrases, prefix_length, ends
+    def __init__(self, phrases: list[list[list[int]]], ends: list[int]) -> None:
+        self.phrases, self.ends = phrases, ends
         self.total = sum(max(map(len, alternatives)) for alternatives in phrases)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -583,7 +588,7 @@ class ForcedPhrases(SentenceProcessor):
         Of a phrase that it does not contain, the last tokens count if the phrase begins with them; of all such phrases,
         that with the most of them counts.
         """
-        text, whole, underway, following = tokens[self.prefix_length :], 0, 0, []
+        text, whole, underway, following = tokens[1:], 0, 0, []  # without the start token
         for alternatives in self.phrases:
             if any(_contains(text, phrase) for phrase in alternatives):
                 whole += max(map(len, alternatives))

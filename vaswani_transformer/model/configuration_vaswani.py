@@ -265,6 +265,8 @@ class VaswaniConfig(PreTrainedConfig):
         if self.activation not in ACT2FN:
             raise ValueError(f"activation: must be one of {', '.join(ACT2FN)}, is {self.activation!r}")
         curves = self.confidence_curve
+        if isinstance(curves, dict) and (not curves or not curves.keys() <= (self.language_tags or {}).keys()):
+            raise ValueError(f"confidence_curve: must be by the languages of language_tags, is by {[*curves]}")
         for curve in curves.values() if isinstance(curves, dict) else [] if curves is None else [curves]:
             if not (curve and all(len(point) == 2 for point in curve) and curve == sorted(curve)):
                 raise ValueError("confidence_curve: must be pairs of numbers, ascending")

@@ -140,7 +140,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         _require_counts(scopes)
         prefix_length = _prefix_length(kwargs.get("decoder_input_ids"), _first(scopes, "decoder_start_token_id"))
         if (phrases := kwargs.pop("force_words_ids", None)) is not None:
-            forced = ForcedPhrases(_phrases(phrases, scopes, self.config), prefix_length, _ends(scopes))
+            forced = ForcedPhrases(_phrases(phrases, scopes, self.config), _ends(scopes))
             logits_processor = LogitsProcessorList([*(logits_processor or []), forced])
         over_source = tokens_over_source(*scopes)
         kwargs.pop("max_new_tokens_over_source", None)
@@ -304,13 +304,16 @@ def _phrases(given: Any, scopes: list[Mapping[str, Any]], config: PreTrainedConf
     if (_first(scopes, "num_beams") or 1) == 1 or _first(scopes, "do_sample"):
         raise ValueError("force_words_ids: beam search finds them; give num_beams of at least 2, without do_sample")
     advice = "give token ids of each phrase, or of each several alternatives, without special tokens"
-    if not given or not all(isinstance(each, (list, tuple)) and each for each in given):
+    if not isinstance(given, (list, tuple)) or not all(
+        isinstance(each, (list, tuple)) and each for each in (given, *given)
+    ):
         raise ValueError(f"force_words_ids: is {given!r}; {advice}")
     phrases = [[each] if isinstance(each[0], int) else each for each in given]
     special = {*_ends(scopes), *(_first(scopes, f"{name}_token_id") for name in ("pad", "decoder_start"))}
     known = set(range(config.output_vocab_size)) - special
     for phrase in chain.from_iterable(phrases):
-        if not isinstance(phrase, (list, tuple)) or not phrase or not known.issuperset(phrase):
+        is_listed = isinstance(phrase, (list, tuple)) and phrase and all(isinstance(token, int) for token in phrase)
+        if not is_listed or not known.issuperset(phrase):
             raise ValueError(f"force_words_ids: {phrase!r} is no phrase; {advice}")
     return [[list(phrase) for phrase in alternatives] for alternatives in phrases]
 

@@ -351,8 +351,9 @@ def translate_in_batches(
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
     own = (tokens_per_batch, batch_size, truncation)
     if split_sentences:
-        if "decoder_input_ids" in generate_kwargs:
-            raise ValueError("decoder_input_ids: would begin each sentence of a text; leave out split_sentences")
+        for name in ("decoder_input_ids", "force_words_ids"):
+            if name in generate_kwargs:
+                raise ValueError(f"{name}: would apply to each sentence of a text; leave out split_sentences")
         paragraphs = Paragraphs(model.config, sentences)
 
         def observe(long: dict[int, int]) -> None:
@@ -385,8 +386,7 @@ def translate_in_batches(
         translations = to_translations(torch.tensor(tokenizer("").input_ids).expand(returned, -1))  # of [returned, 1]
         if return_scores or return_alignment:
             links: list[tuple[int, int]] | None = [] if return_alignment else None
-            certain = 100.0 if getattr(model.config, "confidence_curve", None) else None
-            empty = TranslationScore(0.0, 0.0, 0, [], certain, links)
+            empty = TranslationScore(0.0, 0.0, 0, [], None, links)
             translations = [(each, empty) for each in translations]
         yield blank, [list(translations) for _ in blank]
 

@@ -148,8 +148,9 @@ def confidence_curve(config: PreTrainedConfig, source: Sequence[int]) -> Sequenc
     curves = getattr(config, "confidence_curve", None)
     if not isinstance(curves, Mapping):
         return curves
+    first = next((token for token in source if token != config.pad_token_id), None)
     tags = getattr(config, "language_tags", None) or {}
-    return next((curves.get(language) for language, tag in tags.items() if tag in source), None)
+    return next((curves.get(language) for language, tag in tags.items() if tag == first), None)
 
 
 def score_of_tokens(
