@@ -112,10 +112,10 @@ def test_a_source_longer_than_the_positions_is_cut(saved, tokenizer):
     assert found[:, 0].eq(0).all()
 
 
-def test_an_export_of_another_vocabulary_is_refused(saved, tmp_path):
-    other = VaswaniTokenizer.train(
-        ["Other words."] * 9, vocab_size=len(CTranslate2Translator(saved / "engine").tokenizer)
-    )
+def test_an_export_of_another_vocabulary_is_refused(saved, tokenizer):
+    shouted = [sentence.upper() for pair in phrasebook("validation") for sentence in pair]
+    other = VaswaniTokenizer.train(shouted, len(tokenizer), show_progress=False)
+    assert len(other) == len(tokenizer)
     with pytest.raises(ValueError, match=r"engine: .* was not made of this model, which has another vocabulary"):
         ExportedModel(saved / "engine", distinct(50).config, other, torch.device("cpu"))
 
