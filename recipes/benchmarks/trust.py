@@ -228,8 +228,8 @@ def plot(record: TrustRecord, path: Path) -> None:
     right.set_yticks(np.arange(len(kinds)) + 0.2, kinds)
     right.invert_yaxis()
     right.set(title="Alignment error rate, beside statistics")
+    left.legend()  # colours are the same on the right
     for axes in (left, right):
-        axes.legend()
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
 
