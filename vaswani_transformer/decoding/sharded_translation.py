@@ -97,6 +97,7 @@ class ShardedTranslation:
         self._model, self._trust_remote_code = model, trust_remote_code
         self._manifest_path = self.folder / "manifest.json"
         self._recorded: dict[str, Json] = {}  # the manifest, once it is complete
+        self._sources: list[str] = []  # digests of what was divided here
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -137,6 +138,7 @@ class ShardedTranslation:
             count += len(shard)
             if not is_begun:
                 atomic_write(self._source(number), [content])
+        self._sources = shards
         return SourceText(count, digest.hexdigest(), shards)
 
     def begin(
@@ -230,7 +232,7 @@ class ShardedTranslation:
         Raises:
             ValueError: They are not those that were written.
         """
-        path, digests = self._source(number), self._manifest.get("sources")
+        path, digests = self._source(number), self._sources or self._manifest.get("sources")
         content = path.read_bytes() if path.exists() else b""
         if not isinstance(digests, list):
             raise self._damage(f"{self._manifest_path} is of an earlier version")
