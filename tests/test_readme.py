@@ -112,7 +112,7 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "sentences.txt").write_text("The cat sat on the mat.\n", encoding="utf-8")
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
     (tmp_path / "model_cards" / "pictures").mkdir(parents=True)
-    for name, split, size in (("train", "train", 300), ("valid", "validation", 40), ("test", "test", 6)):
+    for name, split, size in (("train", "train", 300), ("valid", "validation", 200), ("test", "test", 6)):
         write_pairs(phrasebook(split)[:size], tmp_path / f"{name}.en", tmp_path / f"{name}.de")
     for name in ("distilled.jsonl", "back_translated.jsonl"):
         languages = ("source", "target") if name == "distilled.jsonl" else ("en", "de")
