@@ -160,6 +160,7 @@ def test_all_translations_begin_with_given_tokens(lively_model, num_beams):
     for wrong, message in (
         (prefix.expand(2, -1), "must be one row"),
         (prefix[0], "must be one row"),
+        (prefix[:, :0], "must be one row"),
         (ended, "has an EOS"),
     ):
         with pytest.raises(ValueError, match=f"decoder_input_ids: {message}"):

@@ -385,8 +385,7 @@ def translate_in_batches(
         returned = setting(model, generate_kwargs, "num_return_sequences", 1)
         translations = to_translations(torch.tensor(tokenizer("").input_ids).expand(returned, -1))  # of [returned, 1]
         if return_scores or return_alignment:
-            links: list[tuple[int, int]] | None = [] if return_alignment else None
-            empty = TranslationScore(0.0, 0.0, 0, [], None, links)
+            empty = TranslationScore(0.0, 0.0, 0, [], alignment=[] if return_alignment else None)
             translations = [(each, empty) for each in translations]
         yield blank, [list(translations) for _ in blank]
 
@@ -452,7 +451,7 @@ def forced_prefix(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> to
     if given is None:
         return None
     prefix = torch.as_tensor(given)
-    if prefix.dim() != 2 or len(prefix) != 1:
+    if prefix.dim() != 2 or len(prefix) != 1 or not prefix.numel():
         raise ValueError(f"decoder_input_ids: must be one row, with which all translations begin, not {given!r}")
     ends = setting(model, generate_kwargs, "eos_token_id", [])
     if torch.isin(prefix.cpu(), torch.tensor(ends).flatten()).any():
