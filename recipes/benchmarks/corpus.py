@@ -35,7 +35,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import psutil
-from frame import BenchmarkArguments, headline, run_benchmark
+from frame import RECIPES, BenchmarkArguments, headline, recipe, run_benchmark
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding.line_translation import split_lines
@@ -46,7 +46,6 @@ from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 
 
-RECIPES = Path(__file__).resolve().parents[1]
 LONGEST = 25  # characters of a sentence
 FILES = 20  # that the documents of datatrove are divided among
 LOADED = 300_000_000  # bytes that a process occupies once it has a model, unlike those that only start others
@@ -97,10 +96,6 @@ class CorpusRecord(Record):
     lines_of_shards: int
     seconds: dict[str, list[float]]
     run_of_shards: Provenance | None = None
-
-
-def recipe(name: str, *arguments: object) -> list[str]:
-    return [sys.executable, str(RECIPES / name), *map(str, arguments)]
 
 
 def disturbed(command: list[str], kills: int, longest: float, result: Callable[[], str]) -> EngineResult:

@@ -1,5 +1,6 @@
 """What the benchmarks share: the program, searches timed in turn, and the files of a result."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from vaswani_transformer.runs.records import Provenance
 
 if TYPE_CHECKING:
     import ctranslate2
+
+RECIPES = Path(__file__).resolve().parents[1]
 
 # Tokens that a translation may have more than its source (6.1).
 OVER_SOURCE = 50
@@ -66,6 +69,11 @@ def run_benchmark(
             if plot is not None:
                 plot(result, output / f"{name}.png")
             print(printable(text))
+
+
+def recipe(name: str, *arguments: object) -> list[str]:
+    """The command that runs a recipe, such as "cluster/ray_data.py"."""
+    return [sys.executable, str(RECIPES / name), *map(str, arguments)]
 
 
 def headline(title: str, run: Provenance) -> str:

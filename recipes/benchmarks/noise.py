@@ -7,20 +7,19 @@ Of the pairs, `--share` are made noisy: half of these exchange their translation
 words. A model of both directions learns from all pairs, noise included, as nobody knows which are noisy; filter.py
 then removes as many pairs as are noisy. At last three models are trained for equal numbers of steps of as many tokens,
 and so for equal times: on all pairs, on those that the filter kept, and on those that are not noisy. All trainings are
-those of `configs/small.yaml`, on one thread each. What `--work` has is not computed again. Writes `noise.md` and
-`noise.json`.
+those of `configs/small.yaml`, on one thread each. Models and filtered corpora that `--work` has are reused. Writes
+`noise.md` and `noise.json`.
 """
 
 import json
 import os
 import random
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from frame import BenchmarkArguments, headline, run_benchmark
+from frame import RECIPES, BenchmarkArguments, headline, recipe, run_benchmark
 
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.experiments.reports import markdown_table
@@ -31,7 +30,6 @@ from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance, RunRecord
 
 
-RECIPES = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 KINDS = CLEAN, EXCHANGED, SHORTENED = "clean", "exchanged", "shortened"
 
@@ -145,8 +143,8 @@ def train(trainings: dict[Path, list[str]], args: Arguments, steps: int) -> list
     programs = {}
     for directory, own in trainings.items():
         if not (directory / "all_results.json").exists():
-            command = [sys.executable, str(RECIPES / "train_wmt.py"), *common, "--train", *own]
-            programs[directory] = subprocess.Popen([*command, "--output_dir", str(directory)], env=ENVIRONMENT)
+            command = recipe("train_wmt.py", *common, "--train", *own, "--output_dir", directory)
+            programs[directory] = subprocess.Popen(command, env=ENVIRONMENT)
     failed = [directory for directory, program in programs.items() if program.wait()]
     if failed:
         raise RuntimeError(f"training of {failed[0]} failed; what it printed says why")
@@ -156,8 +154,8 @@ def train(trainings: dict[Path, list[str]], args: Arguments, steps: int) -> list
 def removed_pairs(corpus: Path, models: list[str], output: Path, share: float) -> set[tuple[str, ...]]:
     """What filter.py removes, as texts of source and target."""
     if not output.exists():
-        options = ["--model", *models, "--corpus", str(corpus), "--remove", str(share), "--output", str(output)]
-        subprocess.run([sys.executable, str(RECIPES / "filter.py"), *options], env=ENVIRONMENT, check=True)
+        options = ["--model", *models, "--corpus", corpus, "--remove", share, "--output", output]
+        subprocess.run(recipe("filter.py", *options), env=ENVIRONMENT, check=True)
     with open(output / "removed.jsonl", encoding="utf-8") as file:
         return {tuple(value for value in json.loads(line).values() if isinstance(value, str)) for line in file}
 

@@ -43,7 +43,7 @@ class ExportedModel:
     ) -> None:
         self.engine, self.config = _open_engine(Path(directory), device), config
         self.generation_config = GenerationConfig.from_pretrained(directory)
-        self.device, self.dtype = torch.device("cpu"), torch.float32  # of what goes in and comes out
+        self.device, self.dtype = torch.device("cpu"), torch.float32  # of the tensors that `generate` takes and returns
         if self.engine.tokenizer.get_vocab() != tokenizer.get_vocab():
             raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")
 

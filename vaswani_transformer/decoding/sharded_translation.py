@@ -48,12 +48,10 @@ class SourceText:
     Attributes:
         lines: Number of lines.
         digest: Digest of all lines.
-        shards: Digest of each shard.
     """
 
     lines: int
     digest: str
-    shards: list[str]
 
     def __str__(self) -> str:
         return f"{self.lines} lines, sha256 {self.digest}"
@@ -97,7 +95,7 @@ class ShardedTranslation:
         self._model, self._trust_remote_code = model, trust_remote_code
         self._manifest_path = self.folder / "manifest.json"
         self._recorded: dict[str, Json] = {}  # the manifest, once it is complete
-        self._sources: list[str] = []  # digests of what was divided here
+        self._sources: list[Json] = []  # digest of each shard's lines, once `divide` has read them
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -130,16 +128,16 @@ class ShardedTranslation:
         is_begun = self.is_begun
         if not is_begun:
             self._remove_shards()
-        count, digest, shards = 0, sha256(), []
+        count, digest = 0, sha256()
+        self._sources = []
         for number, shard in enumerate(split_lines(lines, lines_per_shard)):
             content = "".join(line + "\n" for line in shard).encode()
             digest.update(content)
-            shards.append(_digest(content))
+            self._sources.append(_digest(content))
             count += len(shard)
             if not is_begun:
                 atomic_write(self._source(number), [content])
-        self._sources = shards
-        return SourceText(count, digest.hexdigest(), shards)
+        return SourceText(count, digest.hexdigest())
 
     def begin(
         self,
@@ -174,7 +172,7 @@ class ShardedTranslation:
         manifest: dict[str, Json] = {
             **decisive,
             "lines": source.lines,
-            "sources": [*source.shards],
+            "sources": self._sources,
             "place": str(Path(name).resolve()) if Path(name).is_dir() else name,
             "options": {each: getattr(options, each) for each in kept},
             "columns": None if columns is None else [*columns],

@@ -518,8 +518,8 @@ class ForcedPhrases(SentenceProcessor):
     `BeamSearch` keeps room for hypotheses that have begun with them (dynamic beam allocation, Post and Vilar, 2018).
 
     Args:
-        phrases: Of each phrase, the alternatives of which a translation must contain one, in its prefix or after it; of
-            each, the token ids.
+        phrases: The alternatives of each phrase, as token ids. A translation must contain one of them, in its prefix or
+            after it.
         ends: Ids of tokens that end a sentence.
     """
 
@@ -535,7 +535,7 @@ class ForcedPhrases(SentenceProcessor):
         return torch.where(may_end.unsqueeze(-1), scores, forbidden)
 
     def select(self, sentences: torch.Tensor) -> None:
-        """The phrases are those of all sentences."""
+        """Do nothing: all sentences have the same phrases."""
 
     def is_met(self, tokens: torch.Tensor) -> torch.Tensor:
         """Which hypotheses `[..., length]` contain all phrases: `[...]`."""

@@ -47,7 +47,7 @@ class AlignmentHeads:
 
     @classmethod
     def chosen(cls, config: PreTrainedConfig) -> "AlignmentHeads":
-        """Those of `of`, whatever the vocabularies."""
+        """The heads that the configuration names, or all of the last layer; the vocabularies are not checked."""
         if (pairs := getattr(config, "alignment_heads", None)) is not None:
             return cls(pairs, config.alignment_shift)
         return cls([[config.decoder_layers - 1, head] for head in range(config.decoder_attention_heads)])
