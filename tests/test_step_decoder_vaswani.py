@@ -114,7 +114,8 @@ def test_selected_sentences_go_on_as_they_would_among_all(talkative_model):
     selected = decoders(talkative_model, source, first)[0]
     order = list(range(len(SOURCES)))
     whole.prefill(first), selected.prefill(first)
-    for left in ([0, 1, 2, 3, 4, 5, 6], [0, 6, 2, 5], [0, 5, 2], [5]):
+    assert not selected.select(order[:-1])  # it declines: too many to be worth new shapes
+    for left in ([0, 1, 2, 6, 4], [0, 6, 2, 4], [0, 4, 2], [4]):
         assert selected.select([order.index(sentence) for sentence in left])
         order = left
         tokens, parents = torch.randint(2, 40, (len(SOURCES), 3)), torch.randint(3, (len(SOURCES), 3))

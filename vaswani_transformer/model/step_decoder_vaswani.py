@@ -30,6 +30,10 @@ BLOCK = 32
 # Logits computed at once: as many as fit the cache of a CPU, or the memory of a GPU.
 _LOGITS_ON_CPU, _LOGITS_ON_GPU = 5_000_000, 200_000_000
 
+# Largest share of the sentences to continue with that pays. More would take longer to prepare for, a new CUDA graph or
+# oneDNN's kernels for another number of rows, than to compute with the others.
+_LARGEST_SHARE_ON_CPU, _LARGEST_SHARE_ON_GPU = 0.8, 0.5
+
 # Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
 _STEPS_WORTH_A_CAPTURE = 4
 
@@ -219,8 +223,8 @@ class IncrementalDecoder:
         return self._logits(hidden)
 
     def select(self, order: list[int]) -> bool:
-        if self.graph is not None and len(order) > self.sentences // 2:
-            return False  # capturing a new graph would take longer than computing the dropped sentences
+        if len(order) > self.sentences * (_LARGEST_SHARE_ON_CPU if self.graph is None else _LARGEST_SHARE_ON_GPU):
+            return False
         self.sentences = len(order)
         moved = [(origin, target) for target, origin in enumerate(order) if origin != target]
         if moved:
