@@ -11,7 +11,8 @@ target has one link, to the source word with the largest attention.
 With `--reverse_model`, the attention heads of both models are chosen: heads whose alignments of the first
 `--choose_pairs` pairs agree most, at the step that predicts a token or at the next (Chen et al., 2020). The choice is
 written into the configurations of both models, so that the pipeline and translate.py, with `return_alignment`, use it,
-too. Without `--reverse_model`, the heads are those chosen before, or else all of the last layer.
+too. A model of both directions is its own reverse model; its heads are the same in both. Without `--reverse_model`, the
+heads are those chosen before, or else all of the last layer.
 """
 
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ def run(args: AlignArguments) -> None:
     models = args.open_models()
     for model in models if len(models) == 2 else ():
         model.saved.require_own("alignment_heads")
+    is_same = len(models) == 2 and models[0].saved.directory.samefile(models[1].saved.directory)
+    if is_same and models[0].tag is None:
+        raise ValueError("reverse_model: is the model too, which translates in one direction only; name another")
     corpus = args.load_corpus(models[0].languages)
     sources, targets = ([pair[language] for pair in corpus["translation"]] for language in models[0].languages)
     aligners = [
@@ -54,7 +58,8 @@ def run(args: AlignArguments) -> None:
     ]
     heads = [AlignmentHeads.of(aligner.model) for aligner in aligners]  # refuses models that cannot align
     if len(models) == 2:
-        chosen = choose_heads(aligners[0], aligners[1], sources[: args.choose_pairs], targets[: args.choose_pairs])
+        pairs = sources[: args.choose_pairs], targets[: args.choose_pairs]
+        chosen = choose_heads(*aligners, *pairs, same=is_same)
         heads = [chosen.forward, chosen.backward]
     found = aligners[0].align(sources, targets, heads[:1])
     lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for (links,) in found)
@@ -68,8 +73,6 @@ def require_new(args: AlignArguments) -> None:
         raise FileExistsError(f"output: {args.output} exists already; name another file")
     if not Path(args.output).absolute().parent.is_dir():
         raise FileNotFoundError(f"output: there is no directory {Path(args.output).parent}; make it")
-    if args.reverse_model is not None and Path(args.reverse_model).resolve() == Path(args.model).resolve():
-        raise ValueError("reverse_model: is the model too, which keeps heads of one direction only; name another")
 
 
 def keep(models: list[DirectedModel], chosen: ChosenHeads) -> None:

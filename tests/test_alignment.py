@@ -124,6 +124,9 @@ def test_the_heads_chosen_are_those_that_agree(model, tokenizer, monkeypatch):
     chosen = choose_heads(both, both, SOURCES, TARGETS)
     assert (chosen.forward, chosen.backward) == (good["forward"], good["backward"])
     assert chosen.agreement == 1.0
+    alike = choose_heads(both, both, SOURCES, TARGETS, same=True)
+    assert alike.forward == alike.backward
+    assert alike.agreement < 1.0
 
 
 def test_a_translations_alignment_is_that_of_the_same_pair_given(model, tokenizer):
@@ -196,6 +199,25 @@ def test_mistakes_are_found_before_anything_is_read(folder):
         VaswaniConfig(alignment_heads=[])
     with pytest.raises(ValueError, match="alignment_heads: must be pairs of one of 6 layers"):
         VaswaniConfig(alignment_heads=[[6, 0]])
+
+
+def test_a_model_of_both_directions_is_its_own_reverse(folder, model, tokenizer):
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<2de>", "<2en>"]})
+    model.resize_token_embeddings(len(tokenizer))
+    model.config.language_tags = dict(
+        zip(("de", "en"), tokenizer.convert_tokens_to_ids(["<2de>", "<2en>"]), strict=True)
+    )
+    model.config.source_language, model.config.target_language = "en", "de"
+    for saved in (model, tokenizer):
+        saved.save_pretrained("both")
+    call_recipe(
+        *("align.py", "--model", "both", "--reverse_model", str(folder / "both"), "--corpus", "pairs.jsonl"),
+        *("--source_language", "en", "--target_language", "de", "--output", "o"),
+    )
+    tags = ("<2de>", "<2en>")
+    expected = choose_heads(*(Aligner(model, tokenizer, tag) for tag in tags), SOURCES, TARGETS, same=True)
+    config = open_model("both").config
+    assert AlignmentHeads(config.alignment_heads, config.alignment_shift) == expected.forward == expected.backward
 
 
 @pytest.mark.system

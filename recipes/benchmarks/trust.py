@@ -13,8 +13,8 @@ This program adds a line for a corpus:
 Alignments of `--corpus` are compared with those of IBM model 1 with a prior for the diagonal (Dyer et al., 2013), which
 is fitted to the words of `--statistics` and `--corpus` in both directions: the links that both directions have are
 sure, those that one has are possible. The error rate is that of Och and Ney (2003), 1 - (|A & S| + |A & P|) / (|A| +
-|S|). That statistical alignment errs, too, so that the rate says how alike both are, not how good ours is. A model of
-both directions is given twice, as two directories. Writes `trust.md`, `trust.json` and `trust.png`.
+|S|). That statistical alignment errs, too, so that the rate says how alike both are, not how good ours is. Writes
+`trust.md`, `trust.json` and `trust.png`.
 """
 
 import string

@@ -85,7 +85,9 @@ class Aligner:
         return search_on_all_processes(lengths, search, "Aligning")
 
 
-def choose_heads(forward: Aligner, backward: Aligner, sources: Sequence[str], targets: Sequence[str]) -> ChosenHeads:
+def choose_heads(
+    forward: Aligner, backward: Aligner, sources: Sequence[str], targets: Sequence[str], same: bool = False
+) -> ChosenHeads:
     """Choose among the candidates of both models those with the highest agreement (Chen et al., 2020). Collective.
 
     Args:
@@ -93,6 +95,7 @@ def choose_heads(forward: Aligner, backward: Aligner, sources: Sequence[str], ta
         backward: Aligns from targets to sources.
         sources: Sentences.
         targets: Their translations.
+        same: Choose the same heads for both, as a model of both directions keeps them.
     """
     ahead, back = (
         forward.align(sources, targets, forward.candidates),
@@ -103,7 +106,7 @@ def choose_heads(forward: Aligner, backward: Aligner, sources: Sequence[str], ta
     agreements = {
         (first, second): _agreement(of_forward[first], of_backward[second])
         for first in range(len(of_forward))
-        for second in range(len(of_backward))
+        for second in ([first] if same else range(len(of_backward)))
     }
     first, second = best = max(agreements, key=agreements.__getitem__)
     return ChosenHeads(forward.candidates[first], backward.candidates[second], agreements[best])
