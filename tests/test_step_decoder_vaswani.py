@@ -114,8 +114,7 @@ def test_selected_sentences_go_on_as_they_would_among_all(talkative_model):
     selected = decoders(talkative_model, source, first)[0]
     order = list(range(len(SOURCES)))
     whole.prefill(first), selected.prefill(first)
-    assert not selected.select(order[:-1])  # it declines: too many to be worth new shapes
-    for left in ([0, 1, 2, 6, 4], [0, 6, 2, 4], [0, 4, 2], [4]):
+    for left in ([0, 1, 2, 3, 4, 6], [0, 6, 2, 4], [0, 4, 2], [4]):
         assert selected.select([order.index(sentence) for sentence in left])
         order = left
         tokens, parents = torch.randint(2, 40, (len(SOURCES), 3)), torch.randint(3, (len(SOURCES), 3))
@@ -123,3 +122,12 @@ def test_selected_sentences_go_on_as_they_would_among_all(talkative_model):
         logits = torch.cat(list(selected.step(tokens[order], parents[order]))).unflatten(0, (-1, 3))
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
     assert not any(decoder.select([0]) for decoder in forward)  # they decline
+
+
+@torch.no_grad()
+def test_few_numbers_of_rows_occur(talkative_model):
+    """Each of them takes time to prepare."""
+    first = torch.zeros(100, 1, dtype=torch.long)
+    decoder = decoders(talkative_model, as_batch(SOURCES[:1] * 100), first)[0]
+    sizes = [size for size in range(99, 0, -1) if decoder.select(list(range(size)))]
+    assert sizes == [96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1]

@@ -30,9 +30,9 @@ BLOCK = 32
 # Logits computed at once: as many as fit the cache of a CPU, or the memory of a GPU.
 _LOGITS_ON_CPU, _LOGITS_ON_GPU = 5_000_000, 200_000_000
 
-# Largest share of the sentences to continue with that pays. More would take longer to prepare for, a new CUDA graph or
-# oneDNN's kernels for another number of rows, than to compute with the others.
-_LARGEST_SHARE_ON_CPU, _LARGEST_SHARE_ON_GPU = 0.8, 0.5
+# Finished sentences are computed with the others until the rest is a number with so few significant binary digits, since
+# each new number of rows takes time to prepare: on a GPU a CUDA graph, on a CPU oneDNN's kernels.
+_DIGITS_ON_CPU, _DIGITS_ON_GPU = 2, 1
 
 # Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
 _STEPS_WORTH_A_CAPTURE = 4
@@ -223,7 +223,7 @@ class IncrementalDecoder:
         return self._logits(hidden)
 
     def select(self, order: list[int]) -> bool:
-        if len(order) > self.sentences * (_LARGEST_SHARE_ON_CPU if self.graph is None else _LARGEST_SHARE_ON_GPU):
+        if len(order) > _round_below(self.sentences, _DIGITS_ON_CPU if self.graph is None else _DIGITS_ON_GPU):
             return False
         self.sentences = len(order)
         moved = [(origin, target) for target, origin in enumerate(order) if origin != target]
@@ -395,6 +395,12 @@ class SourceAttention(IncrementalAttention):
     def __call__(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         sentences = hidden.shape[0]
         return self.attend(self.project(hidden), self.keys[:sentences], self.values[:sentences], mask)
+
+
+def _round_below(number: int, digits: int) -> int:
+    """The largest number below `number` that has at most so many significant binary digits."""
+    unit = 1 << max(0, (number - 1).bit_length() - digits)
+    return (number - 1) // unit * unit
 
 
 def split_heads(projected: torch.Tensor, heads: int) -> torch.Tensor:
