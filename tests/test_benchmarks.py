@@ -253,8 +253,9 @@ def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster(tmp_path):
     published = json.loads((REPOSITORY / "model_cards" / "multi30k-en-de.json").read_text(encoding="utf-8"))
     (tmp_path / "references").write_text("Ein Hund rennt schnell.\nZwei Katzen schlafen dort.\n", encoding="utf-8")
 
-    def add(change: str, minutes: float, bleu: float) -> list[str]:
+    def add(change: str, minutes: float, bleu: float, machine: str = "a") -> list[str]:
         names = []
+        published["run"]["hardware"] = machine
         for seed in (1, 2):
             published["settings"]["seed"] = seed
             published["training"] |= {"seconds": 60 * (minutes + seed), "processor_seconds": 120 * minutes}
@@ -271,12 +272,14 @@ def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster(tmp_path):
 
     add("first", 41.0, 39.3)
     add("worse", 10.0, 39.0)
-    *_, first, worse, faster = add("faster", 20.0, 39.4)
-    marks = [[cell.strip() for cell in line.split("|")[1:7]] for line in (first, worse, faster)]
+    add("elsewhere", 30.0, 39.3, "b")
+    *_, first, worse, elsewhere, faster = add("faster", 35.0, 39.4)
+    marks = [[cell.strip() for cell in line.split("|")[1:7]] for line in (first, worse, elsewhere, faster)]
     assert marks == [
         ["**record**", "first", "open", "42.5 (42.0 to 43.0)", "82.0 (82.0 to 82.0)", "39.30 (39.30 to 39.30)"],
         ["", "worse", "open", "11.5 (11.0 to 12.0)", "20.0 (20.0 to 20.0)", "39.00 (39.00 to 39.00)"],
-        ["**record**", "faster", "open", "21.5 (21.0 to 22.0)", "40.0 (40.0 to 40.0)", "39.40 (39.40 to 39.40)"],
+        ["**record**", "elsewhere", "open", "31.5 (31.0 to 32.0)", "60.0 (60.0 to 60.0)", "39.30 (39.30 to 39.30)"],
+        ["**record**", "faster", "open", "36.5 (36.0 to 37.0)", "70.0 (70.0 to 70.0)", "39.40 (39.40 to 39.40)"],
     ]
     assert first.split("|")[8].strip() == "100.00 (100.00 to 100.00)"
     assert (tmp_path / "speedrun.png").stat().st_size > 1000
