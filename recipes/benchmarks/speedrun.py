@@ -164,13 +164,13 @@ def _mean(values: list[float], form: str) -> str:
 
 def plot(record: SpeedrunRecord, path: Path) -> None:
     """Minutes and validation BLEU of all entries."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.subplots()
     for entry in record.entries:
         axes.plot(statistics.mean(entry.minutes), statistics.mean(entry.validation), "o", label=entry.change)
     axes.axhline(TARGET, color="grey", linestyle="--")
-    axes.set(xlabel="minutes of training", ylabel="validation sacreBLEU", xscale="log")
-    axes.legend(fontsize="x-small")
+    axes.set(xlabel="minutes of training", ylabel="validation sacreBLEU")
+    figure.legend(loc="outside lower center", fontsize="x-small")
     figure.savefig(path, dpi=150)
 
 
