@@ -115,19 +115,22 @@ def test_selected_sentences_go_on_as_they_would_among_all(talkative_model):
     order = list(range(len(SOURCES)))
     whole.prefill(first), selected.prefill(first)
     for left in ([0, 1, 2, 3, 4, 6], [0, 6, 2, 4], [0, 4, 2], [4]):
-        assert selected.select([order.index(sentence) for sentence in left])
+        selected.select([order.index(sentence) for sentence in left])
         order = left
         tokens, parents = torch.randint(2, 40, (len(SOURCES), 3)), torch.randint(3, (len(SOURCES), 3))
         expected = torch.cat(list(whole.step(tokens, parents))).unflatten(0, (-1, 3))[order]
         logits = torch.cat(list(selected.step(tokens[order], parents[order]))).unflatten(0, (-1, 3))
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
-    assert not any(decoder.select([0]) for decoder in forward)  # they decline
+    for decoder in forward:
+        decoder.prefill(first)
+        assert decoder.sentences_for(1) == len(SOURCES)  # all are needed
 
 
 @torch.no_grad()
-def test_few_numbers_of_rows_occur(talkative_model):
+def test_few_numbers_of_rows_recur(talkative_model):
     """Each of them takes time to prepare."""
     first = torch.zeros(100, 1, dtype=torch.long)
     decoder = decoders(talkative_model, as_batch(SOURCES[:1] * 100), first)[0]
-    sizes = [size for size in range(99, 0, -1) if decoder.select(list(range(size)))]
-    assert sizes == [96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1]
+    sizes = [decoder.sentences_for(remaining) for remaining in range(100, 0, -1)]
+    assert all(size >= remaining for size, remaining in zip(sizes, range(100, 0, -1), strict=True))
+    assert sorted(set(sizes)) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100]

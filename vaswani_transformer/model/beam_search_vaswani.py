@@ -119,10 +119,10 @@ class BeamState:
     length: int
 
     def select(self, order: list[int]) -> "BeamState":
-        """The state of the sentences at the indices `order` only; all of them must still be in progress."""
+        """The state of the sentences at the indices `order` only."""
         indices = torch.tensor(order, device=self.sentences.device)
         live, finished = self.live.select(indices), self.finished.select(indices)
-        done = [False] * len(order)
+        done = [self.done[index] for index in order]
         return BeamState(live, finished, self.sentences[indices], self.limits[indices], done, self.length)
 
 
@@ -370,13 +370,14 @@ class BeamSearch:
             self._drop_done(decoder)
 
     def _drop_done(self, decoder: StepDecoder) -> None:
-        """Drop the sentences that are done; the last remaining sentences move to their indices."""
+        """Drop sentences that are done, as far as the decoder says; the last remaining ones move to their indices."""
         done = self.state.done
-        remaining = done.count(False)
-        last = (index for index in range(remaining, len(done)) if not done[index])
-        order = [next(last) if is_done else index for index, is_done in enumerate(done[:remaining])]
-        if not decoder.select(order):
+        kept = decoder.sentences_for(done.count(False))
+        if kept == len(done):
             return
+        last = (index for index in range(kept, len(done)) if not done[index])
+        order = [next(last, index) if is_done else index for index, is_done in enumerate(done[:kept])]
+        decoder.select(order)
         self.state = self.state.select(order)
         for processor in self.processors:
             if isinstance(processor, SentenceProcessor):

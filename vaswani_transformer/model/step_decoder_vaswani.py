@@ -30,8 +30,8 @@ BLOCK = 32
 # Logits computed at once: as many as fit the cache of a CPU, or the memory of a GPU.
 _LOGITS_ON_CPU, _LOGITS_ON_GPU = 5_000_000, 200_000_000
 
-# Finished sentences are computed with the others until the rest is a number with so few significant binary digits, since
-# each new number of rows takes time to prepare: on a GPU a CUDA graph, on a CPU oneDNN's kernels.
+# Significant binary digits of the number of sentences once some are dropped. Each new number of rows takes time to
+# prepare, on a GPU a CUDA graph, on a CPU oneDNN's kernels, so that few numbers should recur; others are rounded up.
 _DIGITS_ON_CPU, _DIGITS_ON_GPU = 2, 1
 
 # Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
@@ -67,12 +67,11 @@ class StepDecoder(Protocol):
             Logits of `num_beams` hypotheses for each sentence.
         """
 
-    def select(self, order: list[int]) -> bool:
-        """Continue with these sentences only, in this order; none moves to a later place.
+    def sentences_for(self, remaining: int) -> int:
+        """Number of sentences, at least `remaining`, with which to continue if only these are not done."""
 
-        Returns:
-            Whether it did. A decoder may decline; then the caller must still feed all sentences.
-        """
+    def select(self, order: list[int]) -> None:
+        """Continue with these sentences only, in this order; none moves to a later place."""
 
 
 class ForwardDecoder:
@@ -116,8 +115,11 @@ class ForwardDecoder:
             self.cache.reorder_cache((parents + self.num_beams * sentences).flatten())
         return [self._run(new=1, is_first=self.cache is None)]
 
-    def select(self, order: list[int]) -> bool:
-        return False
+    def sentences_for(self, remaining: int) -> int:
+        return len(self.tokens)
+
+    def select(self, order: list[int]) -> None:
+        raise NotImplementedError("all sentences are needed")
 
     def _run(self, new: int, is_first: bool) -> torch.Tensor:
         """Logits `[sentences * num_beams, vocabulary]` after the last of the `new` tokens."""
@@ -222,9 +224,12 @@ class IncrementalDecoder:
             hidden = self.graph.replay(shape, run, (tokens, position, nodes))
         return self._logits(hidden)
 
-    def select(self, order: list[int]) -> bool:
-        if len(order) > _round_below(self.sentences, _DIGITS_ON_CPU if self.graph is None else _DIGITS_ON_GPU):
-            return False
+    def sentences_for(self, remaining: int) -> int:
+        digits = _DIGITS_ON_CPU if self.graph is None else _DIGITS_ON_GPU
+        unit = 1 << max(0, remaining.bit_length() - digits)
+        return min(-(-remaining // unit) * unit, self.sentences)
+
+    def select(self, order: list[int]) -> None:
         self.sentences = len(order)
         moved = [(origin, target) for target, origin in enumerate(order) if origin != target]
         if moved:
@@ -235,7 +240,6 @@ class IncrementalDecoder:
             self.mask[targets] = self.mask[origins]
             if self.source_mask is not None:
                 self.source_mask[targets] = self.source_mask[origins]
-        return True
 
     def _logits(self, hidden: torch.Tensor) -> Iterable[torch.Tensor]:
         """Logits of `hidden` `[sentences, hypotheses, d_model]`, in chunks that fit the cache of a CPU."""
@@ -395,12 +399,6 @@ class SourceAttention(IncrementalAttention):
     def __call__(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         sentences = hidden.shape[0]
         return self.attend(self.project(hidden), self.keys[:sentences], self.values[:sentences], mask)
-
-
-def _round_below(number: int, digits: int) -> int:
-    """The largest number below `number` that has at most so many significant binary digits."""
-    unit = 1 << max(0, (number - 1).bit_length() - digits)
-    return (number - 1) // unit * unit
 
 
 def split_heads(projected: torch.Tensor, heads: int) -> torch.Tensor:
