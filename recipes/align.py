@@ -58,8 +58,8 @@ def run(args: AlignArguments) -> None:
     ]
     heads = [AlignmentHeads.of(aligner.model) for aligner in aligners]  # refuses models that cannot align
     if len(models) == 2:
-        pairs = sources[: args.choose_pairs], targets[: args.choose_pairs]
-        chosen = choose_heads(*aligners, *pairs, same=is_same)
+        first = slice(args.choose_pairs)
+        chosen = choose_heads(aligners[0], aligners[1], sources[first], targets[first], is_same)
         heads = [chosen.forward, chosen.backward]
     found = aligners[0].align(sources, targets, heads[:1])
     lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for (links,) in found)
