@@ -30,9 +30,9 @@ BLOCK = 32
 # Logits computed at once: as many as fit the cache of a CPU, or the memory of a GPU.
 _LOGITS_ON_CPU, _LOGITS_ON_GPU = 5_000_000, 200_000_000
 
-# Significant binary digits of the number of sentences once some are dropped. Each new number of rows takes time to
-# prepare, on a GPU a CUDA graph, on a CPU oneDNN's kernels, so that few numbers should recur; others are rounded up.
-_DIGITS_ON_CPU, _DIGITS_ON_GPU = 2, 1
+# Significant binary digits of the number of sentences on a CPU, once some are dropped. oneDNN makes kernels for each new
+# number of rows, so that few numbers should recur.
+_DIGITS = 2
 
 # Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
 _STEPS_WORTH_A_CAPTURE = 4
@@ -225,8 +225,9 @@ class IncrementalDecoder:
         return self._logits(hidden)
 
     def sentences_for(self, remaining: int) -> int:
-        digits = _DIGITS_ON_CPU if self.graph is None else _DIGITS_ON_GPU
-        unit = 1 << max(0, remaining.bit_length() - digits)
+        if self.graph is not None:  # capturing a new one takes as long as several steps
+            return remaining if remaining <= self.sentences // 2 else self.sentences
+        unit = 1 << max(0, remaining.bit_length() - _DIGITS)
         return min(-(-remaining // unit) * unit, self.sentences)
 
     def select(self, order: list[int]) -> None:
