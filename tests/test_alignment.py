@@ -1,5 +1,6 @@
 """Word alignment: links to the source word with the largest attention, and heads on which two models agree."""
 
+import copy
 import json
 from types import SimpleNamespace
 
@@ -202,6 +203,7 @@ def test_mistakes_are_found_before_anything_is_read(folder):
 
 
 def test_a_model_of_both_directions_is_its_own_reverse(folder, model, tokenizer):
+    tokenizer = copy.deepcopy(tokenizer)  # other tests have it, too
     tokenizer.add_special_tokens({"additional_special_tokens": ["<2de>", "<2en>"]})
     model.resize_token_embeddings(len(tokenizer))
     model.config.language_tags = dict(
