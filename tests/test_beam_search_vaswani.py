@@ -303,6 +303,20 @@ def test_beam_search_with_transformers_rules_equals_marian():
     assert 0.2 < cut / hypotheses < 0.8
 
 
+@pytest.mark.parametrize("rule", ["never", False, True])
+def test_sentences_that_are_done_keep_their_translations_among_others(rule):
+    """Rows are dropped down to a few numbers only, so that some that are done stay among the others."""
+    for seed in range(10):
+        model = lively(24, seed).double()
+        model.model.shared.weight.data[EOS] += 0.3 * model.model.decoder.layers[-1].feed_forward_residual.norm.bias.data
+        sources = torch.randint(2, 24, (23, 6))
+        options = {"num_beams": 3, "num_return_sequences": 3, "early_stopping": rule, "max_new_tokens": 20}
+        among = model.generate(sources, **options)
+        for source, found in zip(sources, among.unflatten(0, (-1, 3)), strict=True):
+            alone = model.generate(source.unsqueeze(0), **options)
+            assert torch.equal(found, F.pad(alone, (0, found.shape[1] - alone.shape[1]))), seed
+
+
 def test_scores_of_the_steps_add_up_to_the_score_of_the_sequence(talkative_model):
     output = talkative_model.generate(
         as_batch(SOURCES),
