@@ -11,8 +11,8 @@ target has one link, to the source word with the largest attention.
 With `--reverse_model`, the attention heads of both models are chosen: heads whose alignments of the first
 `--choose_pairs` pairs agree most, at the step that predicts a token or at the next (Chen et al., 2020). The choice is
 written into the configurations of both models, so that the pipeline and translate.py, with `return_alignment`, use it,
-too. A model of both directions is its own reverse model; its heads are the same in both. Without `--reverse_model`, the
-heads are those chosen before, or else all of the last layer.
+too. A model of both directions can be its own reverse model; it then has the same heads in both. Without
+`--reverse_model`, the heads are those chosen before, or else all of the last layer.
 """
 
 from dataclasses import dataclass

@@ -6,9 +6,9 @@
 Of the pairs, `--share` are made noisy: half of these exchange their translations, half lose the second half of its
 words. A model of both directions learns from all pairs, noise included, as nobody knows which are noisy; filter.py
 then removes as many pairs as are noisy. At last three models are trained for equal numbers of steps of as many tokens,
-and so for equal times: on all pairs, on those that the filter kept, and on those that are not noisy. All trainings are
-those of `configs/small.yaml`, on one thread each. Models and filtered corpora that `--work` has are reused. Writes
-`noise.md` and `noise.json`.
+and so for equal times: on all pairs, on those that the filter kept, and on those that are not noisy. Every training
+uses `configs/small.yaml` and one thread. Models and filtered corpora that are already in `--work` are used again.
+Writes `noise.md` and `noise.json`.
 """
 
 import json

@@ -370,7 +370,7 @@ class BeamSearch:
             self._drop_done(decoder)
 
     def _drop_done(self, decoder: StepDecoder) -> None:
-        """Drop sentences that are done, as far as the decoder says; the last remaining ones move to their indices."""
+        """Drop as many done sentences as the decoder allows; the last remaining sentences move to their indices."""
         done = self.state.done
         kept = decoder.sentences_for(done.count(False))
         if kept == len(done):

@@ -30,8 +30,8 @@ BLOCK = 32
 # Logits computed at once: as many as fit the cache of a CPU, or the memory of a GPU.
 _LOGITS_ON_CPU, _LOGITS_ON_GPU = 5_000_000, 200_000_000
 
-# Significant binary digits of the number of sentences on a CPU, once some are dropped: oneDNN makes kernels for each
-# new number of rows, so that few should recur.
+# On a CPU, the number of sentences is rounded up to so many significant binary digits, once some are dropped: oneDNN
+# makes kernels for each new number of rows.
 _DIGITS = 2
 
 # Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
