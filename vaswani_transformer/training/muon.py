@@ -41,7 +41,9 @@ class Muon(torch.optim.AdamW):
         dtype: torch.dtype | None = None,
     ) -> None:
         groups = [{"params": list(others), "is_matrix": False}, {"params": list(matrices), "is_matrix": True}]
-        super().__init__(groups, lr, betas, eps, weight_decay)
+        is_host = all(weights.device.type == "cpu" for group in groups for weights in group["params"])
+        # Elsewhere a fused Adam would expect the gradient scaler to leave unscaling and skipped steps to it.
+        super().__init__(groups, lr, betas, eps, weight_decay, fused=is_host or None)
         self._dtype = dtype
 
     @torch.no_grad()
