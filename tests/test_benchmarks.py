@@ -73,6 +73,7 @@ def test_what_is_wrong_is_said_in_one_line(command, message, text, saved_model, 
         ("elastic", "ElasticRecord"),
         ("noise", "NoiseRecord"),
         ("scaling", "ScalingRecord"),
+        ("sizes", "SizesRecord"),
         ("speedrun", "SpeedrunRecord"),
         ("table1", "Table1Record"),
         ("train", "TrainRecord"),
@@ -83,7 +84,8 @@ def test_a_published_chapter_is_made_of_the_record_beside_it(name, record):
     module = recipe_module(f"benchmarks/{name}.py")
     found = getattr(module, record).load(FOLDER / f"{name}.json")
     assert module.as_markdown(found) == (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    for run in [entry.run for entry in found.entries] if name in ("speedrun", "trust") else [found.run]:
+    parts = found.corpora if name == "sizes" else found.entries if name in ("speedrun", "trust") else [found]
+    for run in [part.run for part in parts]:
         if run is not None:  # as of an earlier record of scaling.py
             assert re.fullmatch(r"[0-9a-f]{40}", run.commit)
 
@@ -283,6 +285,36 @@ def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster(tmp_path):
     ]
     assert first.split("|")[8].strip() == "100.00 (100.00 to 100.00)"
     assert (tmp_path / "speedrun.png").stat().st_size > 1000
+
+
+def test_sizes_chooses_the_best_configuration_by_validation_and_trains_none_twice(tmp_path, capsys):
+    sizes = recipe_module("benchmarks/sizes.py")
+    published = json.loads((REPOSITORY / "model_cards" / "multi30k-en-de.json").read_text(encoding="utf-8"))
+    for side in ("en", "de"):
+        (tmp_path / f"all.{side}").write_text("".join(f"{side} {row}\n" for row in range(10)), encoding="utf-8")
+    corpus = [str(tmp_path / f"all.{side}") for side in ("en", "de")]
+    scores = dict(zip(sizes.CONFIGURATIONS, [(30.0, 31.0), (30.5, 30.0), *[(20.0, 40.0)] * 4], strict=True))
+    for name, (validation, test) in scores.items():
+        published["validation"]["bleu"]["score"], published["test"]["bleu"]["score"] = validation, test
+        published["training"]["processor_seconds"] = 600
+        directory = tmp_path / "work" / "numbers-5" / name / "seed-1"
+        directory.mkdir(parents=True)
+        (directory / "all_results.json").write_text(json.dumps(published), encoding="utf-8")
+    files = ["--corpus", *corpus, "--validation", *corpus, "--test", *corpus]
+    options = ["--name", "numbers", "--pairs", "5", "--work", str(tmp_path / "work"), "--output", str(tmp_path), *files]
+    for _ in range(2):  # the second replaces the first
+        call_recipe("benchmarks/sizes.py", *options)
+    (found,) = sizes.SizesRecord.load(tmp_path / "sizes.json").corpora
+    assert (found.pairs, found.best, found.trainings["dropout 0.2"].processor_minutes) == (5, "dropout 0.2", 10)
+    kept = (tmp_path / "work" / "numbers-5" / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in kept] == [{"en": f"en {row}", "de": f"de {row}"} for row in (0, 2, 4, 6, 8)]
+    report = (tmp_path / "sizes.md").read_text(encoding="utf-8")
+    assert "## numbers, 5 pairs" in report
+    assert "**30.50**" in report
+    assert "small.yaml: -0.50 validation and +1.00 test BLEU from the best." in report
+    assert "training, see" not in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"sizes\.py: work: .* was begun with other options, minutes"):
+        call_recipe("benchmarks/sizes.py", *options, "--minutes", "10")
 
 
 def test_statistical_alignment_learns_which_words_stand_for_which():

@@ -1,5 +1,6 @@
 """What the benchmarks share: the program, searches timed in turn, and the files of a result."""
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from vaswani_transformer.data.corpora import spread
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.io.console import exit_on_error, printable
-from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.io.files import atomic_write, make_directory, read_json, require_same_manifest
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import RecipeParser, option
 from vaswani_transformer.runs.records import Provenance
@@ -79,6 +80,16 @@ def recipe(name: str, *arguments: object) -> list[str]:
 def headline(title: str, run: Provenance) -> str:
     """The title of a result, and the command, the commit and the machine."""
     return f"# {title}\n\n`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}"
+
+
+def require_same_work(directory: Path, args: BenchmarkArguments, names: Sequence[str]) -> None:
+    """Raise a ValueError if a directory of trainings was begun with other values of these options."""
+    path, kept = directory / "options.json", {name: getattr(args, name) for name in names}
+    if path.exists():
+        advice = "give the same, or another directory with --work"
+        require_same_manifest(read_json(path), kept, f"work: {directory} was begun with other options,", advice)
+    else:
+        atomic_write(path, json.dumps(kept))
 
 
 def require_cuda(device: str) -> None:

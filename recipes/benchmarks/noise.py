@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from frame import RECIPES, BenchmarkArguments, headline, recipe, run_benchmark
+from frame import RECIPES, BenchmarkArguments, headline, recipe, require_same_work, run_benchmark
 
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.io.files import Json, atomic_write, make_directory, read_json, require_same_manifest
+from vaswani_transformer.io.files import make_directory
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import COUNT, Interval, option
 from vaswani_transformer.runs.provenance import describe_run
@@ -119,20 +119,11 @@ def write_pairs(path: Path, pairs: list[Pair], args: Arguments) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
-def require_same_work(path: Path, kept: dict[str, Json]) -> None:
-    """Raise a ValueError if the directory was begun with other options."""
-    if path.exists():
-        advice = "give the same, or another directory with --work"
-        require_same_manifest(read_json(path), kept, f"work: {path.parent} was begun with other options,", advice)
-    else:
-        atomic_write(path, json.dumps(kept))
-
-
 def train(trainings: dict[Path, list[str]], args: Arguments, steps: int) -> list[RunRecord]:
     """Train models side by side: for each output directory, the corpus and further options.
 
     Raises:
-        RuntimeError: A training failed.
+        ChildProcessError: A training failed.
     """
     common = ["--config", str(RECIPES / "configs/small.yaml"), "--max_steps", str(steps), "--max_minutes", "100000"]
     common += ["--validation", *args.validation, "--test", *args.test]
@@ -147,7 +138,7 @@ def train(trainings: dict[Path, list[str]], args: Arguments, steps: int) -> list
             programs[directory] = subprocess.Popen(command, env=ENVIRONMENT)
     failed = [directory for directory, program in programs.items() if program.wait()]
     if failed:
-        raise RuntimeError(f"training of {failed[0]} failed; what it printed says why")
+        raise ChildProcessError(f"training of {failed[0]} failed; what it printed says why")
     return [RunRecord.load(directory / "all_results.json") for directory in trainings]
 
 
@@ -166,8 +157,7 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
     corpus = load_parallel_corpus(args.corpus, *languages)["translation"]
     sources, targets = ([pair[language].strip() for pair in corpus] for language in languages)
     pairs = make_noise(sources, targets, args.share)
-    kept = {name: getattr(args, name) for name in ("corpus", "validation", "share", "filter_steps", "steps", "options")}
-    require_same_work(work / "options.json", kept)
+    require_same_work(work, args, ("corpus", "validation", "share", "filter_steps", "steps", "options"))
     write_pairs(work / "noisy.jsonl", pairs, args)
     write_pairs(work / "clean.jsonl", [pair for pair in pairs if pair.kind == CLEAN], args)
     model = str(work / "of_noisy_pairs")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 
-from frame import RECIPES, BenchmarkArguments, headline, run_benchmark
+from frame import RECIPES, BenchmarkArguments, headline, require_same_work, run_benchmark
 
 from vaswani_transformer.data.corpora import load_parallel_corpus, spread
 from vaswani_transformer.experiments.reports import markdown_table
@@ -113,7 +113,7 @@ def train(args: Arguments, directory: Path, corpus: Path) -> dict[str, Training]
     """Train each configuration that is not trained yet.
 
     Raises:
-        RuntimeError: A training failed.
+        ChildProcessError: A training failed.
     """
     common = {"source_language": args.source_language, "target_language": args.target_language, "seed": 1}
     common |= {"train": corpus, "max_minutes": args.minutes, **dict(each.split("=") for each in args.options)}
@@ -127,7 +127,7 @@ def train(args: Arguments, directory: Path, corpus: Path) -> dict[str, Training]
     jobs = [Job(name, 1, directory) for name in CONFIGURATIONS]
     failed = train_all(jobs, [{"OMP_NUM_THREADS": "1"}] * args.parallel, command)
     if failed:
-        raise RuntimeError(f"training of {failed[0].name} failed; {failed[0].log} says why")
+        raise ChildProcessError(f"training of {failed[0].name} failed; {failed[0].log} says why")
     found = {}
     for job in jobs:
         results = job.results
@@ -149,6 +149,8 @@ def measure(args: Arguments) -> Iterator[SizesRecord]:
     path = Path(args.output, "sizes.json")
     earlier = SizesRecord.load(path).corpora if path.exists() else []
     directory = make_directory("work", Path(args.work, f"{args.name}-{args.pairs or 'all'}"))
+    languages = "source_language", "target_language"
+    require_same_work(directory, args, ("corpus", "validation", "test", "minutes", "options", *languages))
     corpus, pairs = write_pairs(args, directory)
     found = Corpus(run, args.name, pairs, train(args, directory, corpus))
     others = [each for each in earlier if (each.name, each.pairs) != (found.name, found.pairs)]
@@ -158,9 +160,9 @@ def measure(args: Arguments) -> Iterator[SizesRecord]:
 def as_markdown(record: SizesRecord) -> str:
     """A table for each corpus."""
     parts = [
-        "# A size for the corpus\n\n`configs/small.yaml` with nothing but `--max_minutes`, beside configurations made by "
-        "hand, one training each on one thread. Configurations differ from small.yaml in what their name says; the last "
-        "is `configs/multi30k_en_de.yaml` with small.yaml's vocabulary. The best validation BLEU is bold."
+        "# A size for the corpus\n\n`configs/small.yaml` with nothing but `--max_minutes`, beside configurations made "
+        "by hand, one training each on one thread. Configurations differ from small.yaml in what their name says; the "
+        "last is `configs/multi30k_en_de.yaml` with small.yaml's vocabulary. The best validation BLEU is bold."
     ]
     for corpus in record.corpora:
         lines = [["", "steps", "passes", "minutes", "processor minutes", "validation BLEU", "test BLEU"]]
@@ -177,7 +179,9 @@ def as_markdown(record: SizesRecord) -> str:
                 ]
             )
         ours, best = corpus.trainings[SMALL], corpus.trainings[corpus.best]
-        behind = f"small.yaml: {ours.validation - best.validation:+.2f} validation and {ours.test - best.test:+.2f} test"
+        behind = (
+            f"small.yaml: {ours.validation - best.validation:+.2f} validation and {ours.test - best.test:+.2f} test"
+        )
         title = headline(f"{corpus.name}, {corpus.pairs:,} pairs", corpus.run).replace("# ", "## ", 1)
         parts.append(f"{title}\n\n{markdown_table(lines)}\n\n{behind} BLEU from the best.")
     return "\n\n".join(parts) + "\n"

@@ -40,8 +40,9 @@ class Muon(torch.optim.AdamW):
         weight_decay: float = 0.0,
         dtype: torch.dtype | None = None,
     ) -> None:
-        groups = [{"params": list(others), "is_matrix": False}, {"params": list(matrices), "is_matrix": True}]
-        is_host = all(weights.device.type == "cpu" for group in groups for weights in group["params"])
+        others, matrices = list(others), list(matrices)
+        groups = [{"params": others, "is_matrix": False}, {"params": matrices, "is_matrix": True}]
+        is_host = all(weights.device.type == "cpu" for weights in others + matrices)
         # Elsewhere a fused Adam would expect the gradient scaler to leave unscaling and skipped steps to it.
         super().__init__(groups, lr, betas, eps, weight_decay, fused=is_host or None)
         self._dtype = dtype
