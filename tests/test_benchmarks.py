@@ -30,6 +30,7 @@ def text(tmp_path) -> Path:
 
 DECODE = "decode --text {folder}/text.en --output {folder}/out"
 SCALING = "scaling --source {folder}/text.en --output {folder}/out"
+SIZES = "sizes --name a --work {folder}/out/w --corpus a a --validation b b --test c c --output {folder}/out"
 TRAIN = "train --source {folder}/text.en --target {folder}/text.en --output {folder}/out"
 
 
@@ -48,6 +49,9 @@ TRAIN = "train --source {folder}/text.en --target {folder}/text.en --output {fol
         (f"{TRAIN} --device cuda", "device: there is no CUDA device"),
         ("speedrun --output {folder}/out --change a --runs {folder} --track fast", "track: must be 'paper' or 'open'"),
         ("speedrun --output {folder}/out --change a --runs {folder}", r"all_results\.json"),
+        (f"{SIZES} --name a/b", "name: .* cannot have a /"),
+        (f"{SIZES} --options max_steps", "options: must be name=value, such as d_model=64, is 'max_steps'"),
+        (f"{SIZES} --corpus {{folder}}/no.en {{folder}}/no.de", r"no\.en"),
         ("table1 --output {folder}/text.en/below", "output: cannot write into .*below"),
         ("table1 --max_length 16", "max_length, max_width: must be at least 32 and 64"),
         (f"{SCALING} --target {{folder}}/short.de", r"text\.en has 20 lines but .*short\.de has 1"),

@@ -71,6 +71,20 @@ def test_all_else_goes_as_with_adam():
         torch.testing.assert_close(mine, other)
 
 
+def test_a_gradient_scaler_skips_the_whole_step_and_a_copy_works():
+    """A fused Adam would do the scaler's work itself, for its own parameters alone."""
+    optimizer = deepcopy(Muon(*([torch.nn.Parameter(torch.ones(3, 2))] for _ in range(2)), lr=0.1))
+    scaler = torch.amp.GradScaler("cpu")
+    trained = [weights for group in optimizer.param_groups for weights in group["params"]]
+    for gradient, is_skipped in ((float("inf"), True), (1.0, False)):
+        for weights in trained:
+            weights.grad = scaler.scale(torch.full_like(weights, gradient))
+        scaler.step(optimizer)
+        scaler.update()
+        assert all(bool((weights == 1).all()) == is_skipped for weights in trained)
+        assert all(bool(weights.isfinite().all()) for weights in trained)
+
+
 def test_half_precision_differs_by_its_rounding_alone():
     exact = parameters(SHAPES)
     rounded = copies(exact)

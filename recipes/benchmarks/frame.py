@@ -92,6 +92,14 @@ def require_same_work(directory: Path, args: BenchmarkArguments, names: Sequence
         atomic_write(path, json.dumps(kept))
 
 
+def named_options(settings: Sequence[str]) -> dict[str, str]:
+    """Options such as "d_model=64", by name; raises a ValueError for others."""
+    for setting in settings:
+        if not setting.partition("=")[0].isidentifier() or "=" not in setting:
+            raise ValueError(f"options: must be name=value, such as d_model=64, is {setting!r}")
+    return {name: value for name, _, value in (setting.partition("=") for setting in settings)}
+
+
 def require_cuda(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device: there is no CUDA device; leave it out")

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from frame import RECIPES, BenchmarkArguments, headline, recipe, require_same_work, run_benchmark
+from frame import RECIPES, BenchmarkArguments, headline, named_options, recipe, require_same_work, run_benchmark
 
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.experiments.reports import markdown_table
@@ -128,8 +128,7 @@ def train(trainings: dict[Path, list[str]], args: Arguments, steps: int) -> list
     common = ["--config", str(RECIPES / "configs/small.yaml"), "--max_steps", str(steps), "--max_minutes", "100000"]
     common += ["--validation", *args.validation, "--test", *args.test]
     common += ["--source_language", args.source_language, "--target_language", args.target_language]
-    for setting in args.options:
-        name, _, value = setting.partition("=")
+    for name, value in named_options(args.options).items():
         common += [f"--{name}", value]
     programs = {}
     for directory, own in trainings.items():

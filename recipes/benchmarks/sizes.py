@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 
-from frame import RECIPES, BenchmarkArguments, headline, require_same_work, run_benchmark
+from frame import RECIPES, BenchmarkArguments, headline, named_options, require_same_work, run_benchmark
 
 from vaswani_transformer.data.corpora import load_parallel_corpus, spread
 from vaswani_transformer.experiments.reports import markdown_table
@@ -23,6 +23,7 @@ from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
+from vaswani_transformer.runs.run_directory import RECORD_NAME
 
 
 SMALL = "small.yaml"
@@ -99,14 +100,10 @@ class SizesRecord(Record):
     corpora: list[Corpus] = field(default_factory=list)
 
 
-def write_pairs(args: Arguments, directory: Path) -> tuple[Path, int]:
-    """The file of the pairs to train on, and their number."""
+def read_pairs(args: Arguments) -> list[dict[str, str]]:
+    """The pairs to train on."""
     corpus = load_parallel_corpus(args.corpus, args.source_language, args.target_language)["translation"]
-    pairs = min(args.pairs or len(corpus), len(corpus))
-    path = directory / "train.jsonl"
-    rows = (json.dumps(corpus[row], ensure_ascii=False) + "\n" for row in spread(len(corpus), pairs).tolist())
-    atomic_write(path, "".join(rows))
-    return path, pairs
+    return [corpus[row] for row in spread(len(corpus), args.pairs or len(corpus)).tolist()]
 
 
 def train(args: Arguments, directory: Path, corpus: Path) -> dict[str, Training]:
@@ -115,12 +112,13 @@ def train(args: Arguments, directory: Path, corpus: Path) -> dict[str, Training]
     Raises:
         ChildProcessError: A training failed.
     """
-    common = {"source_language": args.source_language, "target_language": args.target_language, "seed": 1}
-    common |= {"train": corpus, "max_minutes": args.minutes, **dict(each.split("=") for each in args.options)}
+    common = {**named_options(args.options), "train": corpus, "max_minutes": args.minutes, "use_cpu": True, "seed": 1}
+    common |= {"source_language": args.source_language, "target_language": args.target_language}
     files = ["--validation", *args.validation, "--test", *args.test]
 
     def command(job: Job) -> list[str]:
-        options = {**CONFIGURATIONS[job.row], **common, "output_dir": job.directory}
+        options = {**common, **CONFIGURATIONS[job.row], "output_dir": job.directory}
+        options["resume"] = (job.directory / RECORD_NAME).exists()
         named = [part for name, value in options.items() for part in (f"--{name}", str(value))]
         return [str(RECIPES / "train_wmt.py"), *named, *files]
 
@@ -147,12 +145,17 @@ def measure(args: Arguments) -> Iterator[SizesRecord]:
     """The corpora so far, and the given one."""
     run = describe_run()
     path = Path(args.output, "sizes.json")
-    earlier = SizesRecord.load(path).corpora if path.exists() else []
+    named_options(args.options)  # raises for wrong ones, before the directory keeps them
+    if "/" in args.name:
+        raise ValueError(f"name: is part of a directory's name, and cannot have a /: {args.name!r}")
+    pairs = read_pairs(args)
     directory = make_directory("work", Path(args.work, f"{args.name}-{args.pairs or 'all'}"))
     languages = "source_language", "target_language"
     require_same_work(directory, args, ("corpus", "validation", "test", "minutes", "options", *languages))
-    corpus, pairs = write_pairs(args, directory)
-    found = Corpus(run, args.name, pairs, train(args, directory, corpus))
+    corpus = directory / "train.jsonl"
+    atomic_write(corpus, "".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs))
+    found = Corpus(run, args.name, len(pairs), train(args, directory, corpus))
+    earlier = SizesRecord.load(path).corpora if path.exists() else []  # after hours, in which others may be added
     others = [each for each in earlier if (each.name, each.pairs) != (found.name, found.pairs)]
     yield SizesRecord(sorted([*others, found], key=lambda each: (each.name, each.pairs)))
 
@@ -179,11 +182,12 @@ def as_markdown(record: SizesRecord) -> str:
                 ]
             )
         ours, best = corpus.trainings[SMALL], corpus.trainings[corpus.best]
-        behind = (
-            f"small.yaml: {ours.validation - best.validation:+.2f} validation and {ours.test - best.test:+.2f} test"
-        )
+        behind = [round(getattr(ours, split) - getattr(best, split), 2) + 0.0 for split in ("validation", "test")]
         title = headline(f"{corpus.name}, {corpus.pairs:,} pairs", corpus.run).replace("# ", "## ", 1)
-        parts.append(f"{title}\n\n{markdown_table(lines)}\n\n{behind} BLEU from the best.")
+        parts.append(
+            f"{title}\n\n{markdown_table(lines)}\n\nsmall.yaml: {behind[0]:+.2f} validation and {behind[1]:+.2f} test "
+            f"BLEU from the best."
+        )
     return "\n\n".join(parts) + "\n"
 
 

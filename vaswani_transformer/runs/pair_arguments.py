@@ -48,20 +48,16 @@ class PairArguments(DecodingArguments):
         """
         saved = self.open(self.model)
         languages = languages_to_score([saved.config], self.source_language, self.target_language)
-        found = [_directed("model", saved, languages)]
+        found = [DirectedModel(saved, languages, target_tag(saved.config, *languages))]
         if self.reverse_model is not None:
-            reverse = self.open(self.reverse_model, "reverse_model")
-            found.append(_directed("reverse_model", reverse, languages[::-1]))
+            saved, languages = self.open(self.reverse_model, "reverse_model"), languages[::-1]
+            try:
+                found.append(DirectedModel(saved, languages, target_tag(saved.config, *languages)))
+            except ValueError as error:
+                raise ValueError(f"reverse_model: {error}") from None
         return found
 
     def load_corpus(self, languages: tuple[str, str]) -> Dataset:
         """The pairs. Collective."""
         with main_process_first():
             return load_parallel_corpus(self.corpus, *languages, columns=self.columns)
-
-
-def _directed(name: str, saved: SavedModel, languages: tuple[str, str]) -> DirectedModel:
-    try:
-        return DirectedModel(saved, languages, target_tag(saved.config, *languages))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None

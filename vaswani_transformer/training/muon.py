@@ -30,6 +30,9 @@ class Muon(torch.optim.AdamW):
             the processor has instructions for it, and float32 elsewhere.
     """
 
+    _dtype: torch.dtype | None = None  # of the class, since a copied or unpickled optimizer keeps only groups and state
+    _step_supports_amp_scaling = False
+
     def __init__(
         self,
         matrices: Iterable[torch.nn.Parameter],
@@ -42,9 +45,10 @@ class Muon(torch.optim.AdamW):
     ) -> None:
         others, matrices = list(others), list(matrices)
         groups = [{"params": others, "is_matrix": False}, {"params": matrices, "is_matrix": True}]
-        is_host = all(weights.device.type == "cpu" for weights in others + matrices)
-        # Elsewhere a fused Adam would expect the gradient scaler to leave unscaling and skipped steps to it.
-        super().__init__(groups, lr, betas, eps, weight_decay, fused=is_host or None)
+        # On CPUs; the fused kernel reads parameters as if they were contiguous.
+        is_fused = all(weights.device.type == "cpu" and weights.is_contiguous() for weights in others)
+        super().__init__(groups, lr, betas, eps, weight_decay, fused=is_fused or None)
+        self._step_supports_amp_scaling = False  # else a gradient scaler leaves its work to the step, as for fused Adam
         self._dtype = dtype
 
     @torch.no_grad()
