@@ -71,9 +71,10 @@ def test_all_else_goes_as_with_adam():
         torch.testing.assert_close(mine, other)
 
 
-def test_a_gradient_scaler_skips_the_whole_step_and_a_copy_works():
+@pytest.mark.parametrize("copied", [lambda optimizer: optimizer, deepcopy])
+def test_a_gradient_scaler_skips_the_whole_step_also_of_a_copy(copied):
     """A fused Adam would do the scaler's work itself, for its own parameters alone."""
-    optimizer = deepcopy(Muon(*([torch.nn.Parameter(torch.ones(3, 2))] for _ in range(2)), lr=0.1))
+    optimizer = copied(Muon(*([torch.nn.Parameter(torch.ones(3, 2))] for _ in range(2)), lr=0.1))
     scaler = torch.amp.GradScaler("cpu")
     trained = [weights for group in optimizer.param_groups for weights in group["params"]]
     for gradient, is_skipped in ((float("inf"), True), (1.0, False)):
