@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,6 +42,19 @@ class BenchmarkArguments:
     """Options of the benchmark."""
 
     output: str = option(str(Path(__file__).parent), "Where the table and the record go.")
+
+
+@dataclass
+class TrainingArguments(BenchmarkArguments):
+    """Options of a benchmark that trains models of a corpus."""
+
+    work: str = option(MISSING, "Directory for the corpora and the models.")
+    corpus: list[str] = option(MISSING, "Training pairs, as for --train of train_wmt.py.")
+    validation: list[str] = option(MISSING, "Validation corpus.")
+    test: list[str] = option(MISSING, "Test corpus.")
+    source_language: str = option("en", "Code of the source language.")
+    target_language: str = option("de", "Code of the target language.")
+    options: list[str] = option([], "More options of all trainings, such as d_model=64.")
 
 
 def run_benchmark(

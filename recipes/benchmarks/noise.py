@@ -16,10 +16,10 @@ import os
 import random
 import subprocess
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from frame import RECIPES, BenchmarkArguments, headline, named_options, recipe, require_same_work, run_benchmark
+from frame import RECIPES, TrainingArguments, headline, named_options, recipe, require_same_work, run_benchmark
 
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.experiments.reports import markdown_table
@@ -35,19 +35,12 @@ KINDS = CLEAN, EXCHANGED, SHORTENED = "clean", "exchanged", "shortened"
 
 
 @dataclass
-class Arguments(BenchmarkArguments):
+class Arguments(TrainingArguments):
     """Options of the benchmark."""
 
-    work: str = option(MISSING, "Directory for the corpora and the models.")
-    corpus: list[str] = option(MISSING, "Training pairs, as for --train of train_wmt.py.")
-    validation: list[str] = option(MISSING, "Validation corpus.")
-    test: list[str] = option(MISSING, "Test corpus.")
-    source_language: str = option("en", "Code of the source language.")
-    target_language: str = option("de", "Code of the target language.")
     share: float = option(0.2, "Share of the pairs to make noisy.", Interval(above=0, below=1))
     filter_steps: int = option(1500, "Steps of training the model that filters.", COUNT)
     steps: int = option(1500, "Steps of training each model that is compared.", COUNT)
-    options: list[str] = option([], "More options of all trainings, such as d_model=64.")
 
 
 @dataclass(frozen=True)

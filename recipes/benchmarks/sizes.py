@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 
-from frame import RECIPES, BenchmarkArguments, headline, named_options, require_same_work, run_benchmark
+from frame import RECIPES, TrainingArguments, headline, named_options, require_same_work, run_benchmark
 
 from vaswani_transformer.data.corpora import load_parallel_corpus, spread
 from vaswani_transformer.experiments.reports import markdown_table
@@ -43,20 +43,13 @@ CONFIGURATIONS: dict[str, dict[str, object]] = {
 
 
 @dataclass
-class Arguments(BenchmarkArguments):
+class Arguments(TrainingArguments):
     """Options of the benchmark."""
 
     name: str = option(MISSING, "What the corpus is called in the table, such as 'captions'.")
-    work: str = option(MISSING, "Directory for the corpora and the models.")
-    corpus: list[str] = option(MISSING, "Training pairs, as for --train of train_wmt.py.")
-    validation: list[str] = option(MISSING, "Validation corpus.")
-    test: list[str] = option(MISSING, "Test corpus.")
     pairs: int | None = option(None, "Train on this number of pairs, evenly spaced; by default on all.", COUNT)
-    source_language: str = option("en", "Code of the source language.")
-    target_language: str = option("de", "Code of the target language.")
     minutes: float = option(20, "Minutes of each training.", POSITIVE)
     parallel: int = option(1, "Trainings at the same time, one thread each.", COUNT)
-    options: list[str] = option([], "More options of all trainings, such as max_steps=100.")
 
 
 @dataclass(frozen=True)
