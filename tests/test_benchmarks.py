@@ -2,9 +2,16 @@
 
 import gzip
 import json
+import lzma
+import os
 import random
 import re
+import shutil
 import statistics
+import subprocess
+import sys
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +21,7 @@ from helpers import REPOSITORY, call_recipe, recipe_module, write_pairs
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.parsing.demo_treebank import demo_treebank
 
 
 FOLDER = REPOSITORY / "recipes" / "benchmarks"
@@ -376,3 +384,69 @@ def test_a_document_that_is_there_twice_or_changed_is_seen(tmp_path):
     write("2.jsonl.gz", [(1, "b")])
     with pytest.raises(ValueError, match="document 1 is there twice"):
         corpus.documents(tmp_path)
+
+
+# What programs of the script are told beside their own options, to need no GPU and little time: the first match.
+_TINY = "--d_model 16 --d_ff 32 --num_heads 2 --encoder_layers 1 --decoder_layers 1 --vocab_size 300 --max_steps 2 "
+_TINY += "--save_steps 1 --eval_steps 2 --logging_steps 1 --use_cpu true"
+MORE = {
+    "-m pytest": "-k memory -p no:cacheprovider",
+    "recipes/benchmarks/train.py": "--device cpu --sizes tiny --precisions float32 --vocab_size 300 --tokens 300 "
+    "--seconds 0.01 --rounds 1",
+    "recipes/benchmarks/decode.py": "--device cpu --sentences 5 --batch_sizes 5 --rounds 1",
+    "recipes/score.py": "",
+    "recipes/train_parsing.py": f"{_TINY} --curve_sentences 5",
+    "configs/demo.yaml": "--use_cpu true",
+    "recipes/train_wmt.py": _TINY,
+}
+STAND_IN = f"""#!{sys.executable}
+import os, sys
+line = " ".join(sys.argv[1:])
+more = next(more for part, more in {MORE}.items() if part in line)
+os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:], *more.split()])
+"""
+
+
+def write_data_of_the_script(folder: Path) -> None:
+    def write(name: str, lines: Iterable[str]) -> None:
+        opened = lzma.open if name.endswith(".xz") else gzip.open
+        with opened(folder / name, "wt", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+
+    names = {"train": ("train", "canlaws.train"), "validation": ("val", "canlaws.valid")}
+    names["test"] = ("test_2016_flickr", "canlaws.test", "newstest2014")
+    for split, (captions, *others) in names.items():
+        for side, sentences in enumerate(zip(*phrasebook(split)[: 400 if split == "train" else 20], strict=True)):
+            write(f"{captions}.{('en', 'de')[side]}.gz", sentences)
+            for name in others:
+                compression = "xz" if name == "canlaws.train" else "gz"
+                write(f"{name}.{('en', 'fr')[side]}.{compression}", sentences)
+    for split, name in (("train", "train"), ("validation", "dev")):
+        trees = islice(demo_treebank(split), 300 if split == "train" else 10)
+        write(f"craft.{name}.mrg.gz", (" ".join(str(tree).split()) for tree in trees))
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("parts", "kept"),
+    [
+        ("search train multi30k decode", ["train.md", "multi30k_gpu.README.md", "decode.md"]),
+        ("canlaws parsing", ["canlaws_newstest2014.json", "canlaws_en_fr.README.md", "craft_gpu.README.md"]),
+        ("faults", []),
+    ],
+)
+def test_the_script_for_a_gpu_is_rehearsed_on_a_cpu(parts, kept, tmp_path):
+    pytest.importorskip("ctranslate2")
+    for name in ("vaswani_transformer", "tests", "pyproject.toml"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    # A copy: the script works in the folder two above its own.
+    shutil.copytree(REPOSITORY / "recipes", tmp_path / "recipes")
+    for name in ("bin", "data"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin" / "python3").write_text(STAND_IN, encoding="utf-8")
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    write_data_of_the_script(tmp_path / "data")
+    script = [tmp_path / "recipes" / "benchmarks" / "gpu.sh", tmp_path / "data", tmp_path / "out", *parts.split()]
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    subprocess.run(["bash", *script], env=environment, check=True, timeout=300)
+    assert {*kept} <= {path.name for path in (tmp_path / "out").iterdir()}

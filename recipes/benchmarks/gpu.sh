@@ -7,7 +7,7 @@
 # as `canlaws.*`, and `newstest2014.{en,fr}.gz`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for
 # each training, the model card, the results, the translations and the learning curve, to be kept in `model_cards/`, and the
 # tables of speeds, for `recipes/benchmarks/`. Trainings choose their precision, and print its measured speed. Needs one GPU,
-# ctranslate2, and no network. The times are guesses: nothing of it has run yet.
+# ctranslate2, and no network. The times are guesses: it has run on CPUs alone, with small models, in tests/test_benchmarks.py.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 data=$1 out=$2
