@@ -37,7 +37,6 @@ from vaswani_transformer.paper.costs import paper_cost
 from vaswani_transformer.paper.numbers import PAPER_TRAININGS
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingArguments
-from vaswani_transformer.runs.run_directory import RECORD_NAME
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
@@ -126,13 +125,11 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
         options: dict[str, object] = {
             "config": directory / "training.yaml",
             "prepared": prepared,
-            "output_dir": job.directory,
             "average_last": 1,
             "variant": job.row,
             **scaled_sizes(job.row, args.width, args.depth),
-            "seed": job.seed,
             "precision": args.precision,
-            "resume": (job.directory / RECORD_NAME).exists(),
+            **job.options,
         }
         return [str(TRAIN), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,11 +16,12 @@ from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import spread
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
+from vaswani_transformer.experiments.sweep import Job, train_all
 from vaswani_transformer.io.console import exit_on_error, printable
 from vaswani_transformer.io.files import atomic_write, make_directory, read_json, require_same_manifest
 from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.options.arguments import RecipeParser, option
-from vaswani_transformer.runs.records import Provenance
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.runs.records import Provenance, RunRecord
 
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class TrainingArguments(BenchmarkArguments):
     source_language: str = option("en", "Code of the source language.")
     target_language: str = option("de", "Code of the target language.")
     options: list[str] = option([], "More options of all trainings, such as d_model=64.")
+    parallel: int = option(1, "Trainings at the same time, one thread each.", COUNT)
+
+    def __post_init__(self) -> None:
+        for setting in self.options:
+            if not setting.partition("=")[0].isidentifier() or "=" not in setting:
+                raise ValueError(f"options: must be name=value, such as d_model=64, is {setting!r}")
 
 
 def run_benchmark(
@@ -105,12 +112,33 @@ def require_same_work(directory: Path, args: BenchmarkArguments, names: Sequence
         atomic_write(path, json.dumps(kept))
 
 
-def named_options(settings: Sequence[str]) -> dict[str, str]:
-    """Options such as "d_model=64", by name; raises a ValueError for others."""
-    for setting in settings:
-        if not setting.partition("=")[0].isidentifier() or "=" not in setting:
-            raise ValueError(f"options: must be name=value, such as d_model=64, is {setting!r}")
-    return {name: value for name, _, value in (setting.partition("=") for setting in settings)}
+def train_models(
+    directory: Path, args: TrainingArguments, models: Mapping[str, Mapping[str, object]]
+) -> dict[str, RunRecord]:
+    """Train the models that are not trained yet, and resume killed trainings.
+
+    Args:
+        directory: Receives a directory for each model.
+        args: The corpora to validate and to test on, options of all models, and the number of concurrent trainings.
+        models: For each name of a model, options of `train_wmt.py`.
+
+    Raises:
+        ChildProcessError: A training failed.
+    """
+    common: dict[str, object] = {name: value for name, _, value in (each.partition("=") for each in args.options)}
+    common |= {"use_cpu": True, "source_language": args.source_language, "target_language": args.target_language}
+    files = ["--validation", *args.validation, "--test", *args.test]
+
+    def command(job: Job) -> list[str]:
+        options = {**common, **models[job.row], **job.options}
+        named = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+        return [str(RECIPES / "train_wmt.py"), *named, *files]
+
+    jobs = [Job(name, 1, directory) for name in models]
+    failed = train_all(jobs, [{"OMP_NUM_THREADS": "1"}] * args.parallel, command)
+    if failed:
+        raise ChildProcessError(f"training of {failed[0].name} failed; {failed[0].log} says why")
+    return {job.row: job.results for job in jobs}
 
 
 def require_cuda(device: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from frame import RECIPES, TrainingArguments, headline, named_options, recipe, require_same_work, run_benchmark
+from frame import RECIPES, TrainingArguments, headline, recipe, require_same_work, run_benchmark, train_models
 
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.experiments.reports import markdown_table
@@ -112,26 +112,10 @@ def write_pairs(path: Path, pairs: list[Pair], args: Arguments) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
-def train(trainings: dict[Path, list[str]], args: Arguments, steps: int) -> list[RunRecord]:
-    """Train models side by side: for each output directory, the corpus and further options.
-
-    Raises:
-        ChildProcessError: A training failed.
-    """
-    common = ["--config", str(RECIPES / "configs/small.yaml"), "--max_steps", str(steps), "--max_minutes", "100000"]
-    common += ["--validation", *args.validation, "--test", *args.test]
-    common += ["--source_language", args.source_language, "--target_language", args.target_language]
-    for name, value in named_options(args.options).items():
-        common += [f"--{name}", value]
-    programs = {}
-    for directory, own in trainings.items():
-        if not (directory / "all_results.json").exists():
-            command = recipe("train_wmt.py", *common, "--train", *own, "--output_dir", directory)
-            programs[directory] = subprocess.Popen(command, env=ENVIRONMENT)
-    failed = [directory for directory, program in programs.items() if program.wait()]
-    if failed:
-        raise ChildProcessError(f"training of {failed[0]} failed; what it printed says why")
-    return [RunRecord.load(directory / "all_results.json") for directory in trainings]
+def train(corpora: dict[str, Path], args: Arguments, steps: int, **options: object) -> dict[str, RunRecord]:
+    """Train a model of each corpus."""
+    options = {"config": RECIPES / "configs/small.yaml", "max_steps": steps, "max_minutes": 100_000, **options}
+    return train_models(Path(args.work), args, {name: {**options, "train": corpus} for name, corpus in corpora.items()})
 
 
 def removed_pairs(corpus: Path, models: list[str], output: Path, share: float) -> set[tuple[str, ...]]:
@@ -152,9 +136,8 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
     require_same_work(work, args, ("corpus", "validation", "share", "filter_steps", "steps", "options"))
     write_pairs(work / "noisy.jsonl", pairs, args)
     write_pairs(work / "clean.jsonl", [pair for pair in pairs if pair.kind == CLEAN], args)
-    model = str(work / "of_noisy_pairs")
-    both = {Path(model): [str(work / "noisy.jsonl"), "--both_directions", "true"]}
-    (judge,) = train(both, args, args.filter_steps)
+    (judge,) = train({"judge": work / "noisy.jsonl"}, args, args.filter_steps, both_directions=True).values()
+    model = str(work / "judge" / "seed-1")
     of_kind = {kind: [pair for pair in pairs if pair.kind == kind] for kind in KINDS}
     directed = [model, "--source_language", args.source_language, "--target_language", args.target_language]
     found = {}
@@ -168,10 +151,9 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
         "those that the filter kept": work / "filtered_dual" / "kept.jsonl",
         "those that are not noisy": work / "clean.jsonl",
     }
-    records = train({work / f"model_{corpus.stem}": [str(corpus)] for corpus in corpora.values()}, args, args.steps)
     trainings = {}
-    for (name, corpus), record in zip(corpora.items(), records, strict=True):
-        with open(corpus, encoding="utf-8") as file:
+    for name, record in train(corpora, args, args.steps).items():
+        with open(corpora[name], encoding="utf-8") as file:
             count = sum(1 for _ in file)
         trainings[name] = Training(count, record.training.epochs, record.validation.bleu.score, record.test.bleu.score)
     yield NoiseRecord(

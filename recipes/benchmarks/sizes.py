@@ -13,17 +13,15 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 
-from frame import RECIPES, TrainingArguments, headline, named_options, require_same_work, run_benchmark
+from frame import RECIPES, TrainingArguments, headline, require_same_work, run_benchmark, train_models
 
 from vaswani_transformer.data.corpora import load_parallel_corpus, spread
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.experiments.sweep import Job, train_all
 from vaswani_transformer.io.files import atomic_write, make_directory
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
-from vaswani_transformer.runs.run_directory import RECORD_NAME
 
 
 SMALL = "small.yaml"
@@ -49,7 +47,6 @@ class Arguments(TrainingArguments):
     name: str = option(MISSING, "What the corpus is called in the table, such as 'captions'.")
     pairs: int | None = option(None, "Train on this number of pairs, evenly spaced; by default on all.", COUNT)
     minutes: float = option(20, "Minutes of each training.", POSITIVE)
-    parallel: int = option(1, "Trainings at the same time, one thread each.", COUNT)
 
 
 @dataclass(frozen=True)
@@ -100,45 +97,26 @@ def read_pairs(args: Arguments) -> list[dict[str, str]]:
 
 
 def train(args: Arguments, directory: Path, corpus: Path) -> dict[str, Training]:
-    """Train each configuration that is not trained yet.
-
-    Raises:
-        ChildProcessError: A training failed.
-    """
-    common = {**named_options(args.options), "train": corpus, "max_minutes": args.minutes, "use_cpu": True, "seed": 1}
-    common |= {"source_language": args.source_language, "target_language": args.target_language}
-    files = ["--validation", *args.validation, "--test", *args.test]
-
-    def command(job: Job) -> list[str]:
-        options = {**common, **CONFIGURATIONS[job.row], "output_dir": job.directory}
-        options["resume"] = (job.directory / RECORD_NAME).exists()
-        named = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-        return [str(RECIPES / "train_wmt.py"), *named, *files]
-
-    jobs = [Job(name, 1, directory) for name in CONFIGURATIONS]
-    failed = train_all(jobs, [{"OMP_NUM_THREADS": "1"}] * args.parallel, command)
-    if failed:
-        raise ChildProcessError(f"training of {failed[0].name} failed; {failed[0].log} says why")
-    found = {}
-    for job in jobs:
-        results = job.results
-        training = results.training
-        found[job.row] = Training(
-            steps=training.steps,
-            epochs=training.epochs,
-            minutes=training.seconds / 60,
-            processor_minutes=training.processor_seconds / 60,
-            validation=results.validation.bleu.score,
-            test=results.test.bleu.score,
+    """Train each configuration that is not trained yet."""
+    options = {"train": corpus, "max_minutes": args.minutes}
+    models = {name: {**options, **configuration} for name, configuration in CONFIGURATIONS.items()}
+    return {
+        name: Training(
+            steps=found.training.steps,
+            epochs=found.training.epochs,
+            minutes=found.training.seconds / 60,
+            processor_minutes=found.training.processor_seconds / 60,
+            validation=found.validation.bleu.score,
+            test=found.test.bleu.score,
         )
-    return found
+        for name, found in train_models(directory, args, models).items()
+    }
 
 
 def measure(args: Arguments) -> Iterator[SizesRecord]:
     """The corpora so far, and the given one."""
     run = describe_run()
     path = Path(args.output, "sizes.json")
-    named_options(args.options)  # raises for wrong ones, before the directory keeps them
     if "/" in args.name:
         raise ValueError(f"name: is part of a directory's name, and cannot have a /: {args.name!r}")
     pairs = read_pairs(args)

@@ -16,6 +16,7 @@ from ..io.files import Json, read_json, require_same_manifest
 from ..launch.processes import LAUNCHER
 from ..model.configuration_vaswani import VaswaniConfig
 from ..runs.records import RunRecord
+from ..runs.run_directory import RECORD_NAME
 
 
 _WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
@@ -42,6 +43,12 @@ class Job:
     @property
     def log(self) -> Path:
         return self.directory / "train.log"
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Options of `train_wmt.py` that a training has of its job: a killed one is resumed."""
+        is_begun = (self.directory / RECORD_NAME).exists()
+        return {"output_dir": self.directory, "seed": self.seed, "resume": is_begun}
 
     @property
     def results(self) -> RunRecord | None:
