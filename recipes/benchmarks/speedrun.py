@@ -54,11 +54,12 @@ class Entry:
         parameters: Of the model.
         seeds: Of the trainings.
         minutes: Of training.
-        processor_minutes: The same, summed over threads; empty in older trainings.
+        processor_minutes: The same, summed over threads and processes; empty in older trainings.
         target_tokens: Sub-words trained on.
         validation: sacreBLEU.
         test: sacreBLEU; empty if it was not scored.
         lowercased: multi-bleu of the lowercased, tokenized test set; empty if it was not scored.
+        processes: Of each training.
     """
 
     change: str
@@ -72,6 +73,12 @@ class Entry:
     validation: list[float]
     test: list[float]
     lowercased: list[float]
+    processes: int = 1
+
+    @property
+    def machine(self) -> str:
+        """Processor, threads and processes."""
+        return self.run.hardware if self.processes == 1 else f"{self.processes} x {self.run.hardware}"
 
     @property
     def is_good(self) -> bool:
@@ -109,11 +116,15 @@ def entry_of(args: Arguments) -> Entry:
         parameters=first.model.parameters,
         seeds=[each.settings.seed for each in found],
         minutes=[each.seconds / 60 for each in trainings],
-        processor_minutes=[each.processor_seconds / 60 for each in trainings if each.processor_seconds is not None],
+        # The main process measures its own; the others do as much.
+        processor_minutes=[
+            each.processor_seconds / 60 * each.processes for each in trainings if each.processor_seconds is not None
+        ],
         target_tokens=[each.target_tokens for each in trainings],
         validation=[each.validation.bleu.score for each in found],
         test=[each.test.bleu.score for each in found] if is_tested else [],
         lowercased=[lowercased_bleu(each, Path(references)) for each in directories] if references else [],
+        processes=trainings[0].processes,
     )
 
 
@@ -131,7 +142,7 @@ def as_markdown(record: SpeedrunRecord) -> str:
     lines = [["", "change", "track", *times_and_scores, "seeds", "machine"]]
     fastest: dict[str, float] = {}
     for entry in record.entries:
-        minutes, machine = statistics.mean(entry.minutes), entry.run.hardware
+        minutes, machine = statistics.mean(entry.minutes), entry.machine
         is_record = entry.is_good and minutes < fastest.get(machine, float("inf"))
         if is_record:
             fastest[machine] = minutes
