@@ -430,8 +430,8 @@ def write_data_of_the_script(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("parts", "kept"),
     [
-        ("search train multi30k decode", ["train.md", "multi30k_gpu.README.md", "decode.md"]),
-        ("canlaws parsing", ["canlaws_newstest2014.json", "canlaws_en_fr.README.md", "craft_gpu.README.md"]),
+        ("search train multi30k decode", ["train.md", "multi30k.README.md", "decode.md"]),
+        ("canlaws parsing", ["canlaws_newstest2014.json", "canlaws_en_fr.README.md", "craft.README.md"]),
         ("faults", []),
     ],
 )

@@ -6,8 +6,9 @@
 # DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`; for canlaws its `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz`
 # as `canlaws.*`, and `newstest2014.{en,fr}.gz`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for
 # each training, the model card, the results, the translations and the learning curve, to be kept in `model_cards/`, and the
-# tables of speeds, for `recipes/benchmarks/`. Trainings choose their precision, and print its measured speed. Needs one GPU,
-# ctranslate2, and no network. The times are guesses: it has run on CPUs alone, with small models, in tests/test_benchmarks.py.
+# tables of speeds, for `recipes/benchmarks/`. Models are in `runs/gpu/`; a part first deletes those of its last call.
+# Trainings choose their precision, and print its measured speed. Needs one GPU, ctranslate2, and no network. The times are
+# guesses: it has run on CPUs alone, with small models, in tests/test_benchmarks.py.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 data=$1 out=$2
@@ -16,9 +17,9 @@ shift 2
 export HF_HUB_OFFLINE=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$out"
 
-keep() {  # what a run in runs/$1 has to show
+keep() {  # what a run in runs/gpu/$1 has to show
     for file in README.md all_results.json translations.test.txt learning_curve.png; do
-        cp "runs/$1/$file" "$out/$1.$file"
+        cp "runs/gpu/$1/$file" "$out/$1.$file"
     done
 }
 
@@ -36,59 +37,74 @@ train() {
 # A training that diverges fails and leaves no model; one of virtual ranks, resumed, ends in the weights of an undisturbed one.
 # Two minutes.
 faults() {
+    rm -rf runs/gpu/{diverging,undisturbed,resumed}
     local tiny=(python3 recipes/train_wmt.py --config recipes/configs/demo.yaml --d_model 64 --d_ff 128 --num_heads 4
         --encoder_layers 1 --decoder_layers 1 --save_steps 10 --eval_strategy no)
-    if "${tiny[@]}" --output_dir runs/diverging --max_steps 20 --learning_rate_factor 1e9; then
+    if "${tiny[@]}" --output_dir runs/gpu/diverging --max_steps 20 --learning_rate_factor 1e9 2> "$out/diverging.txt"; then
         echo "gpu.sh: a training that diverged has ended with success" >&2
         exit 1
     fi
-    test ! -e runs/diverging/model.safetensors
+    grep "training diverged" "$out/diverging.txt"
+    test ! -e runs/gpu/diverging/model.safetensors
     tiny+=(--virtual_ranks 4 --full_determinism true)
-    "${tiny[@]}" --output_dir runs/undisturbed --max_steps 20
-    "${tiny[@]}" --output_dir runs/resumed --max_steps 10
-    "${tiny[@]}" --output_dir runs/resumed --max_steps 20 --resume
-    cmp runs/{undisturbed,resumed}/checkpoint-20/model.safetensors
+    "${tiny[@]}" --output_dir runs/gpu/undisturbed --max_steps 20
+    "${tiny[@]}" --output_dir runs/gpu/resumed --max_steps 10
+    "${tiny[@]}" --output_dir runs/gpu/resumed --max_steps 20 --resume
+    cmp runs/gpu/{undisturbed,resumed}/checkpoint-20/model.safetensors
 }
 
 # To convergence, aim: sacreBLEU >= 40 (cased, 13a) on test_2016_flickr. More dropout and larger batches than on a CPU. 10 minutes.
 multi30k() {
+    rm -rf runs/gpu/multi30k
     python3 recipes/train_wmt.py --config recipes/configs/multi30k_en_de.yaml \
         --train "$data"/train.{en,de}.gz --validation "$data"/val.{en,de}.gz --test "$data"/test_2016_flickr.{en,de}.gz \
-        --output_dir runs/multi30k_gpu \
+        --output_dir runs/gpu/multi30k \
         --dropout 0.3 --source_tokens 4096 --target_tokens 4096 --learning_rate_factor 1 --warmup_steps 2000 \
         --max_steps 12000 --max_minutes 12 --save_steps 500 --average_last 10 --eval_steps 1000
-    keep multi30k_gpu
+    keep multi30k
 }
 
 # Beam search beside MarianMTModel and CTranslate2; aims: 8 times MarianMTModel in input order, and CTranslate2 in float16.
 decode() {
     python3 recipes/benchmarks/decode.py --device cuda --sentences 1000 --batch_sizes 64 256 1000 --output "$out" \
-        --text "$data"/test_2016_flickr.en.gz --references "$data"/test_2016_flickr.de.gz --model runs/multi30k_gpu
+        --text "$data"/test_2016_flickr.en.gz --references "$data"/test_2016_flickr.de.gz --model runs/gpu/multi30k
 }
 
 # The base model on statutes. 28 minutes, of which 22 train.
 canlaws() {
-    python3 recipes/train_wmt.py --config recipes/configs/canlaws_en_fr.yaml --output_dir runs/canlaws_en_fr \
+    rm -rf runs/gpu/canlaws_{en_fr,newstest2014}
+    python3 recipes/train_wmt.py --config recipes/configs/canlaws_en_fr.yaml --output_dir runs/gpu/canlaws_en_fr \
         --train "$data"/canlaws.train.{en,fr}.xz --validation "$data"/canlaws.valid.{en,fr}.gz \
         --test "$data"/canlaws.test.{en,fr}.gz --max_minutes 22
     keep canlaws_en_fr
-    python3 recipes/score.py --model runs/canlaws_en_fr --source "$data"/newstest2014.en.gz \
-        --reference "$data"/newstest2014.fr.gz --source_language en --target_language fr --output_dir runs/canlaws_newstest2014
-    cp runs/canlaws_newstest2014/results.json "$out/canlaws_newstest2014.json"
+    python3 recipes/score.py --model runs/gpu/canlaws_en_fr --source "$data"/newstest2014.en.gz \
+        --reference "$data"/newstest2014.fr.gz --source_language en --target_language fr --output_dir runs/gpu/canlaws_newstest2014
+    cp runs/gpu/canlaws_newstest2014/results.json "$out/canlaws_newstest2014.json"
 }
 
 # The paper's second task on CRAFT, aim: F1 >= 80 of all its dev trees. 25 minutes.
 parsing() {
+    rm -rf runs/gpu/craft
     python3 recipes/train_parsing.py --config recipes/configs/craft_parsing.yaml \
-        --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir runs/craft_gpu \
+        --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir runs/gpu/craft \
         --d_model 512 --d_ff 2048 --num_heads 8 --encoder_layers 4 --decoder_layers 4 \
         --dropout 0.2 --attention_dropout 0.2 --source_tokens 4000 --target_tokens 6000 --warmup_steps 2000 \
         --learning_rate_factor 1 --max_minutes 18 --save_steps 500 --average_last 10 --curve_sentences 500
     for file in README.md all_results.json parses.validation.txt learning_curve.png; do
-        cp "runs/craft_gpu/$file" "$out/craft_gpu.$file"
+        cp "runs/gpu/craft/$file" "$out/craft.$file"
     done
 }
 
+# A part that fails does not keep the others from running; in a process of its own, its first error ends it.
+if [ $# -eq 1 ]; then
+    "$1"
+    exit
+fi
+failed=()
 for part in "$@"; do
-    "$part"
+    bash recipes/benchmarks/gpu.sh "$data" "$out" "$part" || failed+=("$part")
 done
+if [ ${#failed[@]} -gt 0 ]; then
+    echo "gpu.sh: failed: ${failed[*]}" >&2
+    exit 1
+fi
