@@ -50,6 +50,7 @@ LONG = (
     "test_faults",
     "test_translate",
     "test_processes",
+    "test_benchmarks",
 )
 
 

@@ -7,12 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from helpers import REPOSITORY
-from hub_server import HubServer
 from models import talkative
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -28,6 +27,9 @@ from zygote import hasten
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
+
+if TYPE_CHECKING:
+    from hub_server import HubServer
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
@@ -132,8 +134,10 @@ def talkative_model() -> VaswaniForConditionalGeneration:
 
 
 @pytest.fixture(scope="session")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator["HubServer"]:
     """A Hub to push to, and programs that know transformers and no package but that."""
+    from hub_server import HubServer  # needs packages that a machine may lack which runs other tests only
+
     with HubServer(tmp_path_factory.mktemp("hub") / "home") as server:
         yield server
 

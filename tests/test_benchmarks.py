@@ -6,11 +6,13 @@ import lzma
 import os
 import random
 import re
+import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -390,6 +392,7 @@ def test_a_document_that_is_there_twice_or_changed_is_seen(tmp_path):
 _TINY = "--d_model 16 --d_ff 32 --num_heads 2 --encoder_layers 1 --decoder_layers 1 --vocab_size 300 --max_steps 2 "
 _TINY += "--save_steps 1 --eval_steps 2 --logging_steps 1 --use_cpu true"
 MORE = {
+    "-c import": "",
     "-m pytest": "-k memory -p no:cacheprovider",
     "recipes/benchmarks/train.py": "--device cpu --sizes tiny --precisions float32 --vocab_size 300 --tokens 300 "
     "--seconds 0.01 --rounds 1",
@@ -399,11 +402,11 @@ MORE = {
     "configs/demo.yaml": "--use_cpu true",
     "recipes/train_wmt.py": _TINY,
 }
-STAND_IN = f"""#!{sys.executable}
+STAND_IN = f"""
 import os, sys
 line = " ".join(sys.argv[1:])
 more = next(more for part, more in {MORE}.items() if part in line)
-os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:], *more.split()])
+os.execv(sys.executable, [sys.executable, *sys.argv[1:], *more.split()])
 """
 
 
@@ -428,14 +431,14 @@ def write_data_of_the_script(folder: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("parts", "kept"),
+    ("parts", "left"),
     [
-        ("search train multi30k decode", ["train.md", "multi30k.README.md", "decode.md"]),
-        ("canlaws parsing", ["canlaws_newstest2014.json", "canlaws_en_fr.README.md", "craft.README.md"]),
-        ("faults", []),
+        ("search train multi30k decode", ["out/train.md", "out/multi30k.README.md", "out/decode.md"]),
+        ("canlaws parsing", ["out/canlaws_newstest2014.json", "out/canlaws_en_fr.README.md", "out/craft.README.md"]),
+        ("faults", ["out/diverging.txt", "runs/gpu/resumed/checkpoint-20"]),
     ],
 )
-def test_the_script_for_a_gpu_is_rehearsed_on_a_cpu(parts, kept, tmp_path):
+def test_the_script_for_a_gpu_is_rehearsed_on_a_cpu(parts, left, tmp_path):
     pytest.importorskip("ctranslate2")
     for name in ("vaswani_transformer", "tests", "pyproject.toml"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
@@ -443,10 +446,47 @@ def test_the_script_for_a_gpu_is_rehearsed_on_a_cpu(parts, kept, tmp_path):
     shutil.copytree(REPOSITORY / "recipes", tmp_path / "recipes")
     for name in ("bin", "data"):
         (tmp_path / name).mkdir()
-    (tmp_path / "bin" / "python3").write_text(STAND_IN, encoding="utf-8")
-    (tmp_path / "bin" / "python3").chmod(0o755)
+    stand_in, program = tmp_path / "stand_in.py", tmp_path / "bin" / "python3"
+    stand_in.write_text(STAND_IN, encoding="utf-8")
+    called = shlex.join([sys.executable, str(stand_in)])
+    program.write_text(f'#!/bin/sh\nexec {called} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
     write_data_of_the_script(tmp_path / "data")
     script = [tmp_path / "recipes" / "benchmarks" / "gpu.sh", tmp_path / "data", tmp_path / "out", *parts.split()]
-    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    subprocess.run(["bash", *script], env=environment, check=True, timeout=300)
-    assert {*kept} <= {path.name for path in (tmp_path / "out").iterdir()}
+    environment = os.environ | {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    with subprocess.Popen(["bash", *script], env=environment, start_new_session=True) as process:
+        try:
+            assert process.wait(timeout=300) == 0
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert [name for name in left if not (tmp_path / name).exists()] == []
+
+
+def test_models_of_a_benchmark_have_its_options_and_killed_ones_are_resumed(tmp_path, monkeypatch):
+    frame = recipe_module("benchmarks/frame.py")
+    files = {"work": "w", "corpus": [], "validation": ["v.en", "v.de"], "test": ["t.en", "t.de"]}
+    commands = {}
+
+    def train_all(jobs: list, environments: list[dict[str, str]], command: Callable) -> list:
+        commands.update({job.row: command(job)[1:] for job in jobs})
+        assert environments == [{"OMP_NUM_THREADS": "1"}] * 2
+        return []
+
+    monkeypatch.setattr(frame, "train_all", train_all)
+    (tmp_path / "b" / "seed-1").mkdir(parents=True)
+    (tmp_path / "b" / "seed-1" / "_run.json").touch()
+    models = {"a": {"train": "c", "dropout": 0.5}, "b": {"train": "c"}}
+    args = frame.TrainingArguments(**files, options=["dropout=0.2", "d_ff=8"], parallel=2)
+    assert frame.train_models(tmp_path, args, models) == {"a": None, "b": None}
+    for name, dropout, is_resumed in (("a", "0.5", "False"), ("b", "0.2", "True")):
+        options = commands[name]
+        assert options[-6:] == ["--validation", "v.en", "v.de", "--test", "t.en", "t.de"]
+        assert dict(zip(options[:-6:2], options[1:-6:2], strict=True)) == {
+            **{"--train": "c", "--dropout": dropout, "--d_ff": "8", "--use_cpu": "True", "--seed": "1"},
+            **{"--source_language": "en", "--target_language": "de", "--resume": is_resumed},
+            "--output_dir": str(tmp_path / name / "seed-1"),
+        }
+    for name in ("train", "seed", "use_cpu"):
+        with pytest.raises(ValueError, match=f"options: the benchmark sets {name}; leave it out"):
+            frame.train_models(tmp_path, frame.TrainingArguments(**files, options=[f"{name}=1"]), models)

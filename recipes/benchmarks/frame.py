@@ -123,18 +123,26 @@ def train_models(
         models: For each name of a model, options of `train_wmt.py`.
 
     Raises:
+        ValueError: An option of `args.options` is one that the benchmark sets for all models.
         ChildProcessError: A training failed.
     """
+    jobs = [Job(name, 1, directory) for name in models]
     common: dict[str, object] = {name: value for name, _, value in (each.partition("=") for each in args.options)}
-    common |= {"use_cpu": True, "source_language": args.source_language, "target_language": args.target_language}
+    own: dict[str, object] = {
+        "use_cpu": True,
+        "source_language": args.source_language,
+        "target_language": args.target_language,
+    }
+    for name in common:
+        if name in own or name in jobs[0].options or all(name in options for options in models.values()):
+            raise ValueError(f"options: the benchmark sets {name}; leave it out")
     files = ["--validation", *args.validation, "--test", *args.test]
 
     def command(job: Job) -> list[str]:
-        options = {**common, **models[job.row], **job.options}
+        options = {**common, **own, **models[job.row], **job.options}
         named = [part for name, value in options.items() for part in (f"--{name}", str(value))]
         return [str(RECIPES / "train_wmt.py"), *named, *files]
 
-    jobs = [Job(name, 1, directory) for name in models]
     failed = train_all(jobs, [{"OMP_NUM_THREADS": "1"}] * args.parallel, command)
     if failed:
         raise ChildProcessError(f"training of {failed[0].name} failed; {failed[0].log} says why")

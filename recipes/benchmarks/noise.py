@@ -142,13 +142,13 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
     directed = [model, "--source_language", args.source_language, "--target_language", args.target_language]
     found = {}
     for cost, models in {"forward": directed, "dual": [*directed, "--reverse_model", model]}.items():
-        removed = removed_pairs(work / "noisy.jsonl", models, work / f"filtered_{cost}", args.share)
+        removed = removed_pairs(work / "noisy.jsonl", models, work / "judge" / f"filtered_{cost}", args.share)
         found[cost] = {
             kind: sum((pair.source, pair.target) in removed for pair in own) / len(own) for kind, own in of_kind.items()
         }
     corpora = {
         "all": work / "noisy.jsonl",
-        "those that the filter kept": work / "filtered_dual" / "kept.jsonl",
+        "those that the filter kept": work / "judge" / "filtered_dual" / "kept.jsonl",
         "those that are not noisy": work / "clean.jsonl",
     }
     trainings = {}
