@@ -126,13 +126,14 @@ def systems(
             yield f"CTranslate2 {kind}, sorted", partial(in_batches, search)
     for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
         ours, name = copy.deepcopy(model).to(device, dtype), f"ours, {str(dtype)[6:]}, sorted"
-        yield name, partial(in_batches, generate_search(ours, num_beams=beams))
+        yield name, partial(in_batches, generate_search(ours, num_beams=beams, length_penalty=ALPHA))
         if dtype == precision and beams > 1:
-            stopping = generate_search(ours, num_beams=beams, early_stopping=True)
+            stopping = generate_search(ours, num_beams=beams, length_penalty=ALPHA, early_stopping=True)
             yield f"{name}, stopping as CTranslate2", partial(in_batches, stopping)
     if is_cpu:
         rounded = with_int8_layers(copy.deepcopy(model))
-        yield "ours, int8, sorted", partial(in_batches, generate_search(rounded, num_beams=beams))
+        search = generate_search(rounded, num_beams=beams, length_penalty=ALPHA)
+        yield "ours, int8, sorted", partial(in_batches, search)
 
 
 def peer_search(
