@@ -112,7 +112,8 @@ def systems(
     """Names of the systems to compare, all with the weights of `model`, and their searches by the size of a batch."""
     is_cpu = device == "cpu"
     precision = torch.float32 if is_cpu else torch.bfloat16
-    marian = generate_search(to_marian(model).to(device, precision), num_beams=beams, length_penalty=ALPHA)
+    search_of = partial(generate_search, num_beams=beams, length_penalty=ALPHA)
+    marian = search_of(to_marian(model).to(device, precision))
     yield "MarianMTModel.generate, input order", partial(in_batches, marian, is_sorted=False)
     yield "MarianMTModel.generate, sorted", partial(in_batches, marian)
     for kind in ("float32", "int8") if is_cpu else ("float16",):
@@ -126,14 +127,12 @@ def systems(
             yield f"CTranslate2 {kind}, sorted", partial(in_batches, search)
     for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
         ours, name = copy.deepcopy(model).to(device, dtype), f"ours, {str(dtype)[6:]}, sorted"
-        yield name, partial(in_batches, generate_search(ours, num_beams=beams, length_penalty=ALPHA))
+        yield name, partial(in_batches, search_of(ours))
         if dtype == precision and beams > 1:
-            stopping = generate_search(ours, num_beams=beams, length_penalty=ALPHA, early_stopping=True)
-            yield f"{name}, stopping as CTranslate2", partial(in_batches, stopping)
+            yield f"{name}, stopping as CTranslate2", partial(in_batches, search_of(ours, early_stopping=True))
     if is_cpu:
         rounded = with_int8_layers(copy.deepcopy(model))
-        search = generate_search(rounded, num_beams=beams, length_penalty=ALPHA)
-        yield "ours, int8, sorted", partial(in_batches, search)
+        yield "ours, int8, sorted", partial(in_batches, search_of(rounded))
 
 
 def peer_search(

@@ -102,14 +102,12 @@ parsing() {
     done
 }
 
-# A part that fails does not keep the others from running; in a process of its own, its first error ends it.
-if [ $# -eq 1 ]; then
-    "$1"
-    exit
-fi
+# A part that fails does not keep the others from running. Its first error ends it, which it would not before `||`.
 failed=()
+set +e
 for part in "$@"; do
-    bash recipes/benchmarks/gpu.sh "$data" "$out" "$part" || failed+=("$part")
+    (set -e; "$part")
+    [ $? -eq 0 ] || failed+=("$part")
 done
 if [ ${#failed[@]} -gt 0 ]; then
     echo "gpu.sh: failed: ${failed[*]}" >&2
