@@ -22,6 +22,7 @@ from vaswani_transformer.io.files import atomic_write, make_directory, read_json
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.runs.records import Provenance, RunRecord
+from vaswani_transformer.runs.run_directory import RECORD_NAME
 
 
 if TYPE_CHECKING:
@@ -103,9 +104,9 @@ def headline(title: str, run: Provenance) -> str:
 
 
 def require_same_work(directory: Path, args: BenchmarkArguments, names: Sequence[str]) -> None:
-    """Raise a ValueError if a directory of trainings was begun with other values of these options."""
+    """Raise a ValueError if trainings in a directory were begun with other values of these options."""
     path, kept = directory / "options.json", {name: getattr(args, name) for name in names}
-    if path.exists():
+    if path.exists() and any(directory.glob(f"*/*/{RECORD_NAME}")):  # else all that it has are options that failed
         advice = "give the same, or another directory with --work"
         require_same_manifest(read_json(path), kept, f"work: {directory} was begun with other options,", advice)
     else:

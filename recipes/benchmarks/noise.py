@@ -133,7 +133,8 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
     corpus = load_parallel_corpus(args.corpus, *languages)["translation"]
     sources, targets = ([pair[language].strip() for pair in corpus] for language in languages)
     pairs = make_noise(sources, targets, args.share)
-    require_same_work(work, args, ("corpus", "validation", "share", "filter_steps", "steps", "options"))
+    same = ("corpus", "validation", "test", "share", "filter_steps", "steps", "options")
+    require_same_work(work, args, (*same, "source_language", "target_language"))
     write_pairs(work / "noisy.jsonl", pairs, args)
     write_pairs(work / "clean.jsonl", [pair for pair in pairs if pair.kind == CLEAN], args)
     (judge,) = train({"judge": work / "noisy.jsonl"}, args, args.filter_steps, both_directions=True).values()
