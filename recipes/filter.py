@@ -8,8 +8,8 @@ With a model of each direction, or one model of both, given twice:
 
 The cost of a pair is its dual conditional cross-entropy (Junczys-Dowmunt, 2018): with the cross-entropies F of the
 target given the source, and R of the source given the target, both in nats per sub-word, |F - R| + (F + R) / 2. Without
-`--reverse_model` it is F. Pairs with a blank side are removed first. The models should be trained on cleaner pairs of
-the same kind.
+`--reverse_model` it is F. Pairs with a blank side and repetitions of a pair are removed first, whatever they cost. The
+models should be trained on cleaner pairs of the same kind.
 
 The output directory then has `kept.jsonl`, in the order of the corpus, for `--train`; `removed.jsonl`, the costliest
 first, with the costs; and `filter.json`, what was removed.
@@ -99,8 +99,7 @@ def cross_entropies(args: FilterArguments, model: DirectedModel, corpus: Dataset
 def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], entropies: list[np.ndarray]) -> None:
     """Write kept and removed pairs and the record, and show the worst."""
     costs = dual_cross_entropy(*entropies)
-    is_blank = np.array([not all(text.strip() for text in each.values()) for each in corpus["translation"]])
-    worst_first = np.lexsort((-costs, ~is_blank))  # pairs with a blank side first, whatever they cost
+    worst_first = np.lexsort((-costs, ~teaches_nothing(corpus)))
     removed, kept = np.split(worst_first, [round(args.remove * len(costs))])
     record = FilterRecord(
         run=describe_run(),
@@ -125,6 +124,13 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
         table.add_row(f"{costs[row]:.2f}", *map(str, pair(corpus, row, languages).values()))
     console.print(table)
     console.print(f"{args.output}: {len(kept):,} pairs kept, {len(removed):,} removed")
+
+
+def teaches_nothing(corpus: Dataset) -> np.ndarray:
+    """Whether each pair has a blank side or repeats an earlier pair: `[pairs]`."""
+    texts = [tuple(text.strip() for text in each.values()) for each in corpus["translation"]]
+    first_row = {text: row for row, text in reversed([*enumerate(texts)])}
+    return np.array([not all(text) or first_row[text] != row for row, text in enumerate(texts)])
 
 
 def pair(corpus: Dataset, row: int, languages: tuple[str, str]) -> dict[str, Json]:

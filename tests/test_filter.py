@@ -57,14 +57,16 @@ def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, cap
     assert "6 pairs kept, 3 removed" in capsys.readouterr().out
 
 
-def test_pairs_with_a_blank_side_are_removed_first(corpus, lively_model):
-    rows = [(" ", "Ein Hund"), *PAIRS, ("A dog", "")]
+def test_pairs_with_a_blank_side_and_repeated_ones_are_removed_first(corpus, lively_model):
+    english, german = PAIRS[3]
+    rows = [(" ", "Ein Hund"), *PAIRS, (english, f"{german} "), ("A dog", "")]
     text = "".join(json.dumps({"en": english, "de": german}) + "\n" for english, german in rows)
     (corpus / "pairs.jsonl").write_text(text, encoding="utf-8")
-    call_recipe("filter.py", "--model", lively_model, "--corpus", "pairs.jsonl", "--remove", "0.2", "--output", "o")
+    call_recipe("filter.py", "--model", lively_model, "--corpus", "pairs.jsonl", "--remove", "0.25", "--output", "o")
     assert {(row["en"].strip(), row["de"]) for row in rows_of(corpus / "o" / "removed.jsonl")} == {
         ("", "Ein Hund"),
         ("A dog", ""),
+        (english, f"{german} "),
     }
 
 
