@@ -60,6 +60,15 @@ def test_the_report_says_that_translations_are_short(sweep):
     assert "have 90% to 99% of the references' words" in verdict(replace(sweep, rows=rows))
 
 
+def test_the_report_says_how_all_trainings_depart_from_the_paper(sweep):
+    record = run_record()
+    settings = replace(record.settings, muon=True, cooldown=0.5)
+    found = compare_with_paper({"base": {1: replace(record, settings=settings)}}, record.run, Scale(1.0, 1.0), {})
+    assert "\n- Optimizer: Muon (Jordan et al., 2024) for " in as_markdown(found)
+    assert "\n- Cooldown: the learning rate falls to zero over the last 50 % of the training; " in as_markdown(found)
+    assert "Optimizer" not in as_markdown(sweep)
+
+
 def test_a_report_of_one_seed_says_nothing_about_chance():
     runs = {row: {1: seeds[1]} for row, seeds in sweep_as_in_paper().items()}
     text = verdict(compare_with_paper(runs, run_record().run, Scale(1.0, 1.0), {}))

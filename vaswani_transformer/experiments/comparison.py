@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
 import numpy as np
@@ -140,6 +140,7 @@ class SharedFacts:
     target_tokens: int
     sentences: int
     signature: str
+    departures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,7 @@ def compare_with_paper(
             target_tokens=first.settings.target_tokens,
             sentences=first.validation.sentences,
             signature=first.validation.bleu.signature,
+            departures=first.settings.departures,
         ),
     )
 

@@ -139,6 +139,21 @@ class RunSettings:
         """The precision of matrix products, as the option of trainings calls it."""
         return "bf16" if self.bf16 else "fp16" if self.fp16 else "float32"
 
+    @property
+    def departures(self) -> list[str]:
+        """How the training departs from the paper, beyond numbers: a line for each option that is in use."""
+        lines = {
+            "Embeddings: at first from the co-occurrence of tokens in sentence pairs; the paper's are random": (
+                self.cooccurrence_embeddings
+            ),
+            "Optimizer: Muon (Jordan et al., 2024) for the matrices of the layers, Adam for the rest; the paper has "
+            "Adam alone": self.muon,
+            f"Cooldown: the learning rate falls to zero over the last {100 * (self.cooldown or 0):.0f} % of the "
+            "training; not in the paper": self.cooldown,
+            f"BPE-dropout: {self.bpe_dropout} (Provilkov et al., 2020); the paper has none": self.bpe_dropout,
+        }
+        return [line for line, is_used in lines.items() if is_used]
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunTraining:
