@@ -85,7 +85,7 @@ def _sentences(sweep: SweepRecord) -> Iterator[str]:
                 f"{score.standard_deviation:.2f}, {agreement.degrees_of_freedom} degrees of freedom): "
                 f"{score.as_in_paper} in the paper's order, {score.against_paper} in the opposite order, "
                 f"{score.tied_in_paper} that are equal in the paper."
-            )
+        )
         yield "The order of all other pairs may be due to chance."
     else:
         yield "No row has a second seed, so that any difference may be due to chance."
@@ -93,8 +93,8 @@ def _sentences(sweep: SweepRecord) -> Iterator[str]:
     if min(lengths) < _SHORT:
         yield (
             f"The translations of a row have {min(lengths):.0%} to {max(lengths):.0%} of the references' words: with a "
-            "model that has learned little, the search prefers translations that are too short, even empty ones. BLEU "
-            "then measures length as much as words; perplexity, which needs no search, does not."
+            "model that has learned little, or a small alpha, the search prefers translations that are too short, even "
+            "empty ones. BLEU then measures length as much as words; perplexity, which needs no search, does not."
         )
 
 
