@@ -85,7 +85,7 @@ def _sentences(sweep: SweepRecord) -> Iterator[str]:
                 f"{score.standard_deviation:.2f}, {agreement.degrees_of_freedom} degrees of freedom): "
                 f"{score.as_in_paper} in the paper's order, {score.against_paper} in the opposite order, "
                 f"{score.tied_in_paper} that are equal in the paper."
-        )
+            )
         yield "The order of all other pairs may be due to chance."
     else:
         yield "No row has a second seed, so that any difference may be due to chance."
