@@ -55,14 +55,16 @@ class FilterRecord(Record):
     Attributes:
         run: Command, commit and machine.
         pairs: Of the corpus.
+        useless: Pairs with a blank side, or that repeat an earlier pair.
         removed: Number of pairs removed.
-        threshold: Smallest cost of a removed pair; None if none was removed.
+        threshold: Cost of the pair that was removed last; None if none was removed.
         mean_cost_kept: Mean cost of the others; None if all were removed.
         mean_cost_removed: Mean cost of the removed pairs; None if none was removed.
     """
 
     run: Provenance
     pairs: int
+    useless: int
     removed: int
     threshold: float | None
     mean_cost_kept: float | None
@@ -99,11 +101,13 @@ def cross_entropies(args: FilterArguments, model: DirectedModel, corpus: Dataset
 def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], entropies: list[np.ndarray]) -> None:
     """Write kept and removed pairs and the record, and show the worst."""
     costs = dual_cross_entropy(*entropies)
-    worst_first = np.lexsort((-costs, ~teaches_nothing(corpus)))
+    is_useless = find_useless(corpus)
+    worst_first = np.lexsort((-costs, ~is_useless))
     removed, kept = np.split(worst_first, [round(args.remove * len(costs))])
     record = FilterRecord(
         run=describe_run(),
         pairs=len(costs),
+        useless=int(is_useless.sum()),
         removed=len(removed),
         threshold=float(costs[removed[-1]]) if len(removed) else None,
         mean_cost_kept=float(costs[kept].mean()) if len(kept) else None,
@@ -120,13 +124,14 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
         record.save(directory / "filter.json")
     console = PlainConsole()
     table = Table("cost", *languages, title="The costliest pairs")
-    for row in worst_first[:SHOWN]:
+    for row in worst_first[record.useless :][:SHOWN]:
         table.add_row(f"{costs[row]:.2f}", *map(str, pair(corpus, row, languages).values()))
     console.print(table)
-    console.print(f"{args.output}: {len(kept):,} pairs kept, {len(removed):,} removed")
+    console.print(f"{record.useless:,} pairs have a blank side or repeat another")
+    console.print(f"{args.output}: {len(kept):,} pairs kept, {record.removed:,} removed")
 
 
-def teaches_nothing(corpus: Dataset) -> np.ndarray:
+def find_useless(corpus: Dataset) -> np.ndarray:
     """Whether each pair has a blank side or repeats an earlier pair: `[pairs]`."""
     texts = [tuple(text.strip() for text in each.values()) for each in corpus["translation"]]
     first_row = {text: row for row, text in reversed([*enumerate(texts)])}

@@ -68,6 +68,7 @@ def test_pairs_with_a_blank_side_and_repeated_ones_are_removed_first(corpus, liv
         ("A dog", ""),
         (english, f"{german} "),
     }
+    assert json.loads((corpus / "o" / "filter.json").read_text(encoding="utf-8"))["useless"] == 3
 
 
 @pytest.mark.parametrize(("share", "count"), [("0", 0), ("1", 9)])
