@@ -14,6 +14,7 @@ from vaswani_transformer.runs.records import ParsingRecord, RunRecord
 # Both were written before records had types.
 PUBLISHED = {
     "multi30k-en-de.json": RunRecord,
+    "multi30k-student-en-de.json": RunRecord,
     "multi30k-tuned-de-en.json": RunRecord,
     "table3.json": SweepRecord,
     "craft-parsing.json": ParsingRecord,
