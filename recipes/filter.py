@@ -8,13 +8,14 @@ With a model of each direction, or one model of both, given twice:
 
 The cost of a pair is its dual conditional cross-entropy (Junczys-Dowmunt, 2018): with the cross-entropies F of the
 target given the source, and R of the source given the target, both in nats per sub-word, |F - R| + (F + R) / 2. Without
-`--reverse_model` it is F. Pairs with a blank side and repetitions of a pair are removed first, whatever they cost. The
-models should be trained on cleaner pairs of the same kind.
+`--reverse_model` it is F. Up to `--remove`, pairs with a blank side and repetitions of a pair are removed first, and
+then the costliest. The models should be trained on cleaner pairs of the same kind.
 
-The output directory then has `kept.jsonl`, in the order of the corpus, for `--train`; `removed.jsonl`, the costliest
-first, with the costs; and `filter.json`, what was removed.
+The output directory then has `kept.jsonl`, in the order of the corpus, for `--train`; `removed.jsonl`, in the order of
+removal, with the costs; and `filter.json`, what was removed.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 
 
-# Removed pairs that are shown on the terminal.
+# Pairs that are shown on the terminal.
 SHOWN = 10
 
 
@@ -127,15 +128,19 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
     for row in worst_first[record.useless :][:SHOWN]:
         table.add_row(f"{costs[row]:.2f}", *map(str, pair(corpus, row, languages).values()))
     console.print(table)
-    console.print(f"{record.useless:,} pairs have a blank side or repeat another")
+    console.print(f"{record.useless:,} pairs have a blank side or repeat another; they are removed first")
     console.print(f"{args.output}: {len(kept):,} pairs kept, {record.removed:,} removed")
 
 
 def find_useless(corpus: Dataset) -> np.ndarray:
     """Whether each pair has a blank side or repeats an earlier pair: `[pairs]`."""
-    texts = [tuple(text.strip() for text in each.values()) for each in corpus["translation"]]
-    first_row = {text: row for row, text in reversed([*enumerate(texts)])}
-    return np.array([not all(text) or first_row[text] != row for row, text in enumerate(texts)])
+    found, seen = np.zeros(len(corpus), dtype=bool), set()
+    for row, translation in enumerate(corpus["translation"]):
+        texts = [text.strip() for text in translation.values()]
+        digest = hashlib.blake2b(json.dumps(texts).encode(), digest_size=12).digest()  # of texts, memory would not do
+        found[row] = digest in seen or not all(texts)
+        seen.add(digest)
+    return found
 
 
 def pair(corpus: Dataset, row: int, languages: tuple[str, str]) -> dict[str, Json]:

@@ -131,7 +131,8 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
     run, work = describe_run(), make_directory("work", args.work)
     languages = args.source_language, args.target_language
     corpus = load_parallel_corpus(args.corpus, *languages)["translation"]
-    sources, targets = ([pair[language].strip() for pair in corpus] for language in languages)
+    texts = dict.fromkeys(tuple(pair[language].strip() for language in languages) for pair in corpus)
+    sources, targets = map(list, zip(*texts, strict=True))  # without repetitions, which filter.py removes first
     pairs = make_noise(sources, targets, args.share)
     same = ("corpus", "validation", "test", "share", "filter_steps", "steps", "options")
     require_same_work(work, args, (*same, "source_language", "target_language"))

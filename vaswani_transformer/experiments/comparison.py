@@ -133,13 +133,15 @@ class Agreement:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedFacts:
-    """Properties that all runs of a sweep share."""
+    """Properties that all runs of a sweep share; those that may be None are so in older files."""
 
     pairs: int
     source_tokens: int
     target_tokens: int
     sentences: int
     signature: str
+    schedule: str | None = None
+    alpha: float | None = None
     departures: list[str] = field(default_factory=list)
 
 
@@ -214,6 +216,8 @@ def compare_with_paper(
             target_tokens=first.settings.target_tokens,
             sentences=first.validation.sentences,
             signature=first.validation.bleu.signature,
+            schedule=first.settings.schedule,
+            alpha=first.settings.alpha,
             departures=first.settings.departures,
         ),
     )

@@ -132,7 +132,9 @@ def _facts(sweep: SweepRecord) -> list[str]:
         f"Corpus: {shared.pairs:,} pairs (the paper: about 4.5 million)",
         f"Batches: at most {shared.source_tokens:,} source and {shared.target_tokens:,} target tokens (the paper: "
         "about 25,000 of each); steps are in the table (the paper: 100,000, big 300,000)",
+        *([] if shared.schedule is None else [f"Learning rate: {shared.schedule}"]),
         *shared.departures,
+        *([] if shared.alpha is None else [f"Length penalty of the search: alpha {shared.alpha:g} (the paper: 0.6)"]),
         f"Scores: of the last step, on the validation set of {shared.sentences:,} sentences (the paper: newstest2013)",
         f"sacreBLEU signature: `{shared.signature}` (not the paper's BLEU)",
         f"Versions: {', '.join(f'{name} {version}' for name, version in run.versions.items())}",

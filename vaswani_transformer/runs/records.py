@@ -140,6 +140,14 @@ class RunSettings:
         return "bf16" if self.bf16 else "fp16" if self.fp16 else "float32"
 
     @property
+    def schedule(self) -> str:
+        """The learning rate after its warm-up."""
+        rate = f"that of section 5.3 times {self.learning_rate_factor:g}"
+        if self.constant_learning_rate is not None:
+            rate = f"constant, {self.constant_learning_rate:g} (the paper: that of section 5.3)"
+        return f"{rate}; warm-up of {self.warmup_steps:,.0f} steps (the paper: 4,000)"
+
+    @property
     def departures(self) -> list[str]:
         """How the training departs from the paper, beyond numbers: a line for each option that is in use."""
         lines = {
