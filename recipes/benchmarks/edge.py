@@ -1,7 +1,7 @@
 """Compare speed, BLEU and size of exported models on few processor cores, with and without their shortlists.
 
     python recipes/export.py --model runs/student --to ctranslate2 --output runs/student_int8 --quantization int8 \
-        --shortlist runs/distilled/kept.jsonl
+        --shortlist distilled.jsonl
     python recipes/benchmarks/edge.py --model runs/student --exports runs/student_int8 \
         --text test.en --references test.de
 
