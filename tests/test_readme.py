@@ -115,7 +115,8 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     for name, split, size in (("train", "train", 300), ("valid", "validation", 200), ("test", "test", 6)):
         write_pairs(phrasebook(split)[:size], tmp_path / f"{name}.en", tmp_path / f"{name}.de")
     for name in ("distilled.jsonl", "back_translated.jsonl"):
-        pair = {"en": "The old man reads a book.", "de": "Der alte Mann liest ein Buch."}
+        texts = ("The old man reads a book.", "Der alte Mann liest ein Buch.")
+        pair = dict(zip(("en", "de", "source", "target"), 2 * texts, strict=True))  # some models name no languages
         (tmp_path / name).write_text(json.dumps(pair) + "\n", encoding="utf-8")
     (tmp_path / "news.en").write_text("The old man reads a book.\n\nDogs!\n", encoding="utf-8")
     (tmp_path / "reference.de").write_text("Der alte Mann liest ein Buch.\n\nHunde!\n", encoding="utf-8")
