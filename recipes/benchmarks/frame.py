@@ -103,8 +103,9 @@ def headline(title: str, run: Provenance) -> str:
     return f"# {title}\n\n`{run.command}`, commit `{run.commit}`, {run.date}, {run.hardware}"
 
 
-def require_same_work(directory: Path, args: BenchmarkArguments, names: Sequence[str]) -> None:
-    """Raise a ValueError if trainings in a directory were begun with other values of these options."""
+def require_same_work(directory: Path, args: TrainingArguments, own: Sequence[str]) -> None:
+    """Raise a ValueError if trainings in a directory were begun with other corpora or options, or `own` ones."""
+    names = ("corpus", "validation", "test", "source_language", "target_language", "options", *own)
     path, kept = directory / "options.json", {name: getattr(args, name) for name in names}
     if path.exists() and any(directory.glob(f"*/*/{RECORD_NAME}")):  # else all that it has are options that failed
         advice = "give the same, or another directory with --work"

@@ -134,8 +134,7 @@ def measure(args: Arguments) -> Iterator[NoiseRecord]:
     texts = dict.fromkeys(tuple(pair[language].strip() for language in languages) for pair in corpus)
     sources, targets = map(list, zip(*texts, strict=True))  # without repetitions, which filter.py removes first
     pairs = make_noise(sources, targets, args.share)
-    same = ("corpus", "validation", "test", "share", "filter_steps", "steps", "options")
-    require_same_work(work, args, (*same, "source_language", "target_language"))
+    require_same_work(work, args, ("share", "filter_steps", "steps"))
     write_pairs(work / "noisy.jsonl", pairs, args)
     write_pairs(work / "clean.jsonl", [pair for pair in pairs if pair.kind == CLEAN], args)
     (judge,) = train({"judge": work / "noisy.jsonl"}, args, args.filter_steps, both_directions=True).values()

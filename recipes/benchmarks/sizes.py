@@ -121,8 +121,7 @@ def measure(args: Arguments) -> Iterator[SizesRecord]:
         raise ValueError(f"name: is part of a directory's name, and cannot have a /: {args.name!r}")
     pairs = read_pairs(args)
     directory = make_directory("work", Path(args.work, f"{args.name}-{args.pairs or 'all'}"))
-    languages = "source_language", "target_language"
-    require_same_work(directory, args, ("corpus", "validation", "test", "minutes", "options", *languages))
+    require_same_work(directory, args, ("minutes",))
     corpus = directory / "train.jsonl"
     atomic_write(corpus, "".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs))
     found = Corpus(run, args.name, len(pairs), train(args, directory, corpus))
