@@ -190,7 +190,7 @@ def _settings(record: RunRecord | ParsingRecord) -> list[tuple[str, str, str]]:
     values["steps"] = record.training.steps
     if (rate := record.settings.constant_learning_rate) is not None:
         values["learning_rate_factor"] = f"none: constant rate {rate:g}"
-        if record.settings.lr_scheduler_type != "constant_with_warmup":
+        if not record.settings.has_warmup:
             values["warmup_steps"] = values["learning_rate_factor"]
     return [(name, _grouped(values[name]), stated) for name, stated in paper.items()]
 

@@ -140,12 +140,18 @@ class RunSettings:
         return "bf16" if self.bf16 else "fp16" if self.fp16 else "float32"
 
     @property
+    def has_warmup(self) -> bool:
+        """Whether the learning rate rises at first; a constant one may."""
+        return self.constant_learning_rate is None or self.lr_scheduler_type == "constant_with_warmup"
+
+    @property
     def schedule(self) -> str:
-        """The learning rate after its warm-up."""
+        """The learning rate, and its warm-up."""
         rate = f"that of section 5.3 times {self.learning_rate_factor:g}"
         if self.constant_learning_rate is not None:
             rate = f"constant, {self.constant_learning_rate:g} (the paper: that of section 5.3)"
-        return f"{rate}; warm-up of {self.warmup_steps:,.0f} steps (the paper: 4,000)"
+        warmup = f"warm-up of {self.warmup_steps:,.0f} steps" if self.has_warmup else "no warm-up"
+        return f"{rate}; {warmup} (the paper: 4,000)"
 
     @property
     def departures(self) -> list[str]:
