@@ -78,11 +78,12 @@ def train_and_score(
     examples = None
     if "test" in scores:
         sources, references = (list(sentences(data.text["test"], [language])) for language in data_args.languages)
-        scores["test_copy"] = score_texts(sources, sources, references)
+        scores["test_copy"] = score_texts(sources, sources, references, data_args.languages[1])
         examples = choose_examples(sources, translations["test"], references)
     named = origin and replace(origin, name=str(published(origin.name)))
     record = RunRecord(**{**vars(results), "parent": named, "examples": examples, **scores})
-    tested = {"averaged": record.test, "last checkpoint": record.test_last_checkpoint}
+    final = "averaged" if record.training.is_average else "last step"
+    tested = {final: record.test, "last checkpoint": record.test_last_checkpoint}
     groups = {name: each.by_source_length for name, each in tested.items() if each is not None}
     if groups:
         plot_bleu_by_source_length(groups, Path(args.output_dir, "bleu_by_source_length.png"))
@@ -114,17 +115,17 @@ def score(
     reference_perplexity = perplexity(model, tokenizer, data.encoded[split])
     if not PartialState().is_main_process:
         return None, translations
-    scores = score_texts(source, translations, references)
+    scores = score_texts(source, translations, references, languages[1])
     return replace(scores, perplexity=reference_perplexity, seconds=seconds), translations
 
 
-def score_texts(source: list[str], translations: list[str], references: list[str]) -> SplitScores:
+def score_texts(source: list[str], translations: list[str], references: list[str], language: str) -> SplitScores:
     one_each = [[text] for text in references]
     return SplitScores(
         sentences=len(source),
-        bleu=sacrebleu_score(translations, references),
+        bleu=sacrebleu_score(translations, references, language),
         chrf=chrf_score(translations, one_each),
-        by_source_length=bleu_by_source_length(source, translations, one_each),
+        by_source_length=bleu_by_source_length(source, translations, one_each, language),
     )
 
 

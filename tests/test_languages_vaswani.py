@@ -15,6 +15,7 @@ from vaswani_transformer.visualization.explorer import explorer_page
 
 
 TWO_WAY = PreTrainedConfig(language_tags={"en": 8, "de_AT": 9}, source_language="en", target_language="de_AT")
+VARIETIES = PreTrainedConfig(language_tags={"en": 7, "pt": 8, "pt_BR": 9})
 THREE = PreTrainedConfig(language_tags={"en": 7, "de": 8, "fr": 9})
 SHORT = {"max_new_tokens": 8}
 
@@ -27,6 +28,9 @@ SHORT = {"max_new_tokens": 8}
         (TWO_WAY, "de", "en", "<2en>"),
         (TWO_WAY, None, None, None),
         (THREE, "en", None, None),  # German or French
+        (VARIETIES, None, "pt", "<2pt>"),
+        (VARIETIES, "pt", "pt_BR", "<2pt_BR>"),
+        (VARIETIES, None, "pt_PT", "<2pt>"),
         (THREE, "en", "fr", "<2fr>"),
         (PreTrainedConfig(source_language="en", target_language="de"), "en", "de", None),
         (PreTrainedConfig(), "en", "fr", None),
@@ -208,7 +212,7 @@ def test_a_page_translates_in_the_direction_named(two_way, tmp_path):
     with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
         call_recipe("demo_app.py", "--model", two_way, "--push_to_space", space)
     call_recipe("demo_app.py", "--model", two_way, "--push_to_space", space, "--target_language", "en")
-    assert '"--target_language", "en"' in (space / "app.py").read_text(encoding="utf-8")
+    assert "'--target_language', 'en'" in (space / "app.py").read_text(encoding="utf-8")
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(two_way), AutoTokenizer.from_pretrained(two_way)
     translator = DemoTranslator(model, tokenizer, None, "de", **SHORT)
     expected = by_hand(two_way, "<2de> Dogs!")

@@ -160,6 +160,7 @@ def test_paper_bleu_counts_the_tokens_of_those_steps(german):
     # A compound of which a part is wrong counts for its other parts, but in German only.
     pair = (["Ich sah die gute Berg-und-Tal-Bahn"], ["Ich sah die gute Berg-und-Tal-Fahrt"])
     assert paper_bleu(*pair, "de") > paper_bleu(*pair, "fr") > 0
+    assert paper_bleu(*pair, "de_AT") == paper_bleu(*pair, "de")
 
 
 def test_the_metric_has_both_and_says_which(german):
@@ -210,7 +211,7 @@ def test_what_cannot_be_scored_is_named(score):
         score(["a", "b"], [["a"], []])
 
 
-@pytest.mark.parametrize("language", ["German", "de-DE", ""])
+@pytest.mark.parametrize("language", ["German", "de DE", ""])
 def test_a_language_must_be_a_code(language):
     with pytest.raises(ValueError, match="language"):
         paper_bleu(["a"], ["a"], language)

@@ -240,9 +240,13 @@ def test_mistakes_get_one_line_before_any_work(files, saved_model, options, mess
 def test_an_earlier_evaluation_is_replaced_only_if_asked(run, files):
     arguments = ("--reference", "ref.de", "--hypotheses")
     first = run(*arguments, "better.de")
+    for name in ("translations.txt", "sweep.png", "notes.txt"):  # of an evaluation of a model, and of the user
+        (files / "out" / name).touch()
     with pytest.raises(SystemExit, match=r"out holds an evaluation already.*--overwrite"):
         run(*arguments, "worse.de")
     assert run(*arguments, "worse.de", "--overwrite").systems[0].sacrebleu != first.systems[0].sacrebleu
+    assert {path.suffix for path in (files / "out").iterdir()} == {".json", ".txt"}
+    assert not (files / "out" / "translations.txt").exists()
 
 
 def test_what_is_written_scores_what_is_reported(run, lively_model, files, monkeypatch):

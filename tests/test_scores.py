@@ -4,6 +4,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from sacrebleu.metrics import BLEU
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
@@ -22,6 +23,24 @@ def test_groups_of_lengths_are_scored_apart():
         assert group.sentences == len(chosen)
         assert group.sacrebleu == pytest.approx(expected.sacrebleu.score)
     assert len({group.sacrebleu for group in groups}) > 2
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer", "words", "other"),
+    [
+        ("zh-Hans", "zh", "我们今天去北京看朋友。", "我们明天去北京看朋友。"),
+        ("ja", "char", "今日は友達に会いに行きます。", "明日は友達に会いに行きます。"),
+        ("de", "13a", "Wir gehen heute nach Berlin.", "Wir gehen morgen nach Berlin."),
+    ],
+)
+def test_text_without_spaces_has_words(language, tokenizer, words, other):
+    expected = BLEU(tokenize=tokenizer).corpus_score([words], [[other]]).score
+    scores = score_translations([words], [[other]], language)
+    (group,) = bleu_by_source_length(["a"], [words], [[other]], language)
+    (compared, _) = paired_bootstrap([other], [words], [[other]], 5, language).values()
+    assert scores.sacrebleu.score == group.sacrebleu == compared.system.score == pytest.approx(expected)
+    assert expected > 20
+    assert f"tok:{tokenizer}" in scores.sacrebleu.signature
 
 
 def test_no_difference_is_not_significant():

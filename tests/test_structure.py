@@ -24,7 +24,7 @@ ALLOWED = {
     "launch": {"io"},
     "data": {"io", "model", "options"},
     "training": {"data", "io", "launch", "options"},
-    "evaluation": {"data", "io"},
+    "evaluation": {"data", "io", "model"},
     "decoding": {"convert", "data", "io", "launch", "model", "options"},
     "parsing": {"data", "decoding", "io", "model"},
     "convert": {"evaluation", "io", "model"},

@@ -62,7 +62,7 @@ def paper_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[S
     Args:
         hypotheses: Translations, not tokenized.
         references: One text, or several alternatives, for each of them.
-        language: Code of the target language, such as "de".
+        language: Code of the target language, such as "de" or "pt_BR".
 
     Returns:
         BLEU from 0 to 100.
@@ -86,10 +86,11 @@ def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
     split.) For languages without an abbreviation list, Moses uses the English one.
 
     Raises:
-        ValueError: The language is not a code such as "de".
+        ValueError: The language is not a code such as "de" or "pt_BR".
     """
-    if not re.fullmatch("[a-z]{2,3}", language):
+    if not re.fullmatch(r"[a-z]{2,3}([-_]\w+)*", language):
         raise ValueError(f'language: must be a code such as "de", is {language!r}')
+    language = re.split("[-_]", language)[0]
     moses = sacremoses.MosesTokenizer(lang=language)
 
     def tokenize(text: str) -> list[str]:

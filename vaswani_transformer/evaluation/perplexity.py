@@ -54,11 +54,20 @@ def nats_of_pairs(
         encoded: The result of `encode_corpus`.
         tokens_per_batch: Most source and most target tokens of a batch, padding included.
         description: For the progress bar.
+
+    Raises:
+        ValueError: A side of a pair has more tokens than a learned position table.
     """
     model.eval()
     state = PartialState()
     collator = DataCollatorForSeq2Seq(tokenizer, model=model)
     source, target = encoded["source_length"][:], encoded["target_length"][:]
+    table = getattr(model.config, "max_positions", None)
+    for number, tokens in enumerate(map(max, source, target), start=1):
+        if table is not None and tokens > table:
+            raise ValueError(
+                f"pair {number:,} has {tokens} tokens, but the model's learned table has {table} positions; shorten it"
+            )
     budget = max(tokens_per_batch, max(source), max(target))
     mine = plan_batches(source, target, budget, budget).batches[state.process_index :: state.num_processes]
     rows = encoded.select_columns(["input_ids", "labels"])

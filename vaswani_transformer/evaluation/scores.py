@@ -9,6 +9,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
+from ..model.languages_vaswani import is_same_language, writes_spaces
 from .bleu import Bleu
 from .multi_bleu import MultiBleu
 
@@ -91,9 +92,22 @@ class PairedComparison:
     two_sided_p_value: float | None = None
 
 
-def sacrebleu_score(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> BleuScore:
-    """Corpus BLEU of plain text by sacreBLEU's defaults; one or several references for each hypothesis."""
-    return BleuScore(**Bleu().compute(predictions=hypotheses, references=references))
+def sacrebleu_tokenizer(language: str | None) -> str:
+    """sacreBLEU's tokenizer for text of a language: its default, 13a, unless no spaces are between words.
+
+    For Japanese, sacreBLEU itself takes MeCab, which it must then be installed with.
+    """
+    if writes_spaces(language):
+        return "13a"
+    return "zh" if is_same_language(str(language), "zh") else "char"
+
+
+def sacrebleu_score(
+    hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str | None = None
+) -> BleuScore:
+    """Corpus BLEU of plain text in a language, as `sacrebleu_tokenizer` divides it; one or several references each."""
+    tokenize = sacrebleu_tokenizer(language)
+    return BleuScore(**Bleu().compute(predictions=hypotheses, references=references, tokenize=tokenize))
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str) -> Scores:
@@ -102,11 +116,11 @@ def score_translations(hypotheses: Sequence[str], references: Sequence[Sequence[
     Args:
         hypotheses: Translations.
         references: One or several for each hypothesis, the same number for all.
-        language: Code of the target language; the paper's BLEU depends on it.
+        language: Code of the target language, by which text is tokenized.
     """
     paper_bleu = MultiBleu().compute(predictions=hypotheses, references=references, language=language)
     return Scores(
-        sacrebleu=sacrebleu_score(hypotheses, references),
+        sacrebleu=sacrebleu_score(hypotheses, references, language),
         paper_bleu=BleuScore(**paper_bleu),
         chrf=chrf_score(hypotheses, references),
     )
@@ -122,6 +136,7 @@ def bleu_by_source_length(
     sources: Sequence[str],
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
+    language: str | None = None,
     width: int = 10,
     longest: int = 60,
 ) -> list[LengthGroup]:
@@ -131,6 +146,7 @@ def bleu_by_source_length(
         sources: Source sentences.
         hypotheses: Their translations.
         references: One or several for each hypothesis, the same number for all.
+        language: Code of the target language, by which text is tokenized.
         width: Number of lengths in a group.
         longest: Longer sources form one group.
 
@@ -144,14 +160,19 @@ def bleu_by_source_length(
     found = []
     for group, indices in sorted(groups.items()):
         group_references = _streams([references[index] for index in indices])
-        bleu = BLEU().corpus_score([hypotheses[index] for index in indices], group_references)
+        metric = BLEU(tokenize=sacrebleu_tokenizer(language))
+        bleu = metric.corpus_score([hypotheses[index] for index in indices], group_references)
         end = (group + 1) * width
         found.append(LengthGroup(group * width + 1, end if end <= longest else None, len(indices), bleu.score))
     return found
 
 
 def paired_bootstrap(
-    baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]], samples: int = 1000
+    baseline: Sequence[str],
+    system: Sequence[str],
+    references: Sequence[Sequence[str]],
+    samples: int = 1000,
+    language: str | None = None,
 ) -> dict[str, PairedComparison]:
     """Test whether two systems differ significantly: paired bootstrap (Koehn, 2004), by sacreBLEU and two-sided.
 
@@ -160,12 +181,13 @@ def paired_bootstrap(
         system: Translations of the same sentences by the other system.
         references: One or several for each sentence, the same number for all.
         samples: Number of bootstrap samples of the test set.
+        language: Code of the target language, by which text is tokenized.
 
     Returns:
         The comparisons by "BLEU" and by "chrF2".
     """
     named = [("baseline", baseline), ("system", system)]
-    metrics = {"BLEU": BLEU(), "chrF": CHRF()}
+    metrics = {"BLEU": BLEU(tokenize=sacrebleu_tokenizer(language)), "chrF": CHRF()}
     test = PairedTest(named, metrics, _streams(references), test_type="bs", n_samples=samples)
     signatures, scores = test()
     found = {}

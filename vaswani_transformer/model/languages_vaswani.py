@@ -24,7 +24,7 @@ _AS_SPACE = {code: " " for code in range(128, 0x3001) if chr(code).isspace()}
 
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 _FULL_WIDTH_ENDS = ("\u3002", "\uff01", "\uff1f")  # no space follows these
-_WITHOUT_SPACES = ("zh", "yue", "ja", "th", "lo", "km", "my")  # languages that write no spaces between sentences
+_WITHOUT_SPACES = ("zh", "yue", "ja", "th", "lo", "km", "my")
 
 
 def language_tag(language: str) -> str:
@@ -64,13 +64,19 @@ def target_tag(config: PreTrainedConfig, source: str | None, target: str | None)
             if asked and own and not is_same_language(asked, own):
                 raise ValueError(f"the model translates {direction} {own}, not {asked}; choose a model for that pair")
         return None
-    sources = [code for code in tags if not source or is_same_language(source, code)]
-    targets = [code for code in tags if not target or is_same_language(target, code)]
+    sources, targets = (_matching(asked, tags) for asked in (source, target))
     targets = [code for code in targets if set(sources) - {code}]
     if not targets:
         asked = " ".join([*(["from", source] if source else []), *(["into", target] if target else [])])
         raise ValueError(f"the model translates between {' and '.join(tags)}, not {asked}; choose two of these")
     return language_tag(targets[0]) if len(targets) == 1 else None
+
+
+def _matching(asked: str | None, codes: Iterable[str]) -> list[str]:
+    """The codes that a language may mean, which is itself if it is one of them; all, if None."""
+    if asked in codes:
+        return [asked]
+    return [code for code in codes if not asked or is_same_language(asked, code)]
 
 
 def direction(config: PreTrainedConfig, tag: str | None = None) -> tuple[str | None, str | None]:
@@ -183,6 +189,11 @@ def _continues(before: str, space: str, piece: str) -> bool:
     return not any(map(str.isalnum, piece)) or not (space or before.endswith(_FULL_WIDTH_ENDS))
 
 
+def writes_spaces(language: str | None) -> bool:
+    """Whether a language, such as English but not Chinese, writes spaces between words and between sentences."""
+    return _base(language) not in _WITHOUT_SPACES
+
+
 def _base(language: str | None) -> str:
     """The language of a code such as "en_US"; English if unknown."""
     return re.split("[-_]", language or "en")[0].lower()
@@ -215,7 +226,7 @@ class Paragraph:
 
         Sentences without white space between them get a space, unless the target language writes none.
         """
-        space = "" if _base(self.target) in _WITHOUT_SPACES else " "
+        space = " " if writes_spaces(self.target) else ""
         before = [self.spaces[0], *(between or space for between in self.spaces[1:-1])]
         return "".join(map("".join, zip(before, translations, strict=True))) + self.spaces[-1]
 

@@ -123,6 +123,12 @@ class RunSettings:
     cooccurrence_embeddings: bool | None = None
     cooldown: float | None = None
     muon: bool | None = None
+    optim: str | None = None
+    adam_beta1: float | None = None
+    adam_beta2: float | None = None
+    adam_epsilon: float | None = None
+    weight_decay: float | None = None
+    max_grad_norm: float | None = None
     alpha: float | None = None
     seed: int
     bf16: bool
@@ -156,12 +162,19 @@ class RunSettings:
     @property
     def departures(self) -> list[str]:
         """How the training departs from the paper, beyond numbers: a line for each option that is in use."""
+        adam = (self.adam_beta1, self.adam_beta2, self.adam_epsilon)
         lines = {
             "Embeddings: at first from the co-occurrence of tokens in sentence pairs; the paper's are random": (
                 self.cooccurrence_embeddings
             ),
             "Optimizer: Muon (Jordan et al., 2024) for the matrices of the layers, Adam for the rest; the paper has "
             "Adam alone": self.muon,
+            f"Optimizer: {self.optim}; the paper: Adam": self.optim not in (None, "adamw_torch", "adamw_torch_fused"),
+            f"Adam: beta1, beta2 and epsilon are {adam[0]}, {adam[1]} and {adam[2]}; the paper: 0.9, 0.98 and 1e-09": (
+                adam not in ((None, None, None), (0.9, 0.98, 1e-9))
+            ),
+            f"Weight decay: {self.weight_decay}; the paper has none": self.weight_decay,
+            f"Gradients: clipped to a norm of {self.max_grad_norm}; the paper's are not": self.max_grad_norm,
             f"Cooldown: the learning rate falls to zero over the last {100 * (self.cooldown or 0):.0f} % of the "
             "training; not in the paper": self.cooldown,
             f"BPE-dropout: {self.bpe_dropout} (Provilkov et al., 2020); the paper has none": self.bpe_dropout,
@@ -196,6 +209,11 @@ class RunTraining:
     processes: int
     averaged: list[str]
     resumed_from: str | None
+
+    @property
+    def is_average(self) -> bool:
+        """Whether the final model is an average, not the last checkpoint."""
+        return len(self.averaged) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +354,7 @@ class RunRecord(TrainingResults[SplitScores]):
     @property
     def titled_scores(self) -> dict[str, SplitScores]:
         """The scores that are not None, by corpus and model, such as "test, averaged model"."""
-        final = "averaged model" if self.training.averaged else "last step"
+        final = "averaged model" if self.training.is_average else "last step"
         back = f"{self.data.target_language} to {self.data.source_language}"
         found = self.scores
         return {title.format(final=final, back=back): found[name] for name, title in _SCORED.items() if name in found}

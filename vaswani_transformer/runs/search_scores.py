@@ -23,6 +23,10 @@ from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
 from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts
 
 
+# What an evaluation may have beside `results.json`: the translations of the first and second system, and plots.
+_FILES = ("translations.txt", "translations.compare.txt", "bleu_by_source_length.png", "sweep.png", "confidence.png")
+
+
 @dataclass(frozen=True)
 class Translations:
     """Translations of the test set, without line ends, and their search options; None for a file.
@@ -119,15 +123,21 @@ def score_systems(
     found, best, sweep = [], {}, None
     for system in systems:
         rows = [search.score(test_set) for search in system.searches]
-        highest = max(range(len(rows)), key=lambda index: rows[index].paper_bleu.score)
+        # Where no spaces are between words, the paper's BLEU may be 0 for all.
+        highest = max(range(len(rows)), key=lambda row: (rows[row].paper_bleu.score, rows[row].sacrebleu.score))
         best[system.name] = lines = system.searches[highest].lines
         sources = test_set.sources
-        groups = None if sources is None else bleu_by_source_length(sources, lines, test_set.references)
+        groups = None
+        if sources is not None:
+            groups = bleu_by_source_length(sources, lines, test_set.references, test_set.languages[1])
         fields = {**vars(rows[highest]), "by_source_length": groups}
         found.append(SystemScores(name=system.name, perplexity=system.perplexity, **fields))
         if len(rows) > 1:
             sweep = rows
     first, *others = best.values()
+    compared = None
+    if others:
+        compared = paired_bootstrap(first, others[0], test_set.references, language=test_set.languages[1])
     record = ScoreRecord(
         run=run,
         test_set=TestSetFacts(
@@ -141,7 +151,7 @@ def score_systems(
         systems=found,
         sweep=sweep,
         confidence=_confidence(systems[0], test_set),
-        paired_bootstrap=paired_bootstrap(first, others[0], test_set.references) if others else None,
+        paired_bootstrap=compared,
     )
     return record, best
 
@@ -157,8 +167,10 @@ def _confidence(system: System, test_set: TestSet) -> ConfidenceReport | None:
 
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
-    """Write `results.json`, its plots, and the translations of models."""
-    for system, name in zip(record.systems, ("translations.txt", "translations.compare.txt"), strict=False):
+    """Write `results.json`, its plots, and the translations of models; remove those of an earlier evaluation."""
+    for name in _FILES:
+        (directory / name).unlink(missing_ok=True)
+    for system, name in zip(record.systems, _FILES, strict=False):
         if system.perplexity is not None:
             text = "".join(line + "\n" for line in translations[system.name])
             (directory / name).write_text(text, encoding="utf-8")

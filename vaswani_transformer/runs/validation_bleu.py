@@ -52,4 +52,5 @@ class ValidationBleu:
             found = translate_corpus(model, self.tokenizer, texts, show_progress=False, target_language=into, **search)
             translations.update(zip(indices, found, strict=True))
             after_round()
-        return sacrebleu_score([translations[index] for index in range(len(order))], self.references).score
+        found = [translations[index] for index in range(len(order))]
+        return sacrebleu_score(found, self.references, model.config.target_language).score
