@@ -112,6 +112,14 @@ def test_a_source_longer_than_the_positions_is_cut(saved, tokenizer):
     assert found[:, 0].eq(0).all()
 
 
+def test_a_source_without_a_tag_is_refused_if_the_model_has_several_directions(saved, tokenizer):
+    config = distinct(len(tokenizer)).config
+    config.language_tags = {"en": 7, "de": 8}
+    engine = ExportedModel(saved / "engine", config, tokenizer, torch.device("cpu"))
+    with pytest.raises(ValueError, match="a source does not say into which"):
+        engine.generate(torch.tensor([[9, 1]]), torch.ones(1, 2))
+
+
 def test_an_export_of_another_vocabulary_is_refused(saved, tokenizer):
     shouted = [sentence.upper() for pair in phrasebook("validation") for sentence in pair]
     other = VaswaniTokenizer.train(shouted, len(tokenizer), show_progress=False)

@@ -41,6 +41,16 @@ def test_a_tree_over_the_words_of_each_sentence(parser, constrained, num_beams):
     json.dumps(records)
 
 
+def test_options_of_the_constructor_are_those_of_the_search(directory, parser):
+    made = pipeline("constituency-parsing", model=str(directory), num_beams=4, num_return_sequences=2)
+    assert made(PARSED, constrained=True) == parser(PARSED, constrained=True, num_beams=4, num_return_sequences=2)
+
+
+def test_the_smaller_limit_of_generated_tokens_holds_for_constrained_parses(parser):
+    found = parser(PARSED, constrained=True, max_new_tokens=25, max_length=100)
+    assert found == parser(PARSED, constrained=True, max_new_tokens=25)
+
+
 def test_a_sentence_does_not_depend_on_its_batch(parser):
     one_by_one = [parser(sentence, constrained=True)[0] for sentence in PARSED]
     assert parser(PARSED, constrained=True) == one_by_one
@@ -155,3 +165,8 @@ def test_a_saved_model_parses_with_transformers_alone(hub, directory, parser, tm
 )
 def test_sentences_are_divided_as_in_the_penn_treebank(text, words):
     assert split_words(text) == words.split()
+
+
+@pytest.mark.parametrize("character", "'\" )")
+def test_many_equal_characters_do_not_stop_the_division(character):
+    assert split_words(f"One.{20_000 * character}two") != []  # a pattern with backtracking never ends

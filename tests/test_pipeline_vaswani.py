@@ -1,5 +1,7 @@
 """`pipeline("translation")` on what training leaves behind."""
 
+import copy
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
@@ -183,12 +185,33 @@ def test_input_beyond_a_learned_table_is_cut(tokenizer):
     translator = pipeline("translation", model=VaswaniForConditionalGeneration(config).eval(), tokenizer=tokenizer)
     assert translator("dog " * 200)[0].keys() == {"translation_text"}
     assert translator(["dog " * 200, "dog " * 9]) == translator("dog " * 200) + translator("dog " * 9)
+    shorter = copy.deepcopy(tokenizer)
+    shorter.model_max_length = 4
+    cut = pipeline("translation", model=translator.model, tokenizer=shorter)
+    assert cut("dog " * 9, truncation=True) == translator("dog " * 3)
 
 
 def test_input_is_cut_on_request(translator):
     translator.tokenizer.model_max_length = 4
     cut = translator("dog " * 50, truncation=True, **SHORT)
     assert cut == translator("dog " * 9, truncation=True, **SHORT) != translator("dog " * 50, **SHORT)
+
+
+def test_translations_end_with_a_stop_string(translator):
+    whole = translator(SENTENCES[0], max_new_tokens=30)[0]["translation_text"]
+    cut = translator(SENTENCES[0], max_new_tokens=30, stop_strings=[whole[3:6]], num_beams=1)[0]["translation_text"]
+    assert cut.endswith(whole[3:6]) or whole[3:6] not in cut
+    with pytest.raises(ValueError, match="return_dict_in_generate: the results are texts"):
+        translator(SENTENCES[0], return_dict_in_generate=True)
+
+
+def test_a_tokenizer_with_languages_of_its_own_is_not_given_others(translator, monkeypatch):
+    monkeypatch.setattr(type(translator.tokenizer), "_build_translation_inputs", None, raising=False)
+    with pytest.raises(ValueError, match=r"src_lang, tgt_lang: .* names languages itself"):
+        translator(SENTENCES[0], tgt_lang="de")
+    with pytest.raises(ValueError, match=r"src_lang, tgt_lang: .* names languages itself"):
+        [*translate_in_batches(translator.model, translator.tokenizer, SENTENCES, target_language="de")]
+    assert translator(SENTENCES[0], **SHORT)
 
 
 def test_installing_the_task_again_changes_nothing():
@@ -292,7 +315,9 @@ def test_another_language_pair_than_the_models_is_refused(english_to_german, tas
             translator(["Dogs!", {"text": "Dogs!", **languages}], **SHORT)
 
 
-@pytest.mark.parametrize("task", ["translation", "translation_en_to_de", "translation_en_US_to_DE"])
+@pytest.mark.parametrize(
+    "task", ["translation", "translation_en_to_de", "translation_en_US_to_DE", "translation_en_to_de-AT"]
+)
 def test_the_models_own_language_pair_is_translated(english_to_german, task):
     translator = pipeline(task, model=english_to_german)
     expected = [{"translation_text": translate_by_hand(english_to_german, "Dogs!", **SHORT)}]

@@ -47,6 +47,13 @@ def test_a_source_of_padding_alone_scores_the_same_with_both_decoders(talkative_
         assert torch.allclose(slow.sequences_scores, output.sequences_scores, atol=1e-4)
 
 
+def test_a_source_of_padding_alone_is_searched_under_autocast(talkative_model):
+    options = {"attention_mask": torch.tensor([[0, 0], [1, 1]]), "return_dict_in_generate": True, "output_scores": True}
+    with torch.autocast("cpu", torch.bfloat16):
+        output = talkative_model.generate(torch.tensor([[0, 0], [7, 1]]), **options)
+    assert output.sequences_scores.isfinite().all()
+
+
 def test_changed_weights_are_seen_by_the_next_search(talkative_model):
     batch = as_batch(SOURCES)
     before = talkative_model.generate(batch)

@@ -383,3 +383,10 @@ def test_a_lone_surrogate_is_named(either):
     for text in ("a \ud800", ["a", "a \ud800"]):
         with pytest.raises(ValueError, match=r"^text \d: .* has a lone surrogate at position 2; give valid Unicode$"):
             either(text)
+
+
+def test_only_byte_pairs_can_be_learned_anew_by_transformers(tokenizer, word_pieces):
+    again = tokenizer.train_new_from_iterator(CORPUS, 300)
+    assert decoded(again, CORPUS[0]) == CORPUS[0]
+    with pytest.raises(ValueError, match="train_new_from_iterator: call VaswaniTokenizer"):
+        word_pieces.train_new_from_iterator(CORPUS, 300)

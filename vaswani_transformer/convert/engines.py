@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..io.files import matching_files_digest
+from ..model.languages_vaswani import require_tags
 
 
 _FILES = ("*.bin", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
@@ -55,7 +56,11 @@ class ExportedModel:
         Args:
             input_ids: `[batch, source]`
             attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
+
+        Raises:
+            ValueError: The model has several directions, and a source does not begin with the tag of a language.
         """
+        require_tags(self.config, input_ids)
         start, end, padding = (getattr(self.config, f"{name}_token_id") for name in ("decoder_start", "eos", "pad"))
         longest = self.engine.tokenizer.model_max_length
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]

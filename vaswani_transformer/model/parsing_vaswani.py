@@ -49,7 +49,7 @@ _WORD_RULES = [
     (re.compile(r'(?:^|(?<=[\s(\[{<]))"'), " `` "),
     (re.compile('"'), " '' "),
     (re.compile(r"\.\.\.|--|[;@#$%&?!()\[\]{}<>]|[,:](?!\d)"), r" \g<0> "),
-    (re.compile(r"(?<![.\s])\.(?=\s*(?:''|[)\]}>'\s])*\s*$)"), " ."),  # only the last period ends a sentence
+    (re.compile(r"(?<![.\s])\.(?=[)\]}>'\s]*$)"), " ."),  # only the last period ends a sentence
     (re.compile(r"(?<=\w)'(?:s|m|d|ll|re|ve)\b", re.IGNORECASE), r" \g<0>"),
     (re.compile(r"(?<=\w)n't\b", re.IGNORECASE), r" \g<0>"),
     (re.compile(r"(?<=[sS])'(?=\s|$)"), " '"),
@@ -186,6 +186,7 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         self, model_inputs: dict[str, list[list[str]]], batch_size: int | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         sentences = model_inputs["sentences"]
+        kwargs = self._with_defaults(kwargs)
         batches = parse_in_batches(self.model, self.tokenizer, sentences, batch_size=batch_size, **kwargs)
         return {"sentences": sentences, "parses": in_order(batches)}
 

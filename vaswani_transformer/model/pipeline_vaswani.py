@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from tokenizers import Encoding
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 from transformers import AutoModelForSeq2SeqLM, BatchEncoding, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
@@ -37,7 +37,7 @@ Translation = dict[str, ScoreField | torch.Tensor]
 
 Result = TypeVar("Result")
 
-_LANGUAGE_PAIR = re.compile(r"translation_(\w+)_to_(\w+)")
+_LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
 
 # Tokens that a batch may generate, in all its beams, for each source token of `tokens_per_batch`. With the paper's
 # search only sentences below 17 tokens reach this limit, since each may generate 50 tokens more than its source.
@@ -79,10 +79,19 @@ class GeneratingPipeline(Pipeline):
             return [records[0] for records in results]
         return results
 
+    def _with_defaults(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Keywords for `generate`, merged with those given to the pipeline's constructor."""
+        if hasattr(self, "_prepare_generate_kwargs"):  # from transformers 5.20
+            return self._prepare_generate_kwargs(generate_kwargs)
+        if "generation_config" in generate_kwargs:
+            return generate_kwargs
+        return {**generate_kwargs, "generation_config": self.generation_config}
+
 
 def _stream(run: Callable[[list[Any]], list[list[Any]]], inputs: Any, size: int) -> Iterator[list[Any]]:
     """The records of each input, computed `size` inputs at a time."""
-    items = (inputs[row] for row in range(len(inputs))) if hasattr(inputs, "__len__") else iter(inputs)
+    has_rows = hasattr(inputs, "__len__") and not isinstance(inputs, IterableDataset)
+    items = (inputs[row] for row in range(len(inputs))) if has_rows else iter(inputs)
     while batch := list(islice(items, size)):
         yield from run(batch)
 
@@ -170,6 +179,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         """The tag for languages, given or in the task's name; raises a ValueError if they are not the model's."""
         if not (source or target) and (match := _LANGUAGE_PAIR.fullmatch(self.task or "")):
             source, target = match.groups()
+        require_no_languages(self.tokenizer, source or target)
         return target_tag(self.model.config, source, target)
 
     def _text_of(self, item: object, tag: str | None, name: str = "text") -> str:
@@ -192,14 +202,6 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             if split_sentences:
                 what, advice = f"a sentence of {what}", "divide that sentence"
             logger.warning(f"{long_sentence(self.model.config, what, tokens)}; {advice}")
-
-    def _with_defaults(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Keywords for `generate`, merged with those given to the pipeline's constructor."""
-        if hasattr(self, "_prepare_generate_kwargs"):  # from transformers 5.20
-            return self._prepare_generate_kwargs(generate_kwargs)
-        if "generation_config" in generate_kwargs:
-            return generate_kwargs
-        return {**generate_kwargs, "generation_config": self.generation_config}
 
     def preprocess(self, items: list[Any], tag: str | None = None) -> dict[str, list[str]]:
         return {"texts": [self._text_of(item, tag, f"text {self._items + index}") for index, item in enumerate(items)]}
@@ -347,6 +349,7 @@ def translate_in_batches(
             translate into the language, or does not know into which; or `decoder_input_ids` are no prefix.
     """
     sentences = [require_text(sentence, f"text {index}") for index, sentence in enumerate(sentences)]
+    require_no_languages(tokenizer, target_language)
     if tag := target_tag(model.config, None, target_language):
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
     own = (tokens_per_batch, batch_size, truncation)
@@ -420,6 +423,10 @@ def generate_in_batches(
 
     `processors` makes the logits processors of a batch, from the indices of its sentences and their numbers of tokens.
     """
+    if setting(model, generate_kwargs, "return_dict_in_generate", False):
+        raise ValueError("return_dict_in_generate: the results are texts; leave it out, or call generate of the model")
+    if setting(model, generate_kwargs, "stop_strings", None):
+        generate_kwargs["tokenizer"] = tokenizer
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
     texts = [sentences[index] for index in filled]
     encoded = encode(model, tokenizer, texts, truncation) if filled else BatchEncoding()
@@ -473,7 +480,9 @@ def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) 
 def max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
     """Largest number of tokens that `generate` may add for a source of `length` tokens."""
     for scope in _scopes(model, generate_kwargs):
-        limits = [scope.get("max_new_tokens"), scope.get("max_length")]
+        if scope.get("max_new_tokens") is not None:
+            return scope["max_new_tokens"]
+        limits = [scope.get("max_length")]
         if scope.get("max_new_tokens_over_source") is not None:
             limits.append(length + scope["max_new_tokens_over_source"])
         if any(limits):
@@ -507,12 +516,23 @@ def require_text(text: object, name: str) -> str:
     return text
 
 
+def require_no_languages(tokenizer: PreTrainedTokenizerBase, named: str | None) -> None:
+    """Raise a ValueError if languages are named for a tokenizer, such as NLLB's, that has its own way to name them."""
+    if named and hasattr(tokenizer, "_build_translation_inputs"):
+        raise ValueError(
+            f"src_lang, tgt_lang: {type(tokenizer).__name__} names languages itself: set its src_lang, and give "
+            f"forced_bos_token_id of the target language instead"
+        )
+
+
 def encode(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str | list[str], truncation: bool, **options: Any
 ) -> BatchEncoding:
     """Token ids of one or several sentences, truncated to the learned position table, if there is one."""
-    table = getattr(model.config, "max_positions", None)
-    return tokenizer(text, truncation=truncation or table is not None, max_length=table, **options)
+    longest = getattr(model.config, "max_positions", None)
+    if truncation and longest is not None:
+        longest = min(longest, tokenizer.model_max_length)
+    return tokenizer(text, truncation=truncation or longest is not None, max_length=longest, **options)
 
 
 def _scopes(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[dict[str, Any]]:

@@ -113,6 +113,16 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         tokenizer.add_tokens(special_tokens, special_tokens=True)
         return tokenizer
 
+    def train_new_from_iterator(self, text_iterator: Iterable[Any], vocab_size: int, *args: Any, **kwargs: Any) -> Any:
+        """Learn another vocabulary of the same kind; only of "bpe", since transformers marks word pieces otherwise.
+
+        Raises:
+            ValueError: This tokenizer's model is "wordpiece".
+        """
+        if not isinstance(self.backend_tokenizer.model, models.BPE):
+            raise ValueError('train_new_from_iterator: call VaswaniTokenizer.train with model="wordpiece" instead')
+        return super().train_new_from_iterator(text_iterator, vocab_size, *args, **kwargs)
+
     @cached_property
     def _label_backend(self) -> Tokenizer | None:
         """Encodes targets of labels; None if the vocabulary has none."""
