@@ -16,7 +16,8 @@ from vaswani_transformer.io.console import exit_on_error
 from vaswani_transformer.io.files import MODEL_FILES, Manifest, atomic_directory
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
-from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
+from vaswani_transformer.training.averaging import checkpoints_to_average
+from vaswani_transformer.training.checkpoints import checkpoint_damage
 
 
 @dataclass
@@ -41,7 +42,7 @@ class AverageArguments:
         if self.run is None or self.last is None:
             found = [Path(each) for each in self.checkpoints or []]
         else:
-            found = [*list_checkpoints(self.run).values()]
+            found = [*checkpoints_to_average(self.run).values()]
             if len(found) < self.last:
                 raise ValueError(f"last: {self.run} has only {len(found)} checkpoints; give at most as many")
             found = found[-self.last :]

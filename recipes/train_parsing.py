@@ -31,7 +31,7 @@ from vaswani_transformer.runs.parser_scores import GoldTrees, f1_by_step, score_
 from vaswani_transformer.runs.records import ParsingRecord, ParsingSplit
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, configure_model, show_model, training_run
-from vaswani_transformer.training.checkpoints import list_checkpoints
+from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ParsingArguments(DataArguments):
     target_language: str = option(PARSE, "What targets are called; leave it as it is.", decides="data")
     vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
     shared_vocabulary: bool = option(
-        False, "Share one matrix by words and labels, as for translation (3.4).", decides=None
+        False, "Share one matrix by words and labels, as for translation (3.4).", decides="weights"
     )
     keeps_tags: bool = option(
         True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.", decides="inputs"
@@ -89,6 +89,8 @@ class ParsingArguments(DataArguments):
         mixing = ("replay", "replay_ratio", "synthetic", "synthetic_ratio", "replay_test")
         refuse_unused(self, dict.fromkeys(mixing, "silver and gold_copies mix treebanks"))
         refuse_unused(self, {"min_frequency": "vocab_size alone decides; leave it out"})
+        names = ("tokenizer", "tokenizer_model", "tokenizer_sample")
+        refuse_unused(self, dict.fromkeys(names, "byte pairs are learned from all trees; leave it out"))
         if self.curve_sentences and not self.validation:
             raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
         return TreebankOptions(
@@ -137,7 +139,7 @@ def train_and_score(
     curve = None
     if data_args.curve_sentences:
         sample = gold["validation"].sample(data_args.curve_sentences)
-        curve = f1_by_step(list_checkpoints(args.output_dir), data.tokenizer, sample)
+        curve = f1_by_step(checkpoints_to_average(args.output_dir), data.tokenizer, sample)
     if trainer.is_world_process_zero():
         record = ParsingRecord(**{**vars(results), "curve": curve, **scores})
         texts = {f"parses.{name}.txt": [parse.tree for parse in each] for name, each in parses.items()}

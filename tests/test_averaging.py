@@ -273,6 +273,7 @@ def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, conf
     [
         ({"save_total_limit": 2}, r"^save_total_limit: 2 is too few to average 3; raise it$"),
         ({"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 1}, r"^load_best_model_at_end: "),
+        ({"save_strategy": "best", "metric_for_best_model": "loss"}, r"^save_strategy: the last checkpoints"),
         ({"save_strategy": "no"}, r"^save_strategy: there will be no checkpoints .* every_minutes .*save_minutes\)$"),
     ],
 )

@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTrainer
 from vaswani_transformer.launch.interruption import Interrupted, Interruption, interruption_steps
+from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 pytestmark = pytest.mark.system
@@ -72,8 +73,22 @@ def test_training_goes_on_as_if_it_had_not_been_interrupted(tokenizer, tmp_path,
     resumed.train(resume_from_checkpoint=str(folder / "checkpoint-7"))
     names = [[directory.name for directory in each.averaged] for each in (whole, averaging)]
     assert names[0] == names[1] == ["checkpoint-6", "checkpoint-8"]
+    assert [*checkpoints_to_average(folder)] == [3, 6, 8]
     for name, weight in undisturbed.model.state_dict().items():
         assert weight.equal(resumed.model.state_dict()[name]), name
+
+
+def test_a_training_that_is_to_end_where_it_was_interrupted_ends_with_that_step(tokenizer, tmp_path):
+    with Interruption() as interruption:
+        callbacks = [CheckpointAveraging(1), SendSignal("on_step_begin", 4), interruption]
+        trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=callbacks, **SCHEDULED)
+        with pytest.raises(Interrupted):
+            trainer.train()
+    averaging, settings = CheckpointAveraging(1), {**SCHEDULED, "max_steps": 5}
+    resumed = make_trainer(make_model(), tokenizer, tmp_path, callbacks=[averaging], **settings)
+    resumed.train(resume_from_checkpoint=True)
+    assert averaging.averaged == [tmp_path / "checkpoint-5"]
+    assert [*checkpoints_to_average(tmp_path)] == [3, 5]
 
 
 def evaluations(trainer: VaswaniTrainer) -> list[tuple[float, ...]]:

@@ -18,6 +18,7 @@ from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.io.files import locked
 from vaswani_transformer.launch.shared_directory import held_by_all_ranks
 from vaswani_transformer.options.arguments import decisive_values, option, own_options
+from vaswani_transformer.runs import run_directory
 from vaswani_transformer.runs.records import ParentModel
 from vaswani_transformer.runs.run_arguments import (
     DECISIVE_OF_TRANSFORMERS,
@@ -25,7 +26,13 @@ from vaswani_transformer.runs.run_arguments import (
     DataArguments,
     RecipeTrainingArguments,
 )
-from vaswani_transformer.runs.run_directory import TrainingSettings, check_data, open_run, recorded_precision
+from vaswani_transformer.runs.run_directory import (
+    TrainingSettings,
+    check_data,
+    open_run,
+    recorded_precision,
+    require_same_on_all_ranks,
+)
 
 
 MODEL = {"d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 0.1}
@@ -222,6 +229,14 @@ def test_a_corpus_that_was_moved_is_the_same(tmp_path: Path, corpus: list[str]) 
     begin(directory, describe(corpus))
     moved = [str(Path(name).rename(tmp_path / f"moved{Path(name).suffix}")) for name in corpus]
     begin(directory, describe(moved), resume=True)
+
+
+@pytest.mark.parametrize("mine", [{"train": "a"}, {"train": "a", "test": "c"}, {"train": "a", "test": "b", "more": 1}])
+def test_a_rank_with_other_inputs_than_the_first_is_named(monkeypatch: pytest.MonkeyPatch, mine: dict) -> None:
+    name = "more" if "more" in mine else "test"
+    monkeypatch.setattr(run_directory, "on_main_process", lambda _: {"train": "a", "test": "b"})
+    with pytest.raises(ValueError, match=f"^{name}: rank 0 on .* has another than rank 0; give all machines"):
+        require_same_on_all_ranks(mine)
 
 
 def test_a_run_without_a_checkpoint_can_resume_or_begin_anew(tmp_path: Path, corpus: list[str]) -> None:

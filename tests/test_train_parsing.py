@@ -93,6 +93,11 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert "gold_copies (1 then, 2 now)" in other.stderr
 
 
+@pytest.mark.parametrize("option", [{"tokenizer": "x"}, {"tokenizer_model": "wordpiece"}, {"tokenizer_sample": 5}])
+def test_options_of_the_tokenizer_are_refused(settings, tmp_path, option):
+    assert f"{next(iter(option))}: has no effect here; byte pairs" in refusal({**settings, **option}, tmp_path)
+
+
 def test_two_processes_parse_as_one(settings, tmp_path):
     alone, both = tmp_path / "alone", tmp_path / "both"
     one = run_python(command({**settings, "output_dir": str(alone)}, tmp_path))

@@ -20,7 +20,7 @@ LAYERS = Interval(minimum=1, maximum=1000)
 _BY_TOKENS = "batches are measured by source_tokens and target_tokens"
 _BY_SCHEDULE = (
     "set learning_rate_factor and warmup_steps instead, or lr_scheduler_type to constant or constant_with_warmup, and "
-    "learning_rate"
+    "learning_rate; with --model, give lr_scheduler_type with learning_rate"
 )
 UNUSED = {
     "lr_scheduler_kwargs": _BY_SCHEDULE,
@@ -238,15 +238,15 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
         self._check_metric()
         super().__post_init__()
+        if self.eval_bleu is None:
+            refuse_unused(self, {"generation_num_beams": "set eval_bleu, the number of sentences to translate"})
         if self.eval_strategy == "no":
             refuse_unused(self, dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy"))
-            if self.save_strategy == "best":
-                raise ValueError("save_strategy: 'best' is decided by evaluations; set eval_strategy")
 
     def _check_metric(self) -> None:
         """Set the default of `metric_for_best_model`, which refers to a checkpoint in the trainer, or check it."""
         metric: str | None = self.metric_for_best_model  # type: ignore[has-type]
-        if self.early_stopping_patience is None and self.save_strategy != "best":
+        if self.early_stopping_patience is None:
             refuse_unused(
                 self, {"metric_for_best_model": "the last checkpoints are averaged; see early_stopping_patience"}
             )

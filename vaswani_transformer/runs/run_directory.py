@@ -187,7 +187,9 @@ def require_same_on_all_ranks(mine: Mapping[str, Json]) -> None:
     first = on_main_process(lambda: mine)
     here = f"rank {PartialState().process_index} on {platform.node()}"
     different = (
-        name for name, value in mine.items() if manifest_digest({"": value}) != manifest_digest({"": first[name]})
+        name
+        for name in {**first, **mine}
+        if (name in first) != (name in mine) or manifest_digest({"": first[name]}) != manifest_digest({"": mine[name]})
     )
     name = next(different, None)
     found = first_of_any_rank(None if name is None else f"{name}: {here} has another than rank 0")

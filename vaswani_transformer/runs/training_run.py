@@ -352,7 +352,7 @@ class TrainingRun:
         is_over = self.args.max_minutes is not None and TimeLimit(self.args.max_minutes).is_over(state)
         if steps < _total_steps(trainer) and not is_over:
             return
-        scored = self.results.of_training(Path(directory))
+        scored = on_main_process(lambda: self.results.of_training(Path(directory)))  # which alone writes them
         if scored is not None and scored.training.steps >= steps:
             raise AlreadyTrainedError(
                 f"output_dir: the training in {directory} has ended, after {steps} steps; "

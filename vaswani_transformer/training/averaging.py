@@ -11,7 +11,8 @@ from accelerate.utils import broadcast, parse_flag_from_env
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
 from ..io.files import read_json
@@ -120,6 +121,10 @@ class CheckpointAveraging(TrainerCallback):
 
     def check(self, args: TrainingArguments) -> None:
         """Raise the ValueError that `train()` would raise, before anything expensive is done."""
+        if args.save_total_limit == 1 and args.metric_for_best_model is not None:
+            raise ValueError("save_total_limit: with 1, the trainer deletes all but the best checkpoint; raise it")
+        if args.save_strategy == SaveStrategy.BEST:
+            raise ValueError("save_strategy: the last checkpoints are averaged, not the best; give steps or epoch")
         if 0 < (args.save_total_limit or 0) < self.last:  # for the trainer, too, 0 is no limit
             raise ValueError(f"save_total_limit: {args.save_total_limit} is too few to average {self.last}; raise it")
         if args.fsdp or parse_flag_from_env("ACCELERATE_USE_FSDP"):
@@ -153,6 +158,8 @@ class CheckpointAveraging(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         PartialState().wait_for_everyone()  # the main process may still be writing the last one
+        if state.global_step in interruption_steps(state):  # and then resumed only to end there
+            self._steps.add(state.global_step)
         self.averaged = on_main_process(lambda: self._load_average(args.output_dir, kwargs["model"]))
         if self.averaged:
             _broadcast_weights(kwargs["model"])
@@ -182,6 +189,15 @@ class CheckpointAveraging(TrainerCallback):
                 logger.warning(f"{directory}: left out of the average, {damage}")
                 self._steps.remove(step)
         return usable[::-1]
+
+
+def checkpoints_to_average(output_dir: str | Path) -> dict[int, Path]:
+    """The checkpoints of a training by step, oldest first, without those saved only because of a signal."""
+    found = list_checkpoints(output_dir)
+    if not found or not (path := [*found.values()][-1] / TRAINER_STATE_NAME).is_file():
+        return found
+    state = TrainerState.load_from_json(str(path))
+    return {step: path for step, path in found.items() if step not in {*interruption_steps(state)} - {max(found)}}
 
 
 def _broadcast_weights(model: torch.nn.Module) -> None:

@@ -191,6 +191,9 @@ class CheckpointingTrainer(Seq2SeqTrainer):
                 Manifest.of(staged, MODEL_FILES).save(staged)
                 publish_files(staged, directory)
             shutil.rmtree(staged.parent, ignore_errors=True)
+        elif self._staging is not None:
+            with all_ranks_or_none(f"{directory}: could not be written"):  # transformers may wait for all ranks next
+                super().save_model(str(directory), _internal_call=True)
         else:
             super().save_model(str(directory), _internal_call=True)
         if self.args.push_to_hub and not _internal_call:

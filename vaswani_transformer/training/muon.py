@@ -87,8 +87,11 @@ class Muon(torch.optim.AdamW):
 
 def _fast_dtype(device: torch.device) -> torch.dtype:
     # Without their instructions, products of bfloat16 take several times as long.
-    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    is_fast = device.type != "cpu" or any(getattr(torch.cpu, name, lambda: False)() for name in names)
+    if device.type == "cuda":
+        is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        is_fast = device.type != "cpu" or any(getattr(torch.cpu, name, lambda: False)() for name in names)
     return torch.bfloat16 if is_fast else torch.float32
 
 

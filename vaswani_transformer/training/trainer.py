@@ -126,6 +126,7 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
             names = ("optim", "optim_args", "optim_target_modules")
             refuse_unused(self, dict.fromkeys(names, "muon is the optimizer; leave one of them out"))
         if self.virtual_ranks is None:
+            refuse_unused(self, {"virtual_rank_threads": "set virtual_ranks, for elastic training; or leave it out"})
             return
         check_values(self)
         if self.gradient_accumulation_steps != 1:
