@@ -26,7 +26,7 @@ from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.scores_vaswani import AlignmentHeads
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, RecipeParser, option, refuse_unused
 from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 
 
@@ -35,6 +35,10 @@ class AlignArguments(PairArguments):
     """Options of align.py; the output is a file."""
 
     choose_pairs: int = option(1000, "With a reverse model: pairs on which to choose the heads.", COUNT)
+
+    def __post_init__(self) -> None:
+        if self.reverse_model is None:
+            refuse_unused(self, {"choose_pairs": "heads are chosen with --reverse_model; give it, or leave this out"})
 
 
 def main() -> None:

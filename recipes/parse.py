@@ -19,11 +19,12 @@ from rich.table import Table
 
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.decoding_arguments import DecodingArguments, SearchArguments
+from vaswani_transformer.decoding.line_translation import require_output
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import atomic_write, make_directory
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.model.parsing_vaswani import split_words
-from vaswani_transformer.options.arguments import RecipeParser, option, require_new_file
+from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused, require_new_file
 from vaswani_transformer.parsing.drawing import draw_tree
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserRecord, ParserScores, parse_corpus, score_parser
 from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line
@@ -48,6 +49,9 @@ class ParsingArguments(DecodingArguments, SearchArguments):
             raise ValueError("input, gold: give exactly one")
         if self.gold is None and self.train is not None:
             raise ValueError("train: without gold trees there are no scores; leave it out")
+        if self.gold is not None:
+            refuse_unused(self, {"is_split_into_words": "gold trees are divided into words; leave it out"})
+        require_output(Path(self.output), None)
         if self.gold is not None and self.record == Path(self.output):
             raise ValueError(f"output: {self.output} would hold the scores; give the trees another suffix, as .mrg")
         for path in [Path(self.output), *([] if self.gold is None else [self.record])]:

@@ -131,7 +131,7 @@ class TranslationArguments(TranslationOptions):
 
     def lines(self, saved: SavedModel) -> Iterator[str]:
         """The lines of the input, read as they come."""
-        return input_lines(self.input, self.column or source_column(saved.config, self.target_language))
+        return input_lines(self.input, self.column, source_column(saved.config, self.target_language))
 
 
 def main() -> None:
@@ -169,7 +169,7 @@ def translate_to_file(args: TranslationArguments, until_the_end: ExitStack) -> N
         return
     translate_missing(work)
     if PartialState().is_main_process:
-        work.collect(work.output, temporary_folder=work.folder)
+        work.collect(resolved(Path(args.output)), temporary_folder=work.folder)
         work.remove()
 
 

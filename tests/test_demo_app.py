@@ -173,13 +173,13 @@ def test_a_refusal_or_an_abandoned_sentence_blocks_no_other_request(translator, 
 def test_the_folder_of_a_space_is_complete(lively_model, tmp_path, is_directory):
     name = str(lively_model) if is_directory else "user/en-de"
     recipe = REPOSITORY / "recipes" / "demo_app.py"
-    write_space(tmp_path / "space", recipe, name, ["--max_tokens", "50"])
+    write_space(tmp_path / "space", recipe, name, ["--examples", "Hello 😀 world.", "a 'b'"])
     folder = tmp_path / "space"
     app = (folder / "app.py").read_text(encoding="utf-8")
     compile(app, "app.py", "exec")
     given = ast.literal_eval(re.search(r"sys\.argv\[1:\] = (\[.*\])", app)[1])
     assert given[:4] == ["--model", f"models/{lively_model.name}" if is_directory else name, "--host", "0.0.0.0"]
-    assert given[-2:] == ["--max_tokens", "50"]
+    assert given[-3:] == ["--examples", "Hello 😀 world.", "a 'b'"]
     assert (folder / given[1] / "model.safetensors").is_file() == is_directory
     assert (folder / "demo_app.py").read_bytes() == recipe.read_bytes()
     assert (folder / "vaswani_transformer" / "visualization" / "explorer.js").is_file()

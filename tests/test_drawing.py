@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from vaswani_transformer.parsing.drawing import draw_tree, tree_as_text
+from vaswani_transformer.parsing.drawing import draw_tree
 
 
 TREE = "(TOP (S (NP (NNP Mary)) (VP (VBZ likes) (NP (DT the) (NN <b>$cat$</b>))) (. .)))"
@@ -25,12 +25,6 @@ def test_pictures_are_the_same_each_time(tmp_path):
         draw_tree(TREE, tmp_path / name)
     for suffix in ("svg", "png"):
         assert (tmp_path / f"one.{suffix}").read_bytes() == (tmp_path / f"two.{suffix}").read_bytes()
-
-
-def test_text_for_a_terminal_has_every_label_and_word():
-    assert sorted(tree_as_text(TREE).translate(dict.fromkeys(map(ord, "─│┌┐└┘├┤┬┴┼"))).split()) == sorted(
-        LABELS + WORDS
-    )
 
 
 def test_what_is_no_tree_or_no_picture_is_refused(tmp_path):

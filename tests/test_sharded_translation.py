@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
-from vaswani_transformer.decoding.line_translation import input_lines
-from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
+from vaswani_transformer.decoding.line_translation import TranslationOptions, input_lines
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation, model_digest
 from vaswani_transformer.model.saved_model import open_model
 
 
@@ -173,6 +173,16 @@ def test_no_model_is_named(error, source):
     assert "model: name a saved model with --model" in error("--output", source.with_name("out"))
 
 
+@pytest.mark.parametrize("name", ["source.spm", "merges.txt", "target_vocab.json"])
+def test_every_file_of_a_tokenizer_counts_for_the_digest(lively_model, tmp_path, name):
+    model, options = shutil.copytree(lively_model, tmp_path / "model"), TranslationOptions()
+    digests = {model_digest(model, options)}
+    for content in ("a", "b"):
+        (model / name).write_text(content, encoding="utf-8")
+        digests.add(model_digest(model, options))
+    assert len(digests) == 3
+
+
 def test_model_may_have_moved_but_must_be_the_same(translate, error, divided, saved_model, lively_model, tmp_path):
     shutil.copytree(lively_model, tmp_path / "moved")
     manifest = json.loads((divided / "manifest.json").read_text(encoding="utf-8"))
@@ -247,9 +257,9 @@ def test_rows_of_tables_are_lines(translate, error, source, tmp_path):
 @pytest.mark.parametrize("name", ["in.csv", "in.tsv"])
 def test_empty_lines_of_a_single_column_are_lines(tmp_path, name):
     (tmp_path / name).write_bytes(b"en\r\nfirst\r\n\r\nthird\r\n\r\n")
-    assert [*input_lines(str(tmp_path / name), "en")] == ["first", "", "third", ""]
+    assert [*input_lines(str(tmp_path / name), None, "en")] == ["first", "", "third", ""]
     (tmp_path / name).write_bytes(b"\n\nfirst\n\nthird\n")
-    assert [*input_lines(str(tmp_path / name), "1")] == ["", "", "first", "", "third"]
+    assert [*input_lines(str(tmp_path / name), "1", "en")] == ["", "", "first", "", "third"]
 
 
 def test_shards_done_from_python(divided):

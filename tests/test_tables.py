@@ -52,6 +52,24 @@ def test_csv_without_a_header_has_numbered_columns(folder):
     assert load(name, columns=["3", "1"]) == QUOTED
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_commas_of_sentences_do_not_divide_csv_without_a_header(folder, delimiter):
+    pairs = [("Hello, world", "Hallo, Welt"), ("Yes", "Ja, gern"), ("No", "Nein")]
+    assert load(folder.csv("a.csv", pairs, delimiter), columns=["1", "2"]) == pairs
+
+
+def test_csv_that_two_characters_divide_needs_a_header(folder):
+    name = folder.raw("a.csv", b"Hello;Hallo, Welt\nYes;Ja, gern\n")
+    assert "',' and ';' both divide its lines" in error_of(name, columns=["1", "2"])
+
+
+def test_the_case_of_a_suffix_does_not_count(folder):
+    assert (
+        load(folder.csv("a.CSV", [["en", "de"], *QUOTED]), folder.lines("b.Tsv", ["en\tde", *TSV]))[: len(QUOTED)]
+        == QUOTED
+    )
+
+
 @pytest.mark.parametrize("pair", [("English", "Englisch"), ("Source", "Quelle"), ("no", "nein")])
 def test_a_first_row_of_words_is_no_header(folder, pair):
     assert load(folder.csv("a.csv", [["1", *pair]]), columns=["2", "3"]) == [pair]

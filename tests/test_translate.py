@@ -343,6 +343,9 @@ def error(run, monkeypatch):
         ("--output {folder}/loop", "leads back to itself"),
         ("--input {folder}/latin-1.txt --output {folder}/latin-1.txt --overwrite", "latin-1.txt is the input too"),
         ("--output {folder}/latin-1.txt", "output: {folder}/latin-1.txt exists already"),
+        ("--output {folder}/out.gz", "output: {folder}/out.gz would hold lines of text"),
+        ("--output {folder}/out.csv", "output: {folder}/out.csv would hold lines of text"),
+        ("--input {folder}/latin-1.txt --column en", "column: {folder}/latin-1.txt is text"),
         ("--do_sample --num_beams 2", "num_beams: has an effect only without --do_sample"),
         ("--split_sentences --num_return_sequences 2", "num_return_sequences: the best translations of a line"),
     ],
@@ -445,6 +448,17 @@ def test_the_same_input_and_model_elsewhere_go_on(interrupted, translated, run, 
     copy.write_bytes(gzip.compress(source.read_bytes()))
     run("--input", copy, "--output", output, "--model", other, "--tokens_per_batch", 7)
     assert len(output.read_bytes().split(b"\n")) == len(LINES) + 1
+
+
+def test_shards_copied_elsewhere_become_the_output_named_there(interrupted, translated, run, output, source, tmp_path):
+    assert not interrupted(MIDDLE, "--input", source)
+    (tmp_path / "moved").mkdir()
+    folder = output.with_name("out.txt.shards")
+    shutil.copytree(folder, tmp_path / "moved" / folder.name)
+    output.write_text("older\n", encoding="utf-8")
+    run("--input", source, "--output", tmp_path / "moved" / "out.txt")
+    assert output.read_text("utf-8") == "older\n"
+    assert len((tmp_path / "moved" / "out.txt").read_bytes().split(b"\n")) == len(LINES) + 1
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(path.read_bytes() + b"More.\n" * 9)])

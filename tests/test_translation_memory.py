@@ -67,6 +67,11 @@ def test_an_exact_language_is_chosen_by_its_region(folder):
     assert corpus["translation"][:] == [{"en": "color", "de": "Farbe"}]
 
 
+def test_elements_may_have_a_namespace(folder):
+    content = body(unit("A <ph>x</ph>word.")).replace(b"<tmx", b'<tmx xmlns="http://www.lisa.org/tmx14"')
+    assert list(read_memory(Path(folder.raw("a.tmx", content)), LANGUAGES)) == [("A word.", "x")]
+
+
 def test_mark_up_inside_of_a_segment_is_no_text(folder):
     inside = 'A <bpt i="1">&lt;b&gt;<sub>note</sub></bpt>bold<ept i="1">&lt;/b&gt;</ept> <hi>word</hi><ph/>.'
     name = folder.raw("a.tmx", body(unit(inside)))

@@ -13,7 +13,7 @@ import os
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from textwrap import shorten
 
@@ -40,6 +40,8 @@ _KINDS = {
 }
 _BATCH = 1000  # rows converted at a time
 _LONGEST_LIST = 200  # characters of a list of columns in a message
+_DELIMITERS = ",;\t"
+_SAMPLE = 100  # lines of a CSV without a header by which its delimiter is found
 
 # What a damaged Parquet file or directory of `datasets` makes pyarrow and `datasets` raise.
 _DAMAGE = (ValueError, OSError, TypeError, LookupError, MemoryError, pa.ArrowException)
@@ -47,7 +49,8 @@ _DAMAGE = (ValueError, OSError, TypeError, LookupError, MemoryError, pa.ArrowExc
 
 def kind_of_suffix(path: Path) -> str | None:
     """The kind of table that the name of a file promises; None for text."""
-    return _KINDS.get(path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix)
+    name = path.with_suffix("") if path.suffix in COMPRESSED else path
+    return _KINDS.get(name.suffix.lower())
 
 
 def is_saved(directory: Path) -> bool:
@@ -200,12 +203,14 @@ def _tsv_records(path: Path) -> Iterator[Record]:
 def _csv_records(path: Path, keys: Sequence[str]) -> Iterator[Record]:
     """Records of comma-separated values (RFC 4180), or with semicolons or tabs, as spreadsheets also write them."""
     lines = read_lines(path)
-    first = next(lines, "")
-    # By the names in a header or, without one, whichever occurs.
-    with_names = [mark for mark in ",;\t" if set(keys) <= {name.strip(' "') for name in first.split(mark)}]
-    delimiter = next(iter([*with_names, *(mark for mark in ",;\t" if mark in first)]), ",")
+    sample = [*islice(lines, _SAMPLE)] or [""]
+    if all(key.isdecimal() for key in keys):
+        delimiter = _delimiter_without_header(path, sample, max(map(int, keys)))
+    else:
+        named = [mark for mark in _DELIMITERS if set(keys) <= {name.strip(' "') for name in sample[0].split(mark)}]
+        delimiter = next(iter([*named, *(mark for mark in _DELIMITERS if mark in sample[0])]), ",")
     # A line feed inside of quotes belongs to the text.
-    reader = csv.reader((line + "\n" for line in chain([first], lines)), delimiter=delimiter, strict=True)
+    reader = csv.reader((line + "\n" for line in chain(sample, lines)), delimiter=delimiter, strict=True)
     number = 1
     try:
         for record in reader:
@@ -215,6 +220,25 @@ def _csv_records(path: Path, keys: Sequence[str]) -> Iterator[Record]:
         raise ValueError(
             f"{path}, line {number}: not CSV ({error}); is a quote in it never closed, or not doubled?"
         ) from None
+
+
+def _delimiter_without_header(path: Path, lines: Sequence[str], columns: int) -> str:
+    """The character that divides all of the lines into equally many fields, at least `columns`.
+
+    Raises:
+        ValueError: Two characters do.
+    """
+    found = []
+    for mark in _DELIMITERS:
+        counts = {len(record) for record in csv.reader((line + "\n" for line in lines), delimiter=mark) if record}
+        if len(counts) == 1 and min(counts) >= max(columns, 2):
+            found.append(mark)
+    if len(found) > 1:
+        raise ValueError(
+            f"{path}: {' and '.join(map(repr, found))} both divide its lines into equally many fields; give the file a "
+            f"header, and name its columns"
+        )
+    return next(iter([*found, *(mark for mark in _DELIMITERS if mark in "".join(lines[:1]))]), ",")
 
 
 # Rows by name: JSON lines, Parquet, and directories of `datasets`

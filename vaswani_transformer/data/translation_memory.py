@@ -58,6 +58,7 @@ def _units(path: Path) -> Iterator[Element]:
                 events = cast("Iterator[tuple[str, Element]]", parser.read_events())  # of these two kinds
                 for event, element in events:
                     if event == "start":
+                        element.tag = element.tag.rpartition("}")[2]  # without a namespace
                         parents.append(element)
                         _require_structure(path, parents)
                         continue

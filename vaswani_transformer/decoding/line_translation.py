@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..convert.engines import ExportedModel, engine_digest
 from ..data.tables import kind_of_suffix, kind_of_table, read_table
-from ..data.text_files import decode_lines, read_lines
+from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.files import Json
 from ..launch.processes import derived_seed
 from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
@@ -165,21 +165,26 @@ def source_column(config: PreTrainedConfig, target_language: str | None) -> str:
     return direction(config, target_tag(config, None, target_language))[0] or "source"
 
 
-def input_lines(name: str, column: str) -> Iterator[str]:
+def input_lines(name: str, column: str | None, source: str) -> Iterator[str]:
     """The lines to translate, read as they come.
 
     Args:
         name: Text, or a table as in training, by its suffix; "-" for standard input.
-        column: Of a table.
+        column: Of a table; None for `source`.
+        source: The model's name of its column.
 
     Raises:
-        ValueError, OSError: There is no such file, it can be read only once, or it is damaged.
+        ValueError, OSError: There is no such file, it can be read only once, it is damaged, or text has no columns.
     """
+    kind = None if name == "-" else kind_of_table(Path(name), must_be_table=False)
+    if kind is None and column is not None:
+        raise ValueError(f"column: {name} is text, by its name; leave the option out, or name a table such as .jsonl")
     if name == "-":
         yield from decode_lines(sys.stdin.buffer, Path("standard input"))
-    elif (kind := kind_of_table(Path(name), must_be_table=False)) is None:
+    elif kind is None:
         yield from read_lines(Path(name))
     else:
+        column = column or source
         for text, _ in read_table(Path(name), kind, (column, column), "train", (column, column)):
             yield text.replace("\n", " ")  # a row stays a line
 
@@ -202,6 +207,8 @@ def require_output(path: Path, source: Path | None) -> None:
         raise ValueError(f"output: {path} is not a file; give one, or - for standard output")
     if path.exists() and source is not None and path.samefile(source):
         raise ValueError(f"output: {path} is the input too; name another file")
+    if path.suffix in COMPRESSED or kind_of_suffix(path) not in (None, "json"):
+        raise ValueError(f"output: {path} would hold lines of text; name a file that does not end in {path.suffix}")
 
 
 def output_columns(path: Path, config: PreTrainedConfig, target_language: str | None) -> tuple[str, str] | None:

@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 
 from ..convert.engines import require_export
 from ..io.files import (
+    MODEL_FILES,
     Json,
     atomic_write,
     content_digest,
@@ -33,7 +34,6 @@ from .decoding_arguments import DecodingArguments
 from .line_translation import TranslationOptions, Translator, split_lines
 
 
-_MODEL_FILES = ("generation_config.json", "*token*.json", "vocab*", "*.model", "*.safetensors")
 # What align.py and score.py write into config.json of a model whose translations stay the same.
 _OF_SCORES = ("alignment_heads", "alignment_shift", "confidence_curve")
 _OF_MACHINE = {"timeout_minutes", "trust_remote_code"}  # options that each command decides
@@ -408,7 +408,8 @@ def model_digest(directory: Path, options: TranslationOptions) -> str:
     """Digest of the files that what is written depends on; the directory's name does not matter."""
     ignored = () if options.return_scores or options.return_alignment else _OF_SCORES
     config = {name: value for name, value in read_json(directory / "config.json").items() if name not in ignored}
-    return f"sha256 {content_digest([config, matching_files_digest(directory, _MODEL_FILES)])}"
+    files = {"generation_config.json", *MODEL_FILES} - {"config.json"}
+    return f"sha256 {content_digest([config, matching_files_digest(directory, sorted(files))])}"
 
 
 def _digest(content: bytes) -> str:

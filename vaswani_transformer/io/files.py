@@ -25,12 +25,7 @@ logger = logging.get_logger(__name__)
 
 MANIFEST_NAME = "manifest.json"
 _OWNER = "temporary.json"  # marks a temporary directory as ours
-# What a saved model needs. Other files of its directory may hold secrets, or change later.
-MODEL_FILES = (
-    "config.json",
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "model-*-of-*.safetensors",
+_TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -44,7 +39,14 @@ MODEL_FILES = (
     "*.model",
     "*.spm",
 )
-_TOKENIZER_FILES = ("*token*.json", "vocab*", "merges.txt", "*.model", "*.spm")
+# What a saved model needs. Other files of its directory may hold secrets, or change later.
+MODEL_FILES = (
+    "config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*-of-*.safetensors",
+    *_TOKENIZER_FILES,
+)
 _FORMAT = 1
 _LARGEST_JSON = 1 << 25  # bytes; large vocabularies have nearly as many
 _DEEPEST_JSON = 50  # levels

@@ -52,7 +52,7 @@ def read_config(path: Path) -> dict[str, Setting]:
         OSError: It cannot be read.
     """
     ours = RECIPES / "configs" / f"{str(path).removesuffix('.yaml')}.yaml"
-    is_ours = not path.exists() and path.parent == Path() and ours.is_file()
+    is_ours = not path.is_file() and path.parent == Path() and ours.is_file()
     try:
         settings = yaml.load(read_text(ours if is_ours else path, _LARGEST), Loader=_Loader)
         if not isinstance(settings, dict):

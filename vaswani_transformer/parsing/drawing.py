@@ -1,19 +1,13 @@
-"""Pictures of parses: files of matplotlib, or text for a terminal."""
+"""Pictures of parses: files of matplotlib."""
 
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from nltk import Tree
-from nltk.tree.prettyprinter import TreePrettyPrinter
 
 
 _CHARACTER, _LEVEL = 0.09, 0.45  # inches: the width of one, the height of the other
-
-
-def tree_as_text(tree: str | Tree) -> str:
-    """A tree drawn with characters, labels above, words below."""
-    return TreePrettyPrinter(_as_tree(tree)).text(unicodelines=True)
 
 
 def draw_tree(tree: str | Tree, path: str | Path) -> None:

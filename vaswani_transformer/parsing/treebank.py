@@ -35,6 +35,7 @@ from .trees import normalize_tree, normalized_trees, sequence_of_tree, tree_in_o
 
 
 DEMO = "demo"  # the embedded treebank, instead of a file
+_FORMAT = 2  # to raise when equal treebanks and options become other corpora, so that none is taken from the cache
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
     origin = None
     if directory is None:
         origin = _origin(options, {})
-        name = f"treebank-{manifest_digest(origin)[:32]}"
+        name = f"treebank-{manifest_digest({**origin, 'format': _FORMAT})[:32]}"
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", name)
     directory = Path(directory)
     if not directory.exists():

@@ -69,7 +69,7 @@ def write_space(folder: str | Path, recipe: Path, model: str, options: Sequence[
             if not any((staged / name).glob("*.safetensors")):
                 raise ValueError(f"push_to_space: {model} has no weights that are files, not links; copy them there")
         texts = {
-            "app.py": _APP.format(recipe=recipe.name, module=recipe.stem, arguments=json.dumps(arguments)),
+            "app.py": _APP.format(recipe=recipe.name, module=recipe.stem, arguments=repr(arguments)),
             "requirements.txt": "".join(f"{line}\n" for line in _requirements()),
             "README.md": _README.format(
                 title=json.dumps(f"Translate with {Path(name).name}"[:60], ensure_ascii=False),
