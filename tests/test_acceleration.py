@@ -11,7 +11,7 @@ from torch import nn
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.model import step_decoder_vaswani
 from vaswani_transformer.model.beam_search_vaswani import best_tokens
-from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder, joined_projection
+from vaswani_transformer.model.step_decoder_vaswani import GraphMemory, IncrementalDecoder, joined_projection
 
 
 @pytest.fixture
@@ -83,13 +83,34 @@ def test_no_graph_is_captured_for_a_few_steps(model, cuda, tokens, captures, pre
     assert sum(replays) >= tokens - 1 - 3
 
 
+@pytest.fixture
+def captures(monkeypatch):
+    """A list that gets an entry for each CUDA graph."""
+    found, capture = [], GraphMemory.capture
+    monkeypatch.setattr(GraphMemory, "capture", lambda memory, run: (found.append(memory), capture(memory, run))[1])
+    return found
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_search_on_a_gpu_equals_that_on_the_cpu(talkative_model):
+def test_search_on_a_gpu_equals_that_on_the_cpu(talkative_model, captures):
     expected = search(talkative_model, SOURCES, 80)
     talkative_model.cuda()
     for _ in range(2):
         found = talkative_model.generate(as_batch(SOURCES).cuda(), **length_options(80))
         assert torch.equal(found.cpu(), expected)
+    assert len(captures) > 3  # the anchor's is one
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_a_replayed_search_in_half_precision_is_the_same_without_a_graph(
+    talkative_model, captures, monkeypatch, precision
+):
+    talkative_model.to("cuda", precision)
+    found = talkative_model.generate(as_batch(SOURCES).cuda(), **length_options(80))
+    assert len(captures) > 2
+    monkeypatch.setattr(step_decoder_vaswani, "StepGraph", lambda: None)
+    assert torch.equal(talkative_model.generate(as_batch(SOURCES).cuda(), **length_options(80)), found)
 
 
 class Halves(torch.Tensor):

@@ -9,17 +9,21 @@
 # tables of speeds. Models are in `runs/gpu/`; a part that is called again resumes its training. Trainings choose their
 # precision, and print its measured speed.
 #
-# Needs one GPU, no network, and the package's metadata: where it is not installed, its `.egg-info` beside it. CTranslate2 is
-# left out where it cannot run. Where a call must end before a part does, start the script by `setsid`, and look at its log in
-# later calls; pack OUT, which has 20 files. The times are guesses: it has run on CPUs alone, with small models, in
-# tests/test_benchmarks.py.
+# Needs one GPU, no network, and the package's metadata: where it is not installed, its `.egg-info` beside it. A machine with
+# torch and transformers alone needs wheels of datasets, evaluate, sacremoses, nltk, dill and multiprocess. CTranslate2, whose
+# wheel needs CUDA 12, is left out where it cannot run. Where a call must end before a part does, start the script by `setsid`
+# with an OUT that later calls keep, such as runs/out; look at its log in them, and pack OUT, which has 20 files, in the last.
+# The times are guesses: it has run on CPUs alone, with small models, in tests/test_benchmarks.py.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 data=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- search faults train multi30k decode canlaws parsing
 export HF_HUB_OFFLINE=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+# cuDNN's attention plans anew for each shape of a batch, and batches of tokens have many.
+export TORCH_CUDNN_SDPA_DEPRIORITIZED=1
 mkdir -p "$out"
+python3 -c 'import torch; print("torch", torch.__version__, "cuDNN", torch.backends.cudnn.version())'
 python3 -c 'import datasets, evaluate, importlib.metadata as it, sacremoses; it.version("vaswani_transformer")'
 
 again() {  # the option of a training that was begun
@@ -68,7 +72,7 @@ multi30k() {
         --train "$data"/train.{en,de}.gz --validation "$data"/val.{en,de}.gz --test "$data"/test_2016_flickr.{en,de}.gz \
         --output_dir runs/gpu/multi30k $(again multi30k) \
         --dropout 0.3 --source_tokens 4096 --target_tokens 4096 --learning_rate_factor 1 --warmup_steps 2000 \
-        --max_steps 12000 --max_minutes 7 --save_steps 500 --average_last 10 --eval_steps 1000
+        --max_steps 12000 --max_minutes 7 --save_steps 500 --average_last 10 --eval_steps 1000 --dataloader_num_workers 4
     keep multi30k
 }
 
@@ -95,8 +99,8 @@ parsing() {
     python3 recipes/train_parsing.py --config recipes/configs/craft_parsing.yaml \
         --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir runs/gpu/craft $(again craft) \
         --d_model 512 --d_ff 2048 --num_heads 8 --encoder_layers 4 --decoder_layers 4 \
-        --dropout 0.2 --attention_dropout 0.2 --source_tokens 4000 --target_tokens 6000 --warmup_steps 2000 \
-        --learning_rate_factor 1 --max_minutes 18 --save_steps 500 --average_last 10 --curve_sentences 500
+        --dropout 0.2 --attention_dropout 0.2 --source_tokens 4000 --target_tokens 6000 --learning_rate 2e-3 \
+        --precision auto --dataloader_num_workers 4 --max_minutes 18 --save_steps 500 --curve_sentences 500
     for file in README.md all_results.json parses.validation.txt learning_curve.png; do
         cp "runs/gpu/craft/$file" "$out/craft.$file"
     done

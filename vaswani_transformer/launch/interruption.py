@@ -69,7 +69,7 @@ class Interruption(TrainerCallback):
         self._stopping = False
         self._began = self._saved = 0  # the steps at which training began, and of the newest checkpoint
         self._epoch_ends = False  # `on_epoch_end` comes next: it may evaluate or save; a resumed training skips it
-        self._flag: torch.Tensor | None = None
+        self._pending: tuple[torch.Tensor, torch.Event] | None = None  # a GPU's answer, and when it is copied
 
     def __enter__(self) -> "Interruption":
         global _active
@@ -122,7 +122,7 @@ class Interruption(TrainerCallback):
         os._exit(128 + number)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._training, self._stopping, self._epoch_ends, self._flag = True, False, False, None
+        self._training, self._stopping, self._epoch_ends, self._pending = True, False, False, None
         self._began, self._saved, self._resumable = state.global_step, state.global_step, state.global_step > 0
         if self._resumable:  # a signal may have skipped, or cut short, the evaluation of this step
             unevaluated = _attributes(state).get("unevaluated")
@@ -137,10 +137,16 @@ class Interruption(TrainerCallback):
         self._epoch_ends = control.should_training_stop or float(state.epoch or 0).is_integer()
         if self._epoch_ends:
             return
-        asked, before = self._ask(args), self._flag
-        self._flag = asked
-        # A GPU's answer is read a step later, when the host need not wait for it.
-        if bool(asked if asked.device.type == "cpu" else before):
+        asked, before = self._ask(args), self._pending
+        if asked.device.type == "cpu":
+            is_stopping = bool(asked)
+        else:  # it is read a step later, when the host need not wait for it
+            self._pending = asked.to("cpu", non_blocking=True), torch.Event(device=asked.device)
+            self._pending[1].record()
+            if before is not None:
+                before[1].synchronize()
+            is_stopping = before is not None and bool(before[0])
+        if is_stopping:
             self._stop(args, state, control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -170,7 +176,7 @@ class Interruption(TrainerCallback):
 
     def _ask(self, args: TrainingArguments) -> torch.Tensor:
         """Whether any rank has received a signal; a collective operation."""
-        flag = torch.full((), int(bool(self._number)), device=args.device)
+        flag = torch.full((), int(bool(self._number)), device=args.device if args.world_size > 1 else "cpu")
         if args.world_size > 1:
             torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
         return flag

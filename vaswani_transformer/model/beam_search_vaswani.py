@@ -510,7 +510,7 @@ class EndPerSentence(SentenceProcessor):
         return torch.where(is_last, forced, scores)
 
     def select(self, sentences: torch.Tensor) -> None:
-        self.limits = self.limits.to(sentences.device)[sentences]
+        self.limits = self.limits[sentences.to(self.limits.device)]
 
 
 class ForcedPhrases(SentenceProcessor):

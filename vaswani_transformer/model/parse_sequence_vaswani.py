@@ -164,12 +164,14 @@ class LegalParse(SentenceProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores `[rows, vocabulary]`, minus infinity where a label is not legal after `input_ids` `[rows, length]`."""
         device, length, rows = scores.device, input_ids.shape[1], len(scores)
+        if self.kinds.device != device:
+            for name in ("depths", "kinds", "closings", "words", "limits"):
+                setattr(self, name, getattr(self, name).to(device))
         words, limits = (
-            counts.to(device).repeat_interleave(rows // len(counts)) for counts in (self.words, self.limits)
+            counts.repeat_interleave(rows // len(counts)) for counts in (self.words, self.limits)
         )  # [rows]
-        self.kinds, self.closings = self.kinds.to(device), self.closings.to(device)
         kinds = self.kinds[input_ids]  # [rows, length]; the start token is none of the kinds
-        depths = self.depths.to(device)[kinds].cumsum(-1)  # [rows, length]
+        depths = self.depths[kinds].cumsum(-1)  # [rows, length]
         depth, last = depths[:, -1], kinds[:, -1]
         untagged = words - kinds.eq(_TAG).sum(-1)
         # The phrase to close opened behind the last place of less depth.
@@ -187,4 +189,4 @@ class LegalParse(SentenceProcessor):
         return scores.masked_fill(~is_legal, -math.inf)
 
     def select(self, sentences: torch.Tensor) -> None:
-        self.words, self.limits = (counts.to(sentences.device)[sentences] for counts in (self.words, self.limits))
+        self.words, self.limits = (counts[sentences.to(counts.device)] for counts in (self.words, self.limits))

@@ -127,17 +127,18 @@ def score_generated(
     """
     found = []
     log_probabilities, attention = read_decoder(model, inputs, output_ids, [] if heads is None else [heads.pairs])
-    translations = len(output_ids) // len(inputs["input_ids"])
+    given = inputs["input_ids"].tolist()
+    translations = len(output_ids) // len(given)
     for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
         length = _length(ids, tokenizer.eos_token_id, tokenizer.pad_token_id)
         words = words_of_tokens(tokenizer, ids[:length])
         alignment = None
         if heads is not None:
             if row % translations == 0:
-                sources = words_of_tokens(tokenizer, inputs["input_ids"][row // translations].tolist(), is_whole=True)
+                sources = words_of_tokens(tokenizer, given[row // translations], is_whole=True)
             alignment = align_words(heads.of_tokens(attention[row, 0]), *sources, *words)
         score = score_of_tokens(words, values[:length], alpha, penalty_type, forced)
-        curve = confidence_curve(model.config, inputs["input_ids"][row // translations].tolist())
+        curve = confidence_curve(model.config, given[row // translations])
         confidence = None if curve is None else _interpolate(curve, score.mean)
         found.append(replace(score, confidence=confidence, alignment=alignment))
     return found

@@ -230,6 +230,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             }
         changed = {name for name, default in DEFAULTS.items() if getattr(self, name) != default}
         refuse_unused(self, UNUSED | {name: advice for name, advice in by_schedule.items() if name in changed})
+        if self.full_determinism:  # read at the first product, which may come before transformers sets it
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
         if not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
             self.dataloader_pin_memory = False
