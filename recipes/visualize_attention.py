@@ -17,6 +17,7 @@ from typing import Literal
 from transformers import PreTrainedConfig
 
 from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.model.languages_vaswani import tagged
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option, refuse_unused, require_new_file
 from vaswani_transformer.visualization.figures import (
@@ -30,7 +31,7 @@ from vaswani_transformer.visualization.figures import (
 )
 
 
-_OF_SENTENCE = {"model", "source", "target", "trust_remote_code"}
+_OF_SENTENCE = {"model", "source", "target", "target_language", "trust_remote_code"}
 _OPTIONS = {  # of each picture
     "attention": {*_OF_SENTENCE, "kind", "layer", "heads", "words", "merge_words"},
     "entropy": _OF_SENTENCE,
@@ -51,6 +52,7 @@ class PictureArguments:
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     source: str | None = option(None, "A sentence.", is_prose=True)
     target: str | None = option(None, "Its translation; by default the model's own.", is_prose=True)
+    target_language: str | None = option(None, "Language of the translation, of a model of both directions.")
     kind: Literal["encoder", "decoder", "cross"] = option(
         "encoder", "Self-attention of the encoder or the decoder, or from the target to the source."
     )
@@ -86,7 +88,8 @@ def draw(args: PictureArguments) -> Picture:
         return learning_rate_view(args.d_model, args.warmup_steps)
     saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
     require_layer_and_heads(args, saved.config)
-    sentences = (saved.load(), saved.tokenizer, args.source, args.target)
+    source = tagged(saved.config, str(args.source), args.target_language)
+    sentences = (saved.load(), saved.tokenizer, source, args.target)
     if args.picture == "entropy":
         return entropy_view(*sentences)
     chosen = {name: getattr(args, name) for name in ("kind", "layer", "heads", "words")}

@@ -44,6 +44,17 @@ def test_values_that_cannot_work_are_refused_by_name(field, value):
         VaswaniConfig(**{**widths, field: value})
 
 
+def test_hugging_face_names_build_the_same_model():
+    theirs = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2, "num_hidden_layers": 1}
+    ours = {"d_model": 64, "d_ff": 128, "num_heads": 2, "encoder_layers": 1}
+    assert VaswaniConfig(**theirs).to_dict() == VaswaniConfig(**ours).to_dict()
+    assert VaswaniConfig.from_variant("C-N2", hidden_size=64).d_k == 8
+    with pytest.raises(ValueError, match="d_model: must be even"):
+        VaswaniConfig(hidden_size=127, head_dim=16, d_v=16)
+    with pytest.raises(ValueError, match="num_heads: 0 heads"):
+        VaswaniConfig(num_attention_heads=0)
+
+
 @pytest.mark.parametrize(("field", "value"), [("d_model", "wide"), ("position_encoding", "rotary")])
 def test_values_of_another_type_are_refused_by_name(field, value):
     with pytest.raises((ValueError, StrictDataclassError), match=field):

@@ -303,3 +303,14 @@ def test_sources_of_another_shape_are_refused(model, shape):
     message = re.escape(f"input_ids: have the shape {list(shape)}; give [batch, source]")
     with pytest.raises(ValueError, match=message):
         model.generate(torch.full(shape, 5))
+
+
+def test_a_generation_config_made_without_this_package_has_the_penalty_of_transformers(talkative_model):
+    batch, settings = torch.tensor([[7, 8, 1]]), {"num_beams": 3, "max_new_tokens": 20, "length_penalty": 2.0}
+    expected = talkative_model.generate(batch, length_penalty_type="transformers", **settings)
+    config = talkative_model.config
+    ids = {name: getattr(config, name) for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id")}
+    talkative_model.generation_config = GenerationConfig(**settings, **ids)
+    assert torch.equal(talkative_model.generate(batch), expected)
+    gnmt = talkative_model.generate(batch, length_penalty_type="gnmt")
+    assert torch.equal(gnmt, talkative_model.generate(batch, length_penalty_type="gnmt", **settings))

@@ -207,6 +207,15 @@ def test_a_sentence_is_explored_in_the_direction_named(two_way, tmp_path):
     assert page == explorer_page(model, tokenizer, "<2de> Dogs!", alternatives=0)
 
 
+def test_attention_is_drawn_in_the_direction_named(two_way, tmp_path):
+    arguments = ("--model", two_way, "--source", "Dogs!", "--target", "Hunde!", "--output")
+    with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
+        call_recipe("visualize_attention.py", *arguments, tmp_path / "none.svg")
+    call_recipe("visualize_attention.py", *arguments, tmp_path / "named.svg", "--target_language", "de")
+    call_recipe("visualize_attention.py", *arguments[:3], "<2de> Dogs!", *arguments[4:], tmp_path / "tagged.svg")
+    assert (tmp_path / "named.svg").read_bytes() == (tmp_path / "tagged.svg").read_bytes()
+
+
 def test_a_page_translates_in_the_direction_named(two_way, tmp_path):
     space = tmp_path / "space"
     with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):

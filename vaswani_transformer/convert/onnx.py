@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import GenerationConfig, MarianConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, GenerationConfig, MarianConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
@@ -315,7 +315,8 @@ class OnnxTranslator:
         if not (Path(directory) / ENCODER).is_file():
             raise ValueError(f"{directory} is not a model for ONNX; export one with recipes/export.py")
         self.model = OnnxModel(directory)
-        self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
+        kind = VaswaniTokenizer if (Path(directory) / "tokenizer.json").is_file() else AutoTokenizer  # of OPUS-MT
+        self.tokenizer = kind.from_pretrained(directory, trust_remote_code=False)
         self.rule = rule_of_transformers(self.model.generation_config)
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..evaluation.bleu import Bleu
 from ..io.typed_json import Record
-from ..model.beam_search_vaswani import length_penalty
+from ..model.beam_search_vaswani import length_penalty, penalty_type
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .hypotheses import best_hypotheses
 
@@ -183,4 +183,4 @@ def normalised_score(model: VaswaniForConditionalGeneration, source: Sequence[in
     total = logits.double().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).sum().item()
     settings = model.generation_config
     alpha = settings.length_penalty or 0.0  # greedy search has none
-    return total / float(length_penalty(len(hypothesis), alpha, settings.length_penalty_type))
+    return total / float(length_penalty(len(hypothesis), alpha, penalty_type(settings)))

@@ -330,7 +330,7 @@ class BeamSearch:
         """Which candidates end in EOS or are stopped by a criterion: `[S, num_candidates]`."""
         sequences = candidates.tokens[:, :, : self.state.length]
         has_ended = torch.isin(sequences[:, :, -1], self.eos)
-        if _penalty_type(self.config) == "transformers":
+        if penalty_type(self.config) == "transformers":
             has_ended |= self._is_at_limit().unsqueeze(-1)
         if self.forced is not None:  # what the limit cuts off without all phrases stays live, behind all that have them
             has_ended &= self.forced.is_met(sequences) | ~self._is_at_limit().unsqueeze(-1)
@@ -342,7 +342,7 @@ class BeamSearch:
     def _penalized(self, scores: torch.Tensor, length: torch.Tensor | int | None = None) -> torch.Tensor:
         """Log-probabilities divided by the penalty for `length` generated tokens, by default the current number."""
         length = self.state.length - self.prefix_length if length is None else length
-        return scores / length_penalty(length, self.config.length_penalty, _penalty_type(self.config))
+        return scores / length_penalty(length, self.config.length_penalty, penalty_type(self.config))
 
     def _store_done(self, decoder: StepDecoder) -> None:
         """Store the results of sentences that are done, and drop those sentences from the search."""
@@ -415,12 +415,13 @@ def length_penalty(length: torch.Tensor | int, alpha: float, penalty_type: str) 
     return ((5.0 + length) / 6.0) ** alpha if penalty_type == "gnmt" else (1.0 * length) ** alpha
 
 
-def _penalty_type(config: GenerationConfig) -> str:
+def penalty_type(config: GenerationConfig) -> str:
+    """The formula of `length_penalty`; that of transformers, if the generation_config was not made for this package."""
     return getattr(config, "length_penalty_type", "transformers")
 
 
 def _require_penalty(config: GenerationConfig) -> None:
-    kind, alpha = _penalty_type(config), config.length_penalty
+    kind, alpha = penalty_type(config), config.length_penalty
     if kind not in ("gnmt", "transformers"):
         raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {kind!r}')
     if not isinstance(alpha, (int, float)) or not abs(alpha) <= _LARGEST_ALPHA:  # also rejects NaN

@@ -206,6 +206,9 @@ class VaswaniConfig(PreTrainedConfig):
         return self.max_position_embeddings if self.position_encoding == "learned" else None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        # Before anything is derived: transformers sets Hugging Face's names last.
+        for name in kwargs.keys() & self.attribute_map.keys():
+            setattr(self, self.attribute_map[name], kwargs.pop(name))
         if self.decoder_d_ff is None:
             self.decoder_d_ff = self.d_ff
         for field in ("d_k", "d_v"):

@@ -318,8 +318,22 @@ def _characters_of(corpus: Iterable[str], copy: TextIO) -> list[str]:
     return sorted(counts, key=lambda character: (-counts[character], character))[:_MAX_CHARACTERS]
 
 
+def encodes_targets(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer has the ids of targets: FSMTTokenizer only if both its vocabularies are equal."""
+    if not isinstance(tokenizer, FSMTTokenizer):
+        return True
+    # `encoder` has the ids of source tokens, `decoder` the tokens of target ids.
+    return {number: token for token, number in tokenizer.encoder.items()} == tokenizer.decoder
+
+
 def for_targets(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer to call with `text_target`: FSMTTokenizer splits words by the rules of its source language only."""
+    """The tokenizer to call with `text_target`: FSMTTokenizer splits words by the rules of its source language only.
+
+    Raises:
+        ValueError: It has two vocabularies, and encodes with the source's only.
+    """
+    if not encodes_targets(tokenizer):
+        raise ValueError("target: the model's tokenizer has two vocabularies, and encodes with the source's only")
     if isinstance(tokenizer, FSMTTokenizer):
         tokenizer = copy.copy(tokenizer)
         tokenizer.src_lang = tokenizer.tgt_lang

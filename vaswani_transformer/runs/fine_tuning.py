@@ -5,12 +5,12 @@ from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
-from transformers import FSMTTokenizer
 
 from ..data.preparation_arguments import PreparationArguments
 from ..data.training_data import TrainingData
 from ..io.files import matching_files_digest
 from ..model.saved_model import SavedModel, open_model
+from ..model.tokenization_vaswani import encodes_targets
 from ..options.arguments import refuse_unused
 from .records import ParentModel, RunRecord
 from .run_arguments import ModelArguments, RecipeTrainingArguments
@@ -57,11 +57,7 @@ def open_parent(
         has = "has both directions; give --both_directions true" if config.language_tags else "has one direction"
         raise ValueError(f"both_directions: is {str(data.both_directions).lower()}, but {args.model} {has}")
     tokenizer = parent.tokenizer
-    # `encoder` has the ids of source tokens, `decoder` the tokens of target ids.
-    if (
-        isinstance(tokenizer, FSMTTokenizer)
-        and {n: token for token, n in tokenizer.encoder.items()} != tokenizer.decoder
-    ):
+    if not encodes_targets(tokenizer):
         raise ValueError(f"model: {args.model}: its tokenizer has two vocabularies, and encodes with the source's only")
     for name in (*_CHANGEABLE[1:], *languages):
         value = getattr(data if name in languages else args, name)

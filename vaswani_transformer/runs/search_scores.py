@@ -19,6 +19,7 @@ from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_t
 from ..evaluation.test_sets import TestSet
 from ..model.languages_vaswani import direction, required_tag, target_tag
 from ..model.scores_vaswani import TranslationScore
+from ..model.tokenization_vaswani import encodes_targets
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
 from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts
 
@@ -53,7 +54,7 @@ class System:
     Attributes:
         name: Its model, or its file of translations.
         searches: The translations by each search.
-        perplexity: Perplexity of the first references; None for a file.
+        perplexity: Perplexity of the first references; None for a file, or if the tokenizer cannot encode them.
     """
 
     name: str
@@ -92,11 +93,14 @@ def translate_test_set(
     own, searches = model.generation_config, []
     beams = num_beams or [own.num_beams or 1]
     alphas = length_penalties or [1.0 if own.length_penalty is None else own.length_penalty]
-    with PartialState().main_process_first():
-        files = [str(test_set.source_file), str(test_set.reference_files[0])]
-        corpus, tag = load_parallel_corpus(files, *test_set.languages), target_tag(model.config, *test_set.languages)
-        encoded = encode_corpus(corpus, tokenizer, *test_set.languages, source_tag=tag)
-    reference_perplexity = perplexity(model, tokenizer, encoded)
+    reference_perplexity = None
+    if encodes_targets(tokenizer):
+        with PartialState().main_process_first():
+            files = [str(test_set.source_file), str(test_set.reference_files[0])]
+            corpus = load_parallel_corpus(files, *test_set.languages)
+            tag = target_tag(model.config, *test_set.languages)
+            encoded = encode_corpus(corpus, tokenizer, *test_set.languages, source_tag=tag)
+        reference_perplexity = perplexity(model, tokenizer, encoded)
     given, into = (model, tokenizer, test_set.sources, tokens_per_batch), test_set.languages[1]
     for number, alpha in itertools.product(beams, alphas):
         search = GenerateKwargs(num_beams=number, length_penalty=alpha)
@@ -171,7 +175,7 @@ def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, l
     for name in _FILES:
         (directory / name).unlink(missing_ok=True)
     for system, name in zip(record.systems, _FILES, strict=False):
-        if system.perplexity is not None:
+        if system.num_beams is not None:
             text = "".join(line + "\n" for line in translations[system.name])
             (directory / name).write_text(text, encoding="utf-8")
     groups = {system.name: system.by_source_length for system in record.systems if system.by_source_length}

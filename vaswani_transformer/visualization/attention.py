@@ -6,8 +6,9 @@ from typing import Literal
 
 import numpy as np
 import torch
-from transformers import FSMTTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..model.languages_vaswani import require_tags
 from ..model.parsing_vaswani import VaswaniForConstituencyParsing, split_words, text_of_words
 from ..model.scores_vaswani import eager_attention
 from ..model.tokenization_vaswani import for_targets
@@ -91,13 +92,15 @@ def read_attention(
 
     Raises:
         TypeError: The model is no encoder-decoder, or a sentence is no string.
-        ValueError: A sentence is empty, is no valid Unicode, or has more tokens than the model has positions.
+        ValueError: A sentence is empty, is no valid Unicode, or has more tokens than the model has positions; or the
+            source does not begin with a tag, and the model has several directions.
     """
     if not model.config.is_encoder_decoder or not model.can_generate():
         raise TypeError(f"model: {type(model).__name__} is no encoder-decoder that generates; give a translation model")
     require_text("source", source)
     source = source_text(model, source)
     inputs = tokenizer(source, return_tensors="pt").to(model.device)  # [1, S]
+    require_tags(model.config, inputs.input_ids)
     _require_positions(model, "source", inputs.input_ids)
     if target is not None:
         labels = _encode_target(tokenizer, target).to(model.device)  # [1, T]
@@ -188,8 +191,6 @@ def _encode_target(tokenizer: PreTrainedTokenizerBase, target: str | Sequence[in
     if not isinstance(target, str) and isinstance(target, Sequence):
         return torch.tensor([list(target)])
     require_text("target", target)
-    if isinstance(tokenizer, FSMTTokenizer):  # with the source's vocabulary, also a target
-        raise ValueError("target: FSMT's tokenizer encodes sources only; leave it out")
     return for_targets(tokenizer)(text_target=target, return_tensors="pt").input_ids
 
 

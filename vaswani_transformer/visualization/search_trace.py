@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.beam_search_vaswani import BeamSearch, Hypotheses, length_penalty
+from ..model.beam_search_vaswani import BeamSearch, Hypotheses, length_penalty, penalty_type
 from .tokens import token_texts
 
 
@@ -204,7 +204,7 @@ class _Recorder:
 
     @property
     def _penalty_type(self) -> str:
-        return getattr(self.search.config, "length_penalty_type", "transformers")
+        return penalty_type(self.search.config)
 
     def _extension(self, hypotheses: Hypotheses, index: int, length: int) -> _Extension:
         """The last extension of a hypothesis of so many tokens."""

@@ -10,6 +10,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...data.text_files import decode_lines
+from ...model.beam_search_vaswani import penalty_type
 from ...model.languages_vaswani import (
     Paragraph,
     direction,
@@ -157,7 +158,7 @@ class DemoTranslator:
         inputs = self.tokenizer(source, return_tensors="pt").to(device)  # [1, source]
         search = self.model.generation_config
         alpha = self.options.get("length_penalty", search.length_penalty)
-        penalty = (1.0 if alpha is None else alpha, search.length_penalty_type)
+        penalty = (1.0 if alpha is None else alpha, penalty_type(search))
         with self._lock:
             return tuple(score_generated(self.model, self.tokenizer, inputs, ids, *penalty))
 
