@@ -158,9 +158,7 @@ def test_models_of_other_toolkits(tmp_path):
     model = untrained("fsmt", src_vocab_size=fsmt.src_vocab_size, tgt_vocab_size=fsmt.tgt_vocab_size)
     model.generation_config.update(max_length=9, max_new_tokens=None)
     own = merge_words(read_attention(model, fsmt, SOURCE))
-    with pytest.raises(
-        ValueError, match="target: the model's tokenizer has two vocabularies"
-    ):
+    with pytest.raises(ValueError, match="target: the model's tokenizer has two vocabularies"):
         read_attention(model, fsmt, SOURCE, TARGET)
     for weights in (merged, own):
         assert weights.source == ["The", "old", "man", "reads", "a", "book", ".", "</s>"]

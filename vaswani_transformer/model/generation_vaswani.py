@@ -132,8 +132,8 @@ class VaswaniGenerationMixin(GenerationMixin):
             if kwargs.get("attention_mask") is None:
                 kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
             require_tags(self.config, ids)
-        # Otherwise transformers would refuse it as a keyword.
-        vars(self.generation_config).setdefault("length_penalty_type", "transformers")
+        if not hasattr(self.generation_config, "length_penalty_type"):
+            self.generation_config.length_penalty_type = "transformers"  # else the keyword would be refused
         scopes = [
             kwargs,
             {} if generation_config is None else vars(generation_config),
