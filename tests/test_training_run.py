@@ -71,8 +71,8 @@ def test_long_training_sentence_beyond_a_learned_table(tokenizer):
     require_positions(config, data)
 
 
-@pytest.mark.parametrize(("virtual_ranks", "expected"), [(None, 2), (4, 3)])
-def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeypatch, virtual_ranks, expected):
+@pytest.mark.parametrize(("elastic", "expected"), [({}, 2), ({"virtual_ranks": 4, "virtual_rank_threads": 3}, 3)])
+def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeypatch, elastic, expected):
     found = []
 
     def note(pairs: Dataset, vocabulary: int, d_model: int, seed: int) -> torch.Tensor:
@@ -81,12 +81,7 @@ def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeyp
 
     monkeypatch.setattr(training_run, "cooccurrence_embeddings", note)
     monkeypatch.setattr(training_run, "check_data", lambda *args: None)  # there is no record of this training
-    options = {
-        "virtual_ranks": virtual_ranks,
-        "virtual_rank_threads": 3,
-        "cooccurrence_embeddings": True,
-        "warmup_steps": 1,
-    }
+    options = {**elastic, "cooccurrence_embeddings": True, "warmup_steps": 1}
     run.args = RecipeTrainingArguments(run.args.output_dir, use_cpu=True, report_to="none", **options)
     pairs = Dataset.from_list([{"input_ids": [3, 1], "labels": [4, 1], "source_length": 2, "target_length": 2}] * 8)
     config = VaswaniConfig(d_model=8, d_ff=8, num_heads=1, encoder_layers=1, decoder_layers=1)
