@@ -223,7 +223,7 @@ def test_a_space_runs_without_the_repository(lively_model, tmp_path):
     )
     result = run_python(["-c", program], folder=tmp_path / "space")
     assert result.stdout.startswith(str(tmp_path / "space")), result.stderr
-    assert '"--max_lines", "7", "--examples", "A cat.", "Dogs!"' in (tmp_path / "space" / "app.py").read_text(
+    assert "'--max_lines', '7', '--examples', 'A cat.', 'Dogs!'" in (tmp_path / "space" / "app.py").read_text(
         encoding="utf-8"
     )
 

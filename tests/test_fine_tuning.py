@@ -128,7 +128,7 @@ def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, co
     assert record.test.perplexity.perplexity < record.test_parent.perplexity.perplexity
     card = ModelCard.load(tuned / "README.md")
     assert f"fine-tuned from `{lively_model.name}`" in card.text
-    for name, scores in (("parent", record.test_parent), ("averaged model", record.test)):
+    for name, scores in (("parent", record.test_parent), ("last step", record.test)):
         numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
         assert f"| test, {name} | 3 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in card.text
     assert "| warmup_steps | none: constant rate 0.003 | 4,000 |" in card.text
@@ -192,7 +192,7 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(corpus, replay, lively
     expected_loss = smoothed_loss(parent, tokenizer, phrasebook("test")[5:9], epsilon=0)
     assert record.replay_test_parent.perplexity.nats_per_token == pytest.approx(expected_loss, rel=1e-5)
     text = ModelCard.load(whole / "README.md").text
-    for name, scores in (("parent", record.replay_test_parent), ("averaged model", record.replay_test)):
+    for name, scores in (("parent", record.replay_test_parent), ("last step", record.replay_test)):
         numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
         assert f"| replay test, {name} | 4 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in text
     line = "- Replay: replay.en and replay.de; 40 pairs kept; in each epoch 0.5 for each pair of the corpus, drawn anew"

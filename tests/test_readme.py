@@ -107,7 +107,7 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "trees.mrg").write_text("((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n" * 9, encoding="utf-8")
     for half in ("first_half.mrg", "second_half.mrg", "second_half.silver.mrg"):
         (tmp_path / "runs" / half).symlink_to(tmp_path / "trees.mrg")
-    for packed in ("dev.mrg.gz", "runs/recombined.mrg.gz"):
+    for packed in ("train.mrg.gz", "dev.mrg.gz", "runs/recombined.mrg.gz"):
         (tmp_path / packed).write_bytes(gzip.compress((tmp_path / "trees.mrg").read_bytes()))
     (tmp_path / "sentences.txt").write_text("The cat sat on the mat.\n", encoding="utf-8")
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
