@@ -162,7 +162,7 @@ class Worker:
 
 
 def product_rate(precision: torch.dtype, device: str, seconds: float) -> float:
-    """Operations a second of products of square matrices, on a GPU so large that waiting for each costs little."""
+    """Operations per second of square matrix products, larger on a GPU, where each is followed by a synchronize."""
     width = WIDTH if device == "cpu" else 4 * WIDTH
     left, right = (torch.randn(width, width, device=device).to(precision) for _ in range(2))
     left @ right  # the first call includes one-time work

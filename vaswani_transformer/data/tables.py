@@ -205,10 +205,10 @@ def _csv_records(path: Path, keys: Sequence[str]) -> Iterator[Record]:
     lines = read_lines(path)
     sample = [*islice(lines, _SAMPLE)] or [""]
     if all(key.isdecimal() for key in keys):
-        delimiter = _delimiter_without_header(path, sample, max(map(int, keys)))
+        found = _even_delimiters(path, sample, max(map(int, keys)))
     else:
-        named = [mark for mark in _DELIMITERS if set(keys) <= {name.strip(' "') for name in sample[0].split(mark)}]
-        delimiter = next(iter([*named, *(mark for mark in _DELIMITERS if mark in sample[0])]), ",")
+        found = [mark for mark in _DELIMITERS if set(keys) <= {name.strip(' "') for name in sample[0].split(mark)}]
+    delimiter = next(iter([*found, *(mark for mark in _DELIMITERS if mark in sample[0])]), ",")
     # A line feed inside of quotes belongs to the text.
     reader = csv.reader((line + "\n" for line in chain(sample, lines)), delimiter=delimiter, strict=True)
     number = 1
@@ -222,11 +222,11 @@ def _csv_records(path: Path, keys: Sequence[str]) -> Iterator[Record]:
         ) from None
 
 
-def _delimiter_without_header(path: Path, lines: Sequence[str], columns: int) -> str:
-    """The character that divides all of the lines into equally many fields, at least `columns`.
+def _even_delimiters(path: Path, lines: Sequence[str], columns: int) -> list[str]:
+    """The delimiter that gives all lines the same number of fields, at least `columns`; none if there is no such one.
 
     Raises:
-        ValueError: Two characters do.
+        ValueError: There are two.
     """
     found = []
     for mark in _DELIMITERS:
@@ -238,7 +238,7 @@ def _delimiter_without_header(path: Path, lines: Sequence[str], columns: int) ->
             f"{path}: {' and '.join(map(repr, found))} both divide its lines into equally many fields; give the file a "
             f"header, and name its columns"
         )
-    return next(iter([*found, *(mark for mark in _DELIMITERS if mark in "".join(lines[:1]))]), ",")
+    return found
 
 
 # Rows by name: JSON lines, Parquet, and directories of `datasets`

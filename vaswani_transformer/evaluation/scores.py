@@ -93,9 +93,9 @@ class PairedComparison:
 
 
 def sacrebleu_tokenizer(language: str | None) -> str:
-    """sacreBLEU's tokenizer for text of a language: its default, 13a, unless no spaces are between words.
+    """sacreBLEU's tokenizer for a language: 13a, its default, or "zh" or "char" if words are not separated by spaces.
 
-    For Japanese, sacreBLEU itself takes MeCab, which it must then be installed with.
+    sacreBLEU's own tokenizer for Japanese needs MeCab, an optional dependency.
     """
     if writes_spaces(language):
         return "13a"
@@ -105,7 +105,7 @@ def sacrebleu_tokenizer(language: str | None) -> str:
 def sacrebleu_score(
     hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str | None = None
 ) -> BleuScore:
-    """Corpus BLEU of plain text in a language, as `sacrebleu_tokenizer` divides it; one or several references each."""
+    """Corpus BLEU of plain text, tokenized by `sacrebleu_tokenizer`; one or several references for each hypothesis."""
     tokenize = sacrebleu_tokenizer(language)
     return BleuScore(**Bleu().compute(predictions=hypotheses, references=references, tokenize=tokenize))
 

@@ -73,7 +73,7 @@ def target_tag(config: PreTrainedConfig, source: str | None, target: str | None)
 
 
 def _matching(asked: str | None, codes: Iterable[str]) -> list[str]:
-    """The codes that a language may mean, which is itself if it is one of them; all, if None."""
+    """The codes that match a language: the same code if there is one, else its varieties; all codes for None."""
     if asked in codes:
         return [asked]
     return [code for code in codes if not asked or is_same_language(asked, code)]

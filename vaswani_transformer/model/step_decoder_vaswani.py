@@ -186,7 +186,7 @@ class IncrementalDecoder:
         self.source_mask = is_empty = None
         if source_mask is not None and not bool(source_mask.bool().all()):
             padding = source_mask[:, None, None, :].logical_not()  # [sentences, 1, 1, source]
-            none = padding.all(-1, keepdim=True)  # such a row stays 0, since autocast rounds the lowest to -infinity
+            none = padding.all(-1, keepdim=True)  # stays 0: under autocast, `lowest` rounds to -inf, and softmax to NaN
             self.source_mask = encoded.new_zeros(padding.shape).masked_fill_(padding & ~none, self.lowest)
             is_empty = none.flatten()  # [sentences]
         self.layers = [IncrementalLayer(layer, encoded, is_empty, self.nodes) for layer in decoder.layers]

@@ -113,8 +113,10 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         tokenizer.add_tokens(special_tokens, special_tokens=True)
         return tokenizer
 
-    def train_new_from_iterator(self, text_iterator: Iterable[Any], vocab_size: int, *args: Any, **kwargs: Any) -> Any:
-        """Learn another vocabulary of the same kind; only of "bpe", since transformers marks word pieces otherwise.
+    def train_new_from_iterator(
+        self, text_iterator: Iterable[str | list[str]], vocab_size: int, *args: Any, **kwargs: Any
+    ) -> "VaswaniTokenizer":
+        """Learn another vocabulary with transformers, which supports "bpe" only: it marks word pieces differently.
 
         Raises:
             ValueError: This tokenizer's model is "wordpiece".
@@ -319,7 +321,7 @@ def _characters_of(corpus: Iterable[str], copy: TextIO) -> list[str]:
 
 
 def encodes_targets(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a tokenizer has the ids of targets: FSMTTokenizer only if both its vocabularies are equal."""
+    """Whether a tokenizer can encode targets; FSMTTokenizer can only if its two vocabularies are equal."""
     if not isinstance(tokenizer, FSMTTokenizer):
         return True
     # `encoder` has the ids of source tokens, `decoder` the tokens of target ids.

@@ -35,7 +35,7 @@ from .trees import normalize_tree, normalized_trees, sequence_of_tree, tree_in_o
 
 
 DEMO = "demo"  # the embedded treebank, instead of a file
-_FORMAT = 2  # to raise when equal treebanks and options become other corpora, so that none is taken from the cache
+_FORMAT = 2  # increment it when the preparation changes, so that cached corpora are prepared again
 
 
 @dataclass(frozen=True)

@@ -124,24 +124,24 @@ def score_systems(
     Returns:
         The record, and each system's translations by its best search, by the paper's BLEU.
     """
-    found, best, sweep = [], {}, None
+    found, best, sweep, compared = [], {}, None, None
+    references, language = test_set.references, test_set.languages[1]
     for system in systems:
         rows = [search.score(test_set) for search in system.searches]
-        # Where no spaces are between words, the paper's BLEU may be 0 for all.
+        # The paper's BLEU may be 0 for all searches in a language without spaces between words.
         highest = max(range(len(rows)), key=lambda row: (rows[row].paper_bleu.score, rows[row].sacrebleu.score))
         best[system.name] = lines = system.searches[highest].lines
         sources = test_set.sources
         groups = None
         if sources is not None:
-            groups = bleu_by_source_length(sources, lines, test_set.references, test_set.languages[1])
+            groups = bleu_by_source_length(sources, lines, references, language)
         fields = {**vars(rows[highest]), "by_source_length": groups}
         found.append(SystemScores(name=system.name, perplexity=system.perplexity, **fields))
         if len(rows) > 1:
             sweep = rows
     first, *others = best.values()
-    compared = None
     if others:
-        compared = paired_bootstrap(first, others[0], test_set.references, language=test_set.languages[1])
+        compared = paired_bootstrap(first, others[0], references, language=language)
     record = ScoreRecord(
         run=run,
         test_set=TestSetFacts(
@@ -171,7 +171,7 @@ def _confidence(system: System, test_set: TestSet) -> ConfidenceReport | None:
 
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
-    """Write `results.json`, its plots, and the translations of models; remove those of an earlier evaluation."""
+    """Write `results.json`, plots and the models' translations, after deleting the files of an earlier evaluation."""
     for name in _FILES:
         (directory / name).unlink(missing_ok=True)
     for system, name in zip(record.systems, _FILES, strict=False):

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from .precision import usable_precisions
+
 
 # Coefficients of the quintic iteration, chosen by Jordan et al. to grow small singular values fastest. They iterate
 # five times; with three, a small model learned more in equal time, also because a step is faster.
@@ -88,7 +90,7 @@ class Muon(torch.optim.AdamW):
 def _fast_dtype(device: torch.device) -> torch.dtype:
     # Without their instructions, products of bfloat16 take several times as long.
     if device.type == "cuda":
-        is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        is_fast = "bf16" in usable_precisions(device)
     else:
         names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
         is_fast = device.type != "cpu" or any(getattr(torch.cpu, name, lambda: False)() for name in names)
