@@ -27,7 +27,10 @@ natural logarithms, and the score by which the search ranks translations; `--ret
 the source each word translates.
 
 `--engine` names an export of the model by export.py, to CTranslate2 or ONNX, which then searches in its place; the
-model itself is read for its tokenizer and languages.
+model itself is read for its tokenizer and languages. `--ensemble` names more models, trained with the same tokenizer
+and another `--seed`, which translate together with the model: better than any of them, and as slow as all.
+
+    python recipes/translate.py --model runs/seed-1 --ensemble runs/seed-2 --input news.en --output news.de
 
 On many machines, whoever runs them: `--work` with an input divides it into shards of a directory that all machines see;
 then any process may translate any shard, again if it was killed, and the last command writes the output.
@@ -253,7 +256,7 @@ def plan_stream(args: TranslationArguments) -> tuple[SavedModel, int | None]:
     require_open_streams(args)
     if PartialState().num_processes > 1:
         raise ValueError("output: several processes cannot share standard output; give --output FILE")
-    saved = open_model_and_engine(args)
+    saved = open_models(args)
     output_columns(Path(args.output), saved.config, args.target_language)  # checks the language
     if args.input == "-":
         return saved, None
@@ -284,7 +287,7 @@ def plan_file(args: TranslationArguments, until_the_end: ExitStack) -> ShardedTr
     # If there are shards, an earlier run passed this check and was killed.
     if output is not None and not begun:
         require_new_file("output", output, args.overwrite)
-    saved = open_model_and_engine(args)
+    saved = open_models(args)
     columns = output_columns(Path(args.output), saved.config, args.target_language)
     source = work.divide(args.lines(saved), args.lines_per_shard)
     if args.precision == "auto" and args.work is None and args.engine is None:
@@ -294,11 +297,13 @@ def plan_file(args: TranslationArguments, until_the_end: ExitStack) -> ShardedTr
     return work
 
 
-def open_model_and_engine(args: TranslationArguments) -> SavedModel:
-    """Check the model, and the engine if there is one, before anything is loaded."""
+def open_models(args: TranslationArguments) -> SavedModel:
+    """Check the model, and the engine or the ensemble if there is one, before anything is loaded."""
     if args.engine is not None:
         require_export(Path(args.engine))
-    return args.open(args.model)
+    saved = args.open(args.model)
+    args.open_ensemble(saved)
+    return saved
 
 
 def choose_precision(args: TranslationArguments, saved: SavedModel, work: ShardedTranslation, lines: int) -> str:

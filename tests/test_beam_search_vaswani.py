@@ -23,12 +23,18 @@ from vaswani_transformer.model.step_decoder_vaswani import IncrementalDecoder
 
 
 @torch.no_grad()
-def every_ending(model: VaswaniForConditionalGeneration, source: torch.Tensor, longest: int, cut_off: bool) -> dict:
-    """log P of every sequence of at most `longest` tokens that ends in its only EOS, or is `cut_off` there."""
-    others = [token for token in range(model.config.vocab_size) if token != EOS]
+def every_ending(
+    models: list[VaswaniForConditionalGeneration], source: torch.Tensor, longest: int, cut_off: bool
+) -> dict:
+    """log P of every sequence of at most `longest` tokens that ends in its only EOS, or is `cut_off` there.
+
+    The probability of a token is the mean of the models'.
+    """
+    others = [token for token in range(models[0].config.vocab_size) if token != EOS]
     inner = torch.tensor(list(itertools.product(others, repeat=longest - 1)))  # [sequences, longest - 1]
     ids = F.pad(inner, (1, 0))
-    logits = model(source.expand(len(ids), -1), decoder_input_ids=ids).logits.double().log_softmax(-1)
+    every = [model(source.expand(len(ids), -1), decoder_input_ids=ids).logits.double().softmax(-1) for model in models]
+    logits = torch.stack(every).mean(0).log()
     before = F.pad(logits[:, :-1].gather(2, inner.unsqueeze(-1)).squeeze(-1).cumsum(-1), (1, 0))
     totals = (before + logits[:, :, EOS]).tolist()  # [sequences, longest]
     endings = {
@@ -51,7 +57,7 @@ def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, 
     width = vocabulary * (vocabulary - 1) ** (longest - 1) // 2  # all continuations are then candidates
     for seed in range(models):
         model = lively(vocabulary, seed, num_heads=1)
-        endings = every_ending(model, source, longest, cut_off=penalty_type == "transformers")
+        endings = every_ending([model], source, longest, cut_off=penalty_type == "transformers")
         alpha = (0.0, 0.6, 1.0, 2.0, -0.5)[seed % 5]
         scores = {tokens: score / penalty(len(tokens), alpha, penalty_type) for tokens, score in endings.items()}
         ranked = sorted(scores, key=scores.get, reverse=True)
@@ -69,6 +75,25 @@ def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, 
         narrow = model.generate(source, num_beams=2, **settings)
         if seed % 2 and EOS in narrow.sequences[0].tolist():
             assert float(narrow.sequences_scores[0]) <= scores[ranked[0]] + 1e-4
+
+
+@pytest.mark.parametrize("penalty_type", ["gnmt", "transformers"])
+def test_no_sequence_is_likelier_for_an_ensemble_than_what_a_beam_of_full_width_finds(penalty_type):
+    source, longest, vocabulary, alpha = torch.tensor([[2, 0, 1]]), 4, 5, 0.6
+    for seed in range(6):
+        sizes = [{"num_heads": 1}, {"d_model": 16, "decoder_layers": 2}, {"d_ff": 8}][: 2 + seed % 2]
+        models = [lively(vocabulary, 10 * seed + number, **each) for number, each in enumerate(sizes)]
+        endings = every_ending(models, source, longest, cut_off=penalty_type == "transformers")
+        scores = {tokens: score / penalty(len(tokens), alpha, penalty_type) for tokens, score in endings.items()}
+        settings = {"max_new_tokens": longest, "length_penalty": alpha, "length_penalty_type": penalty_type}
+        settings |= {"return_dict_in_generate": True, "output_scores": True, "num_return_sequences": 3}
+        settings |= {"num_beams": vocabulary**longest // 2}
+        best = models[0].generate(source, ensemble=models[1:], **settings)
+        for place, score in enumerate(sorted(scores.values(), reverse=True)[:3]):
+            found = tuple(best.sequences[place, 1:].tolist())
+            found = found[: found.index(EOS) + 1] if EOS in found else found
+            assert scores[found] == pytest.approx(score, abs=1e-4)
+            assert float(best.sequences_scores[place]) == pytest.approx(score, abs=1e-4)
 
 
 def contains(tokens: tuple[int, ...], phrase: list[int]) -> bool:
@@ -92,7 +117,7 @@ def test_no_sequence_with_the_phrases_is_better_than_what_a_beam_of_full_width_f
     all_of = [[phrase] if isinstance(phrase[0], int) else phrase for phrase in phrases]
     for seed, alpha in enumerate((0.6, 1.0, -0.5)):
         model = lively(vocabulary, seed, num_heads=1)
-        endings = every_ending(model, source, longest, cut_off=penalty_type == "transformers")
+        endings = every_ending([model], source, longest, cut_off=penalty_type == "transformers")
         scores = {
             tokens: score / penalty(len(tokens), alpha, penalty_type)
             for tokens, score in endings.items()

@@ -64,7 +64,8 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path, monk
     other = {**manifest, "options": {**manifest["options"], "engine": str(tmp_path / "engine")}}
     (tmp_path / "work" / "manifest.json").write_text(json.dumps(other), encoding="utf-8")
     with pytest.raises(
-        ValueError, match=r"or its export changed after the input was divided; they differ in engine \(sha256"
+        ValueError,
+        match=r"or what translates with it changed after the input was divided; they differ in engine \(sha256",
     ):
         ShardedTranslation("work").translate(0)
     (tmp_path / "work" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from models import EOS, SOURCES, as_batch, beam_search_by_definition
+from models import EOS, SOURCES, as_batch, beam_search_by_definition, lively
 from torch import nn
 from transformers import GenerationConfig, TextStreamer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask
@@ -314,3 +314,45 @@ def test_a_generation_config_made_without_this_package_has_the_penalty_of_transf
     assert torch.equal(talkative_model.generate(batch), expected)
     gnmt = talkative_model.generate(batch, length_penalty_type="gnmt")
     assert torch.equal(gnmt, talkative_model.generate(batch, length_penalty_type="gnmt", **settings))
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_an_ensemble_of_a_model_and_itself_is_the_model(talkative_model, num_beams):
+    settings = {"num_beams": num_beams, "max_new_tokens_over_source": 20}
+    expected = talkative_model.generate(as_batch(SOURCES), **settings)
+    assert torch.equal(talkative_model.generate(as_batch(SOURCES), ensemble=[talkative_model], **settings), expected)
+    assert torch.equal(talkative_model.generate(as_batch(SOURCES), ensemble=[], **settings), expected)
+
+
+@torch.no_grad()
+def test_greedy_search_of_an_ensemble_takes_the_likeliest_token_of_the_mean():
+    models, ids = [lively(50, seed) for seed in (3, 4, 5)], [0]
+    source = torch.tensor([SOURCES[0]])
+    while len(ids) < 12 and ids[-1] != EOS:
+        every = [model(source, decoder_input_ids=torch.tensor([ids])).logits[0, -1].softmax(-1) for model in models]
+        ids.append(int(torch.stack(every).mean(0).argmax()))
+    alone = models[0].generate(source, num_beams=1, max_new_tokens=11)[0].tolist()
+    assert models[0].generate(source, num_beams=1, max_new_tokens=11, ensemble=models[1:])[0].tolist() == ids != alone
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"do_sample": True, "num_beams": 1}, "search together, and do not sample"),
+        ({"use_cache": False}, "cannot be decoded with these options"),
+        ({"output_attentions": True, "return_dict_in_generate": True}, "cannot be decoded with these options"),
+    ],
+)
+def test_what_an_ensemble_cannot_do_is_refused(talkative_model, settings, message):
+    with pytest.raises(ValueError, match=rf"^ensemble: .*{message}"):
+        talkative_model.generate(as_batch(SOURCES), ensemble=[talkative_model], **settings)
+
+
+def test_models_that_do_not_fit_are_no_ensemble(talkative_model):
+    batch, more = as_batch(SOURCES), lively(50)
+    with pytest.raises(ValueError, match=r"^ensemble: its model 2 has vocab_size 50, and this one 40$"):
+        talkative_model.generate(batch, ensemble=[talkative_model, more])
+    with pytest.raises(ValueError, match=r"^ensemble: its model 1 is a Linear, not one of this package$"):
+        talkative_model.generate(batch, ensemble=[nn.Linear(1, 1)])
+    with pytest.raises(ValueError, match=r"^ensemble: needs input_ids"):
+        talkative_model.generate(encoder_outputs=talkative_model.get_encoder()(batch), ensemble=[talkative_model])

@@ -47,6 +47,15 @@ def test_both_names_of_the_task_are_known(saved_model, task):
     assert translator(SENTENCES[0]) == [{"translation_text": expected}]
 
 
+def test_models_translate_together(translator, saved_model, lively_model):
+    other = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+    found = translator(SENTENCES, ensemble=[other], **SHORT)
+    expected = [translate_by_hand(saved_model, sentence, ensemble=[other], **SHORT) for sentence in SENTENCES]
+    assert [each["translation_text"] for each in found] == expected
+    with pytest.raises(ValueError, match=r"^ensemble: scores and alignments are of one model"):
+        translator(SENTENCES, ensemble=[other], return_scores=True)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_lists_come_back_in_order_empty_sentences_empty(translator, saved_model, batch_size):
     results = translator(SENTENCES, batch_size=batch_size, **SHORT)

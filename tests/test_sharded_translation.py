@@ -14,7 +14,7 @@ from pyarrow import parquet
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding.line_translation import TranslationOptions, input_lines
-from vaswani_transformer.decoding.sharded_translation import ShardedTranslation, model_digest
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.model.saved_model import open_model
 
 
@@ -176,10 +176,10 @@ def test_no_model_is_named(error, source):
 @pytest.mark.parametrize("name", ["source.spm", "merges.txt", "target_vocab.json"])
 def test_every_file_of_a_tokenizer_counts_for_the_digest(lively_model, tmp_path, name):
     model, options = shutil.copytree(lively_model, tmp_path / "model"), TranslationOptions()
-    digests = {model_digest(model, options)}
+    digests = {options.model_digest(model)}
     for content in ("a", "b"):
         (model / name).write_text(content, encoding="utf-8")
-        digests.add(model_digest(model, options))
+        digests.add(options.model_digest(model))
     assert len(digests) == 3
 
 
@@ -189,10 +189,22 @@ def test_model_may_have_moved_but_must_be_the_same(translate, error, divided, sa
     manifest["place"] = str(tmp_path / "gone")
     (divided / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     assert "gone is no saved model" in error("--work", divided, "--shard", 0)
-    assert "or its export changed after the input was divided; they differ in model" in error(
+    assert "or what translates with it changed after the input was divided; they differ in model" in error(
         "--work", divided, "--shard", 0, "--model", saved_model
     )
     translate("--work", divided, "--shard", 0, "--model", tmp_path / "moved")
+
+
+def test_models_of_an_ensemble_must_be_the_same(translate, error, source, lively_model, tmp_path):
+    second, work = shutil.copytree(lively_model, tmp_path / "second"), tmp_path / "work"
+    translate("--input", source, "--work", work, "--ensemble", second)
+    translate("--work", work, "--shard", 0)
+    path = second / "generation_config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**content, "num_beams": 2}), encoding="utf-8")
+    assert "or what translates with it changed after the input was divided; they differ in ensemble" in error(
+        "--work", work, "--shard", 1
+    )
 
 
 @pytest.mark.parametrize("damage", [b"{", b'{"lines": "many"}', b'{"lines": 12, "lines_per_shard": 2}'])

@@ -153,6 +153,51 @@ def test_line_ends_within_a_translation_become_spaces(run, recipe, monkeypatch, 
     assert output.read_bytes() == b"a b c d e f\tg\n" * len(LINES)
 
 
+@pytest.fixture
+def second(lively_model, tmp_path):
+    """Another model with the tokenizer of the first, and other translations."""
+    torch.manual_seed(8)
+    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model)
+    for weight in model.parameters():
+        weight.data += 0.2 * torch.randn_like(weight)
+    directory = shutil.copytree(lively_model, tmp_path / "second")
+    model.save_pretrained(directory)
+    return directory
+
+
+def test_models_translate_a_file_together(run, output, source, lively_model, second, oracle):
+    run("--input", source, "--output", output, "--ensemble", second)
+    tokenizer = AutoTokenizer.from_pretrained(lively_model)
+    model, other = (AutoModelForSeq2SeqLM.from_pretrained(name).eval() for name in (lively_model, second))
+    inputs = [tokenizer(line.strip(), return_tensors="pt") if line.strip() else None for line in LINES]
+    found = [each and model.generate(**each, max_new_tokens=6, ensemble=[other])[0] for each in inputs]
+    texts = ["" if each is None else tokenizer.decode(each, skip_special_tokens=True) for each in found]
+    assert output.read_bytes() == "".join(text + "\n" for text in texts).encode() != oracle(LINES)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokenizer": True}, "ensemble: {second}: has another tokenizer than --model"),
+        ({"--do_sample": None}, "do_sample: is of one model; leave out this option or --ensemble"),
+        ({"--return_scores": None}, "return_scores: is of one model; leave out this option or --ensemble"),
+        ({"--engine": "export"}, "engine: is of one model; leave out this option or --ensemble"),
+        ({"--ensemble": "nowhere"}, "ensemble: nowhere is no saved model"),
+    ],
+)
+def test_models_that_cannot_translate_together_are_refused(error, output, source, second, change, message):
+    if change.pop("tokenizer", False):
+        path = second / "tokenizer.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["model"]["merges"].pop()
+        path.write_text(json.dumps(content), encoding="utf-8")
+        (second / "manifest.json").unlink(missing_ok=True)
+    options = {"--ensemble": second, **change}
+    given = [word for name, value in options.items() for word in (name, value) if word is not None]
+    assert message.format(second=second) in error("--input", source, "--output", output, *given)
+    assert not output.exists()
+
+
 MIDDLE = 80  # a moment at which some shards are finished, and not all
 
 

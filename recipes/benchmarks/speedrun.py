@@ -7,6 +7,9 @@ validation BLEU decides on configurations. This program adds a line:
     python recipes/benchmarks/speedrun.py --runs runs/fast-1 runs/fast-2 runs/fast-3 --track open \
         --change "Muon, cooldown" --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz
 
+With `--together 2`, each two of the runs are one system: trained at once, they translate as an ensemble, with the alpha
+that is best on the validation set.
+
 The track "paper" changes only sizes, batches and constants of the schedule; the track "open" may change everything.
 The column "minutes" is the duration of training; a record is one of its machine.
 """
@@ -15,20 +18,26 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from frame import BenchmarkArguments, run_benchmark
 from matplotlib.figure import Figure
 
 from vaswani_transformer.data.text_files import read_lines
+from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.multi_bleu import corpus_bleu, paper_tokenizer
+from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.options.arguments import option
-from vaswani_transformer.runs.records import Provenance, RunRecord
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.options.arguments import COUNT, option
+from vaswani_transformer.runs.records import Provenance, RunData, RunRecord
 
 
 # Validation BLEU of the model that the target was taken from.
 TARGET = 39.27
+
+ALPHAS = (0.6, 1.0, 1.4)  # of an ensemble, as configs/multi30k_speedrun.yaml tries them for one model
 
 
 @dataclass
@@ -38,6 +47,7 @@ class Arguments(BenchmarkArguments):
     runs: list[str] = option(MISSING, "Output directories of train_wmt.py, with one configuration and several seeds.")
     change: str = option(MISSING, "What they changed, in words.")
     track: str = option("open", "'paper' or 'open'.")
+    together: int = option(1, "Runs, trained at once, that translate together, as an ensemble.", COUNT)
     references: str | None = option(
         None, "References of the test set, to score lowercased and tokenized text, as others report it."
     )
@@ -45,21 +55,21 @@ class Arguments(BenchmarkArguments):
 
 @dataclass(frozen=True)
 class Entry:
-    """Trainings with one configuration; of lists, each item is of a seed.
+    """Trainings with one configuration; of lists, each item is of a seed or, if several translate together, of these.
 
     Attributes:
         change: What they changed.
         track: "paper" or "open".
         run: Command, commit and machine of the first training.
-        parameters: Of the model.
-        seeds: Of the trainings.
+        parameters: Of a model.
+        seeds: Of all trainings.
         minutes: Of training.
         processor_minutes: The same, summed over threads and processes; empty in older trainings.
         target_tokens: Sub-words trained on.
         validation: sacreBLEU.
         test: sacreBLEU; empty if it was not scored.
         lowercased: multi-bleu of the lowercased, tokenized test set; empty if it was not scored.
-        processes: Of each training.
+        processes: At once.
     """
 
     change: str
@@ -93,38 +103,84 @@ class SpeedrunRecord(Record):
     entries: list[Entry] = field(default_factory=list)
 
 
-def lowercased_bleu(directory: Path, references: Path) -> float:
-    """multi-bleu of a run's translations of the test set, lowercased and tokenized by Moses."""
-    translations, reference = (
-        [line.lower() for line in read_lines(path)] for path in (directory / "translations.test.txt", references)
-    )
-    return corpus_bleu(translations, reference, paper_tokenizer("de")).score
+@dataclass(frozen=True)
+class Scores:
+    """sacreBLEU of one model, or of several that translate together; lists are empty if there is no test set.
+
+    Attributes:
+        validation: Of the validation set.
+        test: Of the test set.
+        translations: Of the test set.
+    """
+
+    validation: float
+    test: list[float]
+    translations: list[str]
+
+
+def scores_of_model(directory: Path, record: RunRecord) -> Scores:
+    """What a training recorded of its model."""
+    if record.validation is None:
+        raise ValueError(f"runs: {directory} has no validation scores; train with --validation")
+    if record.test is None:
+        return Scores(record.validation.bleu.score, [], [])
+    found = [*read_lines(directory / "translations.test.txt")]
+    return Scores(record.validation.bleu.score, [record.test.bleu.score], found)
+
+
+def scores_of_ensemble(directories: list[Path], data: RunData) -> Scores:
+    """Translate with all models together, and with the alpha that is best on the validation set."""
+    saved = [open_model(each, option="runs") for each in directories]
+    model, *others = [each.load() for each in saved]
+
+    def translate(files: Any, alpha: float) -> tuple[float, list[str]]:
+        sources, references = ([*read_lines(Path(name))] for name in files)
+        found = translate_corpus(model, saved[0].tokenizer, sources, ensemble=others, length_penalty=alpha)
+        return sacrebleu_score(found, references, "de").score, found
+
+    validation, alpha = max((translate(data.others["validation"], alpha)[0], alpha) for alpha in ALPHAS)
+    if data.test is None:
+        return Scores(validation, [], [])
+    test, found = translate(data.test, alpha)
+    return Scores(validation, [test], found)
+
+
+def lowercased_bleu(translations: list[str], references: Path) -> float:
+    """multi-bleu of translations of the test set, lowercased and tokenized by Moses."""
+    found, expected = ([line.lower() for line in lines] for lines in (translations, read_lines(references)))
+    return corpus_bleu(found, expected, paper_tokenizer("de")).score
 
 
 def entry_of(args: Arguments) -> Entry:
     directories = [Path(name) for name in args.runs]
     found = [RunRecord.load(directory / "all_results.json") for directory in directories]
-    first, trainings = found[0], [each.training for each in found]
-    if None in (each.validation for each in found):
-        raise ValueError("runs: a training has no validation scores; train with --validation")
-    is_tested = all(each.test for each in found)
-    references = args.references if is_tested else None
+    if len(found) % args.together:
+        raise ValueError(f"together: {len(found)} runs are no groups of {args.together}")
+    groups = [slice(start, start + args.together) for start in range(0, len(found), args.together)]
+    trainings = [[each.training for each in found[group]] for group in groups]
+    # The main process measures its own time; the others do as much.
+    processor_seconds = [sum((each.processor_seconds or 0) * each.processes for each in group) for group in trainings]
+    if args.together == 1:
+        scores = [scores_of_model(*each) for each in zip(directories, found, strict=True)]
+    else:
+        scores = [scores_of_ensemble(directories[group], found[group.start].data) for group in groups]
+    is_tested = all(each.test for each in scores)
+    lowercased = []
+    if is_tested and args.references:
+        lowercased = [lowercased_bleu(each.translations, Path(args.references)) for each in scores]
     return Entry(
         change=args.change,
         track=args.track,
-        run=first.run,
-        parameters=first.model.parameters,
+        run=found[0].run,
+        parameters=found[0].model.parameters,
         seeds=[each.settings.seed for each in found],
-        minutes=[each.seconds / 60 for each in trainings],
-        # The main process measures its own; the others do as much.
-        processor_minutes=[
-            each.processor_seconds / 60 * each.processes for each in trainings if each.processor_seconds is not None
-        ],
-        target_tokens=[each.target_tokens for each in trainings],
-        validation=[each.validation.bleu.score for each in found],
-        test=[each.test.bleu.score for each in found] if is_tested else [],
-        lowercased=[lowercased_bleu(each, Path(references)) for each in directories] if references else [],
-        processes=trainings[0].processes,
+        minutes=[max(each.seconds for each in group) / 60 for group in trainings],
+        processor_minutes=[seconds / 60 for seconds in processor_seconds if seconds],
+        target_tokens=[sum(each.target_tokens for each in group) for group in trainings],
+        validation=[each.validation for each in scores],
+        test=[bleu for each in scores for bleu in each.test] if is_tested else [],
+        lowercased=lowercased,
+        processes=sum(each.processes for each in trainings[0]),
     )
 
 
@@ -148,7 +204,7 @@ def as_markdown(record: SpeedrunRecord) -> str:
             fastest[machine] = minutes
         scores = (_mean(values, ".2f") for values in (entry.validation, entry.test, entry.lowercased))
         times = _mean(entry.minutes, ".1f"), _mean(entry.processor_minutes, ".1f")
-        seeds = str(len(entry.seeds))
+        seeds = str(len(entry.minutes))
         mark = "**record**" if is_record else ""
         lines.append([mark, entry.change, entry.track, *times, *scores, seeds, machine])
     facts = (

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -15,7 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from ..convert.engines import ExportedModel, engine_digest
 from ..data.tables import kind_of_suffix, kind_of_table, read_table
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
-from ..io.files import Json
+from ..io.files import MODEL_FILES, Json, content_digest, matching_files_digest, read_json
 from ..launch.processes import derived_seed
 from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
@@ -23,6 +24,10 @@ from ..model.saved_model import SavedModel
 from ..model.scores_vaswani import TranslationScore
 from ..options.arguments import option, refuse_unused
 from .decoding_arguments import GenerationArguments
+
+
+# What align.py and score.py write into config.json of a model whose translations stay the same.
+_OF_SCORES = ("alignment_heads", "alignment_shift", "confidence_curve")
 
 
 @dataclass
@@ -36,9 +41,17 @@ class TranslationOptions(GenerationArguments):
     engine: str | None = option(
         None, "Directory of the model's export to CTranslate2 or ONNX by export.py, which then translates in its place."
     )
+    ensemble: list[str] | None = option(
+        None, "More saved models with the same tokenizer: the search follows the mean of all models' probabilities."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.ensemble is not None:
+            self.ensemble = [str(Path(each).resolve()) if Path(each).is_dir() else each for each in self.ensemble]
+            for name in ("engine", "do_sample", "return_scores", "return_alignment"):
+                if getattr(self, name):
+                    raise ValueError(f"{name}: is of one model; leave out this option or --ensemble")
         if self.engine is not None:
             self.engine = str(Path(self.engine).resolve())  # shards may be translated from elsewhere
             names = (*self.search_settings, "precision", "return_scores", "return_alignment")
@@ -64,7 +77,33 @@ class TranslationOptions(GenerationArguments):
         added = {name: getattr(self, name) for name in TranslationOptions.__annotations__}
         if self.engine is not None:
             added["engine"] = engine_digest(self.engine)
+        if self.ensemble is not None:
+            added["ensemble"] = [self.model_digest(self.open(name, "ensemble").directory) for name in self.ensemble]
         return added | self.search_settings
+
+    def model_digest(self, directory: Path) -> str:
+        """Digest of a model's files that what is written depends on; the directory's name does not matter."""
+        ignored = () if self.return_scores or self.return_alignment else _OF_SCORES
+        config = {name: value for name, value in read_json(directory / "config.json").items() if name not in ignored}
+        files = {"generation_config.json", *MODEL_FILES} - {"config.json"}
+        return f"sha256 {content_digest([config, matching_files_digest(directory, sorted(files))])}"
+
+    def open_ensemble(self, saved: SavedModel) -> list[SavedModel]:
+        """Check the models that translate together with `saved`.
+
+        Raises:
+            ValueError: One of them, or `saved`, is of another package, or their tokens differ.
+        """
+        members = [self.open(name, "ensemble") for name in self.ensemble or ()]
+        for each in (saved, *members) if members else ():
+            if each.config.model_type != "vaswani":
+                raise ValueError(f"{each.place}: is of another package; an ensemble has models of this one")
+            if each.tokenizer.backend_tokenizer.to_str() != saved.tokenizer.backend_tokenizer.to_str():
+                raise ValueError(
+                    f"{each.place}: has another tokenizer than --model; train the models of an ensemble with the same "
+                    "corpus, vocab_size and min_frequency, or with --tokenizer"
+                )
+        return members
 
 
 class Translator:
@@ -82,6 +121,9 @@ class Translator:
 
     def __init__(self, saved: SavedModel, options: TranslationOptions, columns: tuple[str, str] | None = None) -> None:
         self.tokenizer = saved.tokenizer
+        self._generate_kwargs: dict[str, Any] = {**options.generate_kwargs}
+        if members := options.open_ensemble(saved):
+            self._generate_kwargs["ensemble"] = [options.load(member) for member in members]
         self.model: PreTrainedModel | ExportedModel
         if options.engine is None:
             self.model = options.load(saved)
@@ -118,7 +160,7 @@ class Translator:
                 split_sentences=options.split_sentences,
                 return_scores=options.return_scores,
                 return_alignment=options.return_alignment,
-                **options.generate_kwargs,
+                **self._generate_kwargs,
             ):
                 yield batch
                 if bar is not None:

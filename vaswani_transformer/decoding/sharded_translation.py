@@ -21,12 +21,9 @@ from tqdm.auto import tqdm
 
 from ..convert.engines import require_export
 from ..io.files import (
-    MODEL_FILES,
     Json,
     atomic_write,
-    content_digest,
     locked,
-    matching_files_digest,
     read_json,
     require_same_manifest,
 )
@@ -34,8 +31,6 @@ from .decoding_arguments import DecodingArguments
 from .line_translation import TranslationOptions, Translator, split_lines
 
 
-# What align.py and score.py write into config.json of a model whose translations stay the same.
-_OF_SCORES = ("alignment_heads", "alignment_shift", "confidence_curve")
 _OF_MACHINE = {"timeout_minutes", "trust_remote_code"}  # options that each command decides
 _FINISHED = re.compile(r"shard-(\d{6,})\.([0-9a-f]{12})\.txt")
 _RECENT = 100  # finished shards by which the rate is estimated
@@ -164,7 +159,7 @@ class ShardedTranslation:
         name, directory = model
         kept = [field.name for field in fields(TranslationOptions) if field.name not in _OF_MACHINE]
         decisive: dict[str, Json] = {
-            "model": model_digest(directory, options),
+            "model": options.model_digest(directory),
             "input": str(source),
             "lines_per_shard": lines_per_shard,
             **options.decisive,
@@ -271,14 +266,14 @@ class ShardedTranslation:
         except (KeyError, TypeError) as error:
             raise self._damage(str(error)) from None
         saved = DecodingArguments.open(options, name)
-        digests: dict[str, Json] = {"model": model_digest(saved.directory, options)}
+        digests: dict[str, Json] = {"model": options.model_digest(saved.directory)}
         if options.engine is not None:
             require_export(Path(options.engine))
-            digests["engine"] = options.decisive["engine"]
+        digests |= {each: options.decisive[each] for each in ("engine", "ensemble") if getattr(options, each)}
         require_same_manifest(
             manifest,
             digests,
-            f"{self._option}: {name} or its export changed after the input was divided; they differ in",
+            f"{self._option}: {name} or what translates with it changed after the input was divided; they differ in",
             f"name the former model with --model, or divide the input into another directory than {self.folder}",
         )
         return Translator(saved, options, columns)
@@ -402,14 +397,6 @@ class ShardedTranslation:
 
     def _damage(self, what: str) -> ValueError:
         return ValueError(f"{self._option}: {what}; delete {self.folder} to start from the beginning")
-
-
-def model_digest(directory: Path, options: TranslationOptions) -> str:
-    """Digest of the files that what is written depends on; the directory's name does not matter."""
-    ignored = () if options.return_scores or options.return_alignment else _OF_SCORES
-    config = {name: value for name, value in read_json(directory / "config.json").items() if name not in ignored}
-    files = {"generation_config.json", *MODEL_FILES} - {"config.json"}
-    return f"sha256 {content_digest([config, matching_files_digest(directory, sorted(files))])}"
 
 
 def _digest(content: bytes) -> str:

@@ -4,7 +4,8 @@ import copy
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from numbers import Integral
 from typing import Any
@@ -32,7 +33,7 @@ from .beam_search_vaswani import (
     LengthPerSentence,
 )
 from .languages_vaswani import require_tags
-from .step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
+from .step_decoder_vaswani import EnsembleDecoder, ForwardDecoder, IncrementalDecoder, StepDecoder
 
 
 # Arguments of `forward` that IncrementalDecoder uses, or that have no effect on the search.
@@ -48,6 +49,17 @@ _KNOWN_INPUTS = {
     "inputs_embeds",
     "decoder_input_ids",
 }
+
+# What the models of an ensemble have in common, so that a token, and a limit of length, are the same for all.
+_OF_ENSEMBLE = (
+    "vocab_size",
+    "output_vocab_size",
+    "pad_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+    "language_tags",
+    "max_positions",
+)
 
 _CRITERIA_OF_GREEDY_SEARCH = (LengthPerSentence, MaxLengthCriteria, EosTokenCriteria)
 
@@ -116,11 +128,15 @@ class VaswaniGenerationMixin(GenerationMixin):
         token ids of each, or of each several alternatives. Beams that are fewer than their tokens may miss the best
         such translation.
 
+        `ensemble` are other models of this package, with the same tokenizer and on the same device: the search, which
+        may have one beam, then follows the mean of the probabilities that this model and they give each token.
+
         Raises:
             ValueError: There is no source, or ids are not `[batch, source]`; `decoder_input_ids` is empty or exceeds
                 a learned position table; a number of beams, sequences or tokens is below 1; `length_penalty_type` is
-                unknown; logits are NaN; the model has several directions, and a source begins with no language tag; or
-                `force_words_ids` are no phrases, or there are no beams to search for them.
+                unknown; logits are NaN; the model has several directions, and a source begins with no language tag;
+                `force_words_ids` are no phrases, or there are no beams to search for them; or `ensemble` has a model
+                with other tokens, `input_ids` are missing for it, or it cannot be decoded with these options.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None:
@@ -144,6 +160,9 @@ class VaswaniGenerationMixin(GenerationMixin):
         if (phrases := kwargs.pop("force_words_ids", None)) is not None:
             forced = ForcedPhrases(_phrases(phrases, scopes, self.config), _ends(scopes))
             logits_processor = LogitsProcessorList([*(logits_processor or []), forced])
+        if others := kwargs.pop("ensemble", None):
+            members = self._encoded_by(others, ids, kwargs.get("attention_mask"), scopes)
+            kwargs["custom_generate"] = partial(type(self)._beam_search, ensemble=members)
         over_source = tokens_over_source(*scopes)
         kwargs.pop("max_new_tokens_over_source", None)
         if over_source is not None:
@@ -185,9 +204,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         cache = model_kwargs.get("past_key_values")
         is_plain = is_plain and (cache is None or cache.get_seq_length() == 0)
         if is_plain and self._can_decode_incrementally(generation_config, model_kwargs):
-            config = copy.copy(generation_config)
-            config.early_stopping, config.length_penalty = True, 1.0
-            return self._beam_search(input_ids, logits_processor, stopping_criteria, config, **model_kwargs)
+            return self._beam_search(input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
         # The check comes last, because another processor may replace NaN and infinity.
         processors = LogitsProcessorList([*logits_processor, FiniteLogits()])
         return super()._sample(
@@ -202,13 +219,18 @@ class VaswaniGenerationMixin(GenerationMixin):
         generation_config: GenerationConfig,
         synced_gpus: bool = False,
         observer: Callable[[BeamSearch, Hypotheses, torch.Tensor], None] | None = None,
+        ensemble: Sequence[tuple["VaswaniGenerationMixin", torch.Tensor]] = (),
         **model_kwargs: Any,
     ) -> Any:
         """Beam search; see `transformers.GenerationMixin._beam_search` for the arguments, `BeamSearch` for `observer`.
 
-        Tensors have `num_beams` rows for each sentence.
+        Tensors have `num_beams` rows for each sentence; of an `ensemble`, the encoders' outputs have one. With one
+        beam, the first EOS ends a sentence.
         """
         config = generation_config
+        if config.num_beams == 1:
+            config = copy.copy(config)
+            config.early_stopping, config.length_penalty = True, 1.0
         cache = model_kwargs.get("past_key_values")
         if cache is not None and cache.get_seq_length() > 0:
             raise ValueError("past_key_values: beam search has its own cache; give the prefix as decoder_input_ids")
@@ -216,12 +238,23 @@ class VaswaniGenerationMixin(GenerationMixin):
         search = BeamSearch(prefixes, logits_processor, stopping_criteria, config, observer)
         needs_outputs = config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states)
         outputs: list[Seq2SeqLMOutput] | None = [] if needs_outputs else None
-        calls_forward = synced_gpus or needs_outputs or not self._can_decode_incrementally(config, model_kwargs)
+        states = model_kwargs["encoder_outputs"][0][:: config.num_beams]  # [sentences, source, d_model]
+        members = [(self, states), *ensemble]
+        are_fast = all(member._can_decode_incrementally(config, model_kwargs) for member, _ in members)
+        calls_forward = synced_gpus or needs_outputs or not are_fast
         decoder: StepDecoder
-        if calls_forward:
-            decoder = ForwardDecoder(self, model_kwargs, config, outputs)
+        if not calls_forward:
+            mask = model_kwargs.get("attention_mask")
+            rows = None if mask is None else mask[:: config.num_beams]
+            decoders = [member._incremental_decoder(search, encoded, rows) for member, encoded in members]
+            decoder = EnsembleDecoder(decoders) if ensemble else decoders[0]
+        elif ensemble:
+            raise ValueError(
+                "ensemble: cannot be decoded with these options; leave out those that ask for attentions, hidden "
+                "states or a streamer, and keep use_cache; hooks, adapters and compiled modules are not supported"
+            )
         else:
-            decoder = self._incremental_decoder(search, model_kwargs)
+            decoder = ForwardDecoder(self, model_kwargs, config, outputs)
         while _on_any_rank(not search.is_done, synced_gpus, input_ids.device):
             if search.is_done:  # the other ranks need this one in the collectives of `forward`
                 ForwardDecoder(self, {**model_kwargs, "past_key_values": None}, config).prefill(prefixes)
@@ -236,16 +269,33 @@ class VaswaniGenerationMixin(GenerationMixin):
             result[name] = value
         return result
 
-    def _incremental_decoder(self, search: BeamSearch, model_kwargs: Mapping[str, Any]) -> IncrementalDecoder:
-        encoded, mask = model_kwargs["encoder_outputs"][0], model_kwargs.get("attention_mask")
+    def _encoded_by(
+        self,
+        ensemble: Sequence["VaswaniGenerationMixin"],
+        ids: torch.Tensor | None,
+        mask: torch.Tensor | None,
+        scopes: list[Mapping[str, Any]],
+    ) -> list[tuple["VaswaniGenerationMixin", torch.Tensor]]:
+        """The other models of an ensemble, each with its encoder's output for the sources."""
+        for number, member in enumerate(ensemble, 1):
+            if not isinstance(member, VaswaniGenerationMixin):
+                raise ValueError(f"ensemble: its model {number} is a {type(member).__name__}, not one of this package")
+            for name in _OF_ENSEMBLE:
+                ours, theirs = getattr(self.config, name), getattr(member.config, name)
+                if ours != theirs:
+                    raise ValueError(f"ensemble: its model {number} has {name} {theirs!r}, and this one {ours!r}")
+        if ids is None:
+            raise ValueError("ensemble: needs input_ids, because each model has its own embeddings and encoder")
+        if _first(scopes, "do_sample"):
+            raise ValueError("ensemble: several models search together, and do not sample; leave out do_sample")
+        return [(member, member.get_encoder()(input_ids=ids, attention_mask=mask)[0]) for member in ensemble]
+
+    def _incremental_decoder(
+        self, search: BeamSearch, encoded: torch.Tensor, mask: torch.Tensor | None
+    ) -> IncrementalDecoder:
+        decoder, lm_head = self.get_decoder(), self.get_output_embeddings()
         return IncrementalDecoder(
-            self.get_decoder(),
-            self.get_output_embeddings(),
-            encoded[:: search.num_beams],
-            None if mask is None else mask[:: search.num_beams],
-            search.num_beams,
-            search.prefix_length,
-            search.max_length,
+            decoder, lm_head, encoded, mask, search.num_beams, search.prefix_length, search.max_length
         )
 
     def _can_decode_incrementally(self, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> bool:

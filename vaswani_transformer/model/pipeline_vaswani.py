@@ -346,12 +346,15 @@ def translate_in_batches(
         ImportError: The sentence splitter is not installed.
         TypeError: A sentence is not a string.
         ValueError: `tokens_per_batch` or `batch_size` is below 1; a sentence has a lone surrogate; the model does not
-            translate into the language, or does not know into which; or `decoder_input_ids` are no prefix.
+            translate into the language, or does not know into which; `decoder_input_ids` are no prefix; or scores or
+            alignments of an `ensemble` are asked for.
     """
     sentences = [require_text(sentence, f"text {index}") for index, sentence in enumerate(sentences)]
     require_no_languages(tokenizer, target_language)
     if tag := target_tag(model.config, None, target_language):
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
+    if generate_kwargs.get("ensemble") and (return_scores or return_alignment):
+        raise ValueError("ensemble: scores and alignments are of one model; leave out return_scores, return_alignment")
     own = (tokens_per_batch, batch_size, truncation)
     if split_sentences:
         for name in ("decoder_input_ids", "force_words_ids"):

@@ -1,12 +1,12 @@
-"""`StepDecoder`, the interface between beam search and a model, and its two implementations.
+"""`StepDecoder`, the interface between beam search and a model, and its implementations.
 
 `IncrementalDecoder`, the fast one, computes the decoder of section 3 from its weights, one position at a time; oneDNN
 matrix products on CPU and CUDA graphs on GPU make it faster still. `ForwardDecoder` calls the model's `forward`. Hooks,
-adapters that replace inputs, requested attentions and sharded weights need it.
+adapters that replace inputs, requested attentions and sharded weights need it. `EnsembleDecoder` asks several decoders.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -283,6 +283,35 @@ class IncrementalDecoder:
         for layer in self.layers:
             hidden = layer(hidden, nodes, seen, mask, source_mask)
         return hidden
+
+
+class EnsembleDecoder:
+    """Predicts the mean of the distributions that several models predict.
+
+    Args:
+        members: A decoder of each model.
+    """
+
+    def __init__(self, members: Sequence[StepDecoder]) -> None:
+        self.members = members
+
+    def prefill(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:
+        return self._mean([member.prefill(tokens) for member in self.members])
+
+    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> Iterable[torch.Tensor]:
+        return self._mean([member.step(tokens, parents) for member in self.members])
+
+    def sentences_for(self, remaining: int) -> int:
+        return max(member.sentences_for(remaining) for member in self.members)
+
+    def select(self, order: list[int]) -> None:
+        for member in self.members:
+            member.select(order)
+
+    def _mean(self, logits: list[Iterable[torch.Tensor]]) -> Iterable[torch.Tensor]:
+        """Logarithms of the members' mean probabilities, plus a constant that the softmax removes."""
+        for chunks in zip(*logits, strict=True):
+            yield torch.stack([chunk.float().log_softmax(-1) for chunk in chunks]).logsumexp(0)  # [rows, vocabulary]
 
 
 class IncrementalLayer:
