@@ -23,6 +23,8 @@ from helpers import REPOSITORY, call_recipe, recipe_module, write_pairs
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.decoding.translation import translate_corpus
+from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.parsing.demo_treebank import demo_treebank
 
 
@@ -300,6 +302,31 @@ def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster(tmp_path):
     ]
     assert first.split("|")[8].strip() == "100.00 (100.00 to 100.00)"
     assert (tmp_path / "speedrun.png").stat().st_size > 1000
+
+
+def test_a_speedrun_of_models_that_translate_together(tmp_path, lively_model):
+    saved = open_model(lively_model)
+    sources = ["The old man buys a book.", "Two cats sleep there.", "Today the child sleeps."]
+    found = translate_corpus(saved.load(), saved.tokenizer, sources, ensemble=[saved.load()], length_penalty=1.4)
+    for name, lines in (("sources", sources), ("references", found)):
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    published = json.loads((REPOSITORY / "model_cards" / "multi30k-en-de.json").read_text(encoding="utf-8"))
+    files = [str(tmp_path / name) for name in ("sources", "references")]
+    published["data"] |= {"validation": files, "test": files}
+    names = [str(tmp_path / f"run{number}") for number in range(4)]
+    for number, name in enumerate(names):
+        shutil.copytree(lively_model, name)
+        published["settings"]["seed"] = number
+        published["training"] |= {"seconds": 60 * (10 + number), "processor_seconds": 60 * 9, "processes": 1}
+        Path(name, "all_results.json").write_text(json.dumps(published), encoding="utf-8")
+    options = ["--change", "two", "--references", files[1], "--output", str(tmp_path / "out")]
+    call_recipe("benchmarks/speedrun.py", "--runs", *names, "--together", 2, *options)
+    (entry,) = recipe_module("benchmarks/speedrun.py").SpeedrunRecord.load(tmp_path / "out" / "speedrun.json").entries
+    assert (entry.minutes, entry.processor_minutes, entry.seeds) == ([11, 13], [18, 18], [0, 1, 2, 3])
+    assert [*map(round, entry.validation + entry.test + entry.lowercased)] == [100] * 6
+    assert entry.machine == f"2 x {published['run']['hardware']}"
+    with pytest.raises(SystemExit, match="together: 3 runs are no groups of 2"):
+        call_recipe("benchmarks/speedrun.py", "--runs", *names[:3], "--together", 2, *options)
 
 
 def test_sizes_chooses_the_best_configuration_by_validation_and_trains_none_twice(tmp_path, capsys):

@@ -309,9 +309,12 @@ class EnsembleDecoder:
             member.select(order)
 
     def _mean(self, logits: list[Iterable[torch.Tensor]]) -> Iterable[torch.Tensor]:
-        """Logarithms of the members' mean probabilities, plus a constant that the softmax removes."""
+        """Logarithms of the sums of the members' probabilities; the softmax removes the constant."""
         for chunks in zip(*logits, strict=True):
-            yield torch.stack([chunk.float().log_softmax(-1) for chunk in chunks]).logsumexp(0)  # [rows, vocabulary]
+            total, *others = (chunk.float().softmax(-1) for chunk in chunks)  # [rows, vocabulary]
+            for probabilities in others:
+                total += probabilities
+            yield total.clamp_(min=torch.finfo(total.dtype).tiny).log_()
 
 
 class IncrementalLayer:
