@@ -312,7 +312,6 @@ def test_a_speedrun_of_models_that_translate_together(tmp_path, lively_model):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     published = json.loads((REPOSITORY / "model_cards" / "multi30k-en-de.json").read_text(encoding="utf-8"))
     files = [str(tmp_path / name) for name in ("sources", "references")]
-    published["data"] |= {"validation": files, "test": files}
     names = [str(tmp_path / f"run{number}") for number in range(4)]
     for number, name in enumerate(names):
         shutil.copytree(lively_model, name)
@@ -320,6 +319,7 @@ def test_a_speedrun_of_models_that_translate_together(tmp_path, lively_model):
         published["training"] |= {"seconds": 60 * (10 + number), "processor_seconds": 60 * 9, "processes": 1}
         Path(name, "all_results.json").write_text(json.dumps(published), encoding="utf-8")
     options = ["--change", "two", "--references", files[1], "--output", str(tmp_path / "out")]
+    options += ["--validation", *files, "--test", *files]
     call_recipe("benchmarks/speedrun.py", "--runs", *names, "--together", 2, *options)
     (entry,) = recipe_module("benchmarks/speedrun.py").SpeedrunRecord.load(tmp_path / "out" / "speedrun.json").entries
     assert (entry.minutes, entry.processor_minutes, entry.seeds) == ([11, 13], [18, 18], [0, 1, 2, 3])

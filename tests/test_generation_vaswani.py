@@ -324,6 +324,20 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(talkative_model, num_bea
     assert torch.equal(talkative_model.generate(as_batch(SOURCES), ensemble=[], **settings), expected)
 
 
+def test_an_ensemble_has_no_streamer_but_a_search_of_the_callers(talkative_model, tokenizer):
+    streamer = TextStreamer(tokenizer)
+    with pytest.raises(ValueError, match=r"^ensemble: cannot be decoded"):
+        talkative_model.generate(as_batch(SOURCES[:1]), num_beams=1, ensemble=[talkative_model], streamer=streamer)
+    seen = []
+
+    def observed(model: VaswaniForConditionalGeneration, *args: object, **kwargs: object) -> object:
+        seen.append(len(kwargs["decoder_ensemble"]))
+        return type(model)._beam_search(model, *args, **kwargs)
+
+    talkative_model.generate(as_batch(SOURCES), ensemble=[talkative_model], custom_generate=observed)
+    assert seen == [1]
+
+
 @torch.no_grad()
 def test_greedy_search_of_an_ensemble_takes_the_likeliest_token_of_the_mean():
     models, ids = [lively(50, seed) for seed in (3, 4, 5)], [0]
@@ -338,7 +352,12 @@ def test_greedy_search_of_an_ensemble_takes_the_likeliest_token_of_the_mean():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"do_sample": True, "num_beams": 1}, "search together, and do not sample"),
+        (
+            {"do_sample": True, "num_beams": 1},
+            "models search together, and do not sample or draft; leave out do_sample",
+        ),
+        ({"prompt_lookup_num_tokens": 2}, "models search together, and do not sample or draft"),
+        ({"num_beams": 1, "return_dict_in_generate": True}, "cannot be decoded with these options"),
         ({"use_cache": False}, "cannot be decoded with these options"),
         ({"output_attentions": True, "return_dict_in_generate": True}, "cannot be decoded with these options"),
     ],
@@ -350,9 +369,16 @@ def test_what_an_ensemble_cannot_do_is_refused(talkative_model, settings, messag
 
 def test_models_that_do_not_fit_are_no_ensemble(talkative_model):
     batch, more = as_batch(SOURCES), lively(50)
-    with pytest.raises(ValueError, match=r"^ensemble: its model 2 has vocab_size 50, and this one 40$"):
+    with pytest.raises(ValueError, match=r"^ensemble: its model 2 has vocab_size 50, and the first 40$"):
         talkative_model.generate(batch, ensemble=[talkative_model, more])
-    with pytest.raises(ValueError, match=r"^ensemble: its model 1 is a Linear, not one of this package$"):
+    with pytest.raises(ValueError, match=r"^ensemble: its model 1 is none of this package"):
         talkative_model.generate(batch, ensemble=[nn.Linear(1, 1)])
+    with pytest.raises(ValueError, match=r"^ensemble: is a VaswaniForConditionalGeneration; give a list of models$"):
+        talkative_model.generate(batch, ensemble=talkative_model)
     with pytest.raises(ValueError, match=r"^ensemble: needs input_ids"):
         talkative_model.generate(encoder_outputs=talkative_model.get_encoder()(batch), ensemble=[talkative_model])
+    training = copy.deepcopy(talkative_model).train()
+    with pytest.raises(ValueError, match=r"^ensemble: call eval\(\) of all its models"):
+        talkative_model.generate(batch, ensemble=[training])
+    with pytest.raises(ValueError, match=r"^ensemble: is a generator; give a list of models$"):
+        talkative_model.generate(batch, ensemble=(each for each in [talkative_model]))

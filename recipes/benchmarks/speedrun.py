@@ -7,8 +7,8 @@ validation BLEU decides on configurations. This program adds a line:
     python recipes/benchmarks/speedrun.py --runs runs/fast-1 runs/fast-2 runs/fast-3 --track open \
         --change "Muon, cooldown" --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz
 
-With `--together 2`, each two of the runs are one system: trained at once, they translate as an ensemble, with the alpha
-that is best on the validation set.
+With `--together 2`, each two of the runs are one system: trained at once, they translate as an ensemble `--validation`,
+with several alphas, and `--test`, with the best; each is a file of sources and one of references.
 
 The track "paper" changes only sizes, batches and constants of the schedule; the track "open" may change everything.
 The column "minutes" is the duration of training; a record is one of its machine.
@@ -18,12 +18,12 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from frame import BenchmarkArguments, run_benchmark
 from matplotlib.figure import Figure
 
 from vaswani_transformer.data.text_files import read_lines
+from vaswani_transformer.decoding.line_translation import TranslationOptions
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.multi_bleu import corpus_bleu, paper_tokenizer
 from vaswani_transformer.evaluation.scores import sacrebleu_score
@@ -31,7 +31,7 @@ from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, option
-from vaswani_transformer.runs.records import Provenance, RunData, RunRecord
+from vaswani_transformer.runs.records import Provenance, RunRecord
 
 
 # Validation BLEU of the model that the target was taken from.
@@ -48,9 +48,21 @@ class Arguments(BenchmarkArguments):
     change: str = option(MISSING, "What they changed, in words.")
     track: str = option("open", "'paper' or 'open'.")
     together: int = option(1, "Runs, trained at once, that translate together, as an ensemble.", COUNT)
+    validation: list[str] | None = option(None, "Sources and references of the validation set, of an ensemble.")
+    test: list[str] | None = option(None, "Sources and references of the test set, of an ensemble.")
     references: str | None = option(
         None, "References of the test set, to score lowercased and tokenized text, as others report it."
     )
+
+    def __post_init__(self) -> None:
+        if len(self.runs) % self.together:
+            raise ValueError(f"together: {len(self.runs)} runs are no groups of {self.together}")
+        for name in ("validation", "test"):
+            files = getattr(self, name)
+            if (files is not None) != (self.together > 1):
+                raise ValueError(f"{name}: give it with --together, where models translate, and only there")
+            if files is not None and len(files) != 2:
+                raise ValueError(f"{name}: give two files, sources and references")
 
 
 @dataclass(frozen=True)
@@ -118,31 +130,29 @@ class Scores:
     translations: list[str]
 
 
-def scores_of_model(directory: Path, record: RunRecord) -> Scores:
+def scores_of_model(directory: Path, record: RunRecord, needs_text: bool) -> Scores:
     """What a training recorded of its model."""
-    if record.validation is None:
-        raise ValueError(f"runs: {directory} has no validation scores; train with --validation")
+    assert record.validation is not None
     if record.test is None:
         return Scores(record.validation.bleu.score, [], [])
-    found = [*read_lines(directory / "translations.test.txt")]
+    found = [*read_lines(directory / "translations.test.txt")] if needs_text else []
     return Scores(record.validation.bleu.score, [record.test.bleu.score], found)
 
 
-def scores_of_ensemble(directories: list[Path], data: RunData) -> Scores:
+def scores_of_ensemble(directories: list[Path], validation: list[str], test: list[str]) -> Scores:
     """Translate with all models together, and with the alpha that is best on the validation set."""
-    saved = [open_model(each, option="runs") for each in directories]
-    model, *others = [each.load() for each in saved]
+    saved, options = open_model(directories[0], option="runs"), TranslationOptions()
+    options.ensemble = [str(each) for each in directories[1:]]
+    model, others = saved.load(), [each.load() for each in options.open_ensemble(saved)]
 
-    def translate(files: Any, alpha: float) -> tuple[float, list[str]]:
+    def translate(files: list[str], alpha: float) -> tuple[float, list[str]]:
         sources, references = ([*read_lines(Path(name))] for name in files)
-        found = translate_corpus(model, saved[0].tokenizer, sources, ensemble=others, length_penalty=alpha)
+        found = translate_corpus(model, saved.tokenizer, sources, ensemble=others, length_penalty=alpha)
         return sacrebleu_score(found, references, "de").score, found
 
-    validation, alpha = max((translate(data.others["validation"], alpha)[0], alpha) for alpha in ALPHAS)
-    if data.test is None:
-        return Scores(validation, [], [])
-    test, found = translate(data.test, alpha)
-    return Scores(validation, [test], found)
+    bleu, alpha = max((translate(validation, alpha)[0], alpha) for alpha in ALPHAS)
+    score, found = translate(test, alpha)
+    return Scores(bleu, [score], found)
 
 
 def lowercased_bleu(translations: list[str], references: Path) -> float:
@@ -154,16 +164,17 @@ def lowercased_bleu(translations: list[str], references: Path) -> float:
 def entry_of(args: Arguments) -> Entry:
     directories = [Path(name) for name in args.runs]
     found = [RunRecord.load(directory / "all_results.json") for directory in directories]
-    if len(found) % args.together:
-        raise ValueError(f"together: {len(found)} runs are no groups of {args.together}")
+    if None in (each.validation for each in found):
+        raise ValueError("runs: a training has no validation scores; train with --validation")
     groups = [slice(start, start + args.together) for start in range(0, len(found), args.together)]
     trainings = [[each.training for each in found[group]] for group in groups]
     # The main process measures its own time; the others do as much.
     processor_seconds = [sum((each.processor_seconds or 0) * each.processes for each in group) for group in trainings]
-    if args.together == 1:
-        scores = [scores_of_model(*each) for each in zip(directories, found, strict=True)]
+    if args.validation is not None and args.test is not None:
+        scores = [scores_of_ensemble(directories[group], args.validation, args.test) for group in groups]
     else:
-        scores = [scores_of_ensemble(directories[group], found[group.start].data) for group in groups]
+        needs_text = args.references is not None
+        scores = [scores_of_model(*each, needs_text) for each in zip(directories, found, strict=True)]
     is_tested = all(each.test for each in scores)
     lowercased = []
     if is_tested and args.references:

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..convert.engines import ExportedModel, engine_digest
 from ..data.tables import kind_of_suffix, kind_of_table, read_table
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.files import MODEL_FILES, Json, content_digest, matching_files_digest, read_json
 from ..launch.processes import derived_seed
+from ..model.generation_vaswani import require_same_tokens
 from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
 from ..model.saved_model import SavedModel
@@ -92,18 +93,25 @@ class TranslationOptions(GenerationArguments):
         """Check the models that translate together with `saved`.
 
         Raises:
-            ValueError: One of them, or `saved`, is of another package, or their tokens differ.
+            ValueError: One of them, or `saved`, is of another package, or their tokens or languages differ.
         """
         members = [self.open(name, "ensemble") for name in self.ensemble or ()]
-        for each in (saved, *members) if members else ():
-            if each.config.model_type != "vaswani":
-                raise ValueError(f"{each.place}: is of another package; an ensemble has models of this one")
-            if each.tokenizer.backend_tokenizer.to_str() != saved.tokenizer.backend_tokenizer.to_str():
+        if members and saved.config.model_type != "vaswani":
+            raise ValueError(f"{saved.place}: is of another package; an ensemble has models of this one")
+        for member in members:
+            require_same_tokens(saved.config, member.config, f"{member.place}:")
+            if _tokens(member.tokenizer) != _tokens(saved.tokenizer):
                 raise ValueError(
-                    f"{each.place}: has another tokenizer than --model; train the models of an ensemble with the same "
+                    f"{member.place}: has another tokenizer than --model; train the models of an ensemble with the same "
                     "corpus, vocab_size and min_frequency, or with --tokenizer"
                 )
         return members
+
+
+def _tokens(tokenizer: PreTrainedTokenizerBase) -> object:
+    """What decides how text is encoded; of tokenizers in Python, their entries."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return (type(tokenizer), tokenizer.get_vocab()) if backend is None else backend.to_str()
 
 
 class Translator:

@@ -5,7 +5,6 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from numbers import Integral
 from typing import Any
@@ -48,17 +47,25 @@ _KNOWN_INPUTS = {
     "output_hidden_states",
     "inputs_embeds",
     "decoder_input_ids",
+    "decoder_ensemble",
 }
 
-# What the models of an ensemble have in common, so that a token, and a limit of length, are the same for all.
+# What the models of an ensemble have in common, so that a token, and a limit of length, mean the same to all.
 _OF_ENSEMBLE = (
     "vocab_size",
     "output_vocab_size",
     "pad_token_id",
     "eos_token_id",
     "decoder_start_token_id",
+    "source_language",
+    "target_language",
     "language_tags",
     "max_positions",
+)
+
+_NO_ENSEMBLE = (
+    "ensemble: cannot be decoded with these options; leave out decoder_attention_mask, attentions, hidden states, hooks "
+    "and adapters, keep use_cache; with one beam, leave out processors, criteria, streamers and all results but the ids"
 )
 
 _CRITERIA_OF_GREEDY_SEARCH = (LengthPerSentence, MaxLengthCriteria, EosTokenCriteria)
@@ -128,15 +135,15 @@ class VaswaniGenerationMixin(GenerationMixin):
         token ids of each, or of each several alternatives. Beams that are fewer than their tokens may miss the best
         such translation.
 
-        `ensemble` are other models of this package, with the same tokenizer and on the same device: the search, which
-        may have one beam, then follows the mean of the probabilities that this model and they give each token.
+        `ensemble` is a list of other models of this package, with the same tokenizer: beam search, or plain greedy
+        search, then follows the mean of the probabilities that this model and they give each token.
 
         Raises:
             ValueError: There is no source, or ids are not `[batch, source]`; `decoder_input_ids` is empty or exceeds
                 a learned position table; a number of beams, sequences or tokens is below 1; `length_penalty_type` is
                 unknown; logits are NaN; the model has several directions, and a source begins with no language tag;
                 `force_words_ids` are no phrases, or there are no beams to search for them; or `ensemble` has a model
-                with other tokens, `input_ids` are missing for it, or it cannot be decoded with these options.
+                with other tokens, `input_ids` are missing for it, or it cannot search with these options.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None:
@@ -160,9 +167,9 @@ class VaswaniGenerationMixin(GenerationMixin):
         if (phrases := kwargs.pop("force_words_ids", None)) is not None:
             forced = ForcedPhrases(_phrases(phrases, scopes, self.config), _ends(scopes))
             logits_processor = LogitsProcessorList([*(logits_processor or []), forced])
-        if others := kwargs.pop("ensemble", None):
-            members = self._encoded_by(others, ids, kwargs.get("attention_mask"), scopes)
-            kwargs["custom_generate"] = partial(type(self)._beam_search, ensemble=members)
+        if (others := kwargs.pop("ensemble", None)) is not None:
+            # transformers keeps arguments of this prefix from the encoder.
+            kwargs["decoder_ensemble"] = self._encoded_by(others, ids, kwargs.get("attention_mask"), scopes)
         over_source = tokens_over_source(*scopes)
         kwargs.pop("max_new_tokens_over_source", None)
         if over_source is not None:
@@ -182,6 +189,11 @@ class VaswaniGenerationMixin(GenerationMixin):
                 for name in ("max_new_tokens", "max_length"):
                     kwargs.pop(name, None)
         return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
+
+    def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
+        super()._validate_model_kwargs(
+            {name: model_kwargs[name] for name in model_kwargs if name != "decoder_ensemble"}
+        )
 
     def _sample(
         self,
@@ -205,6 +217,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         is_plain = is_plain and (cache is None or cache.get_seq_length() == 0)
         if is_plain and self._can_decode_incrementally(generation_config, model_kwargs):
             return self._beam_search(input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
+        if model_kwargs.get("decoder_ensemble"):
+            raise ValueError(_NO_ENSEMBLE)
         # The check comes last, because another processor may replace NaN and infinity.
         processors = LogitsProcessorList([*logits_processor, FiniteLogits()])
         return super()._sample(
@@ -219,13 +233,13 @@ class VaswaniGenerationMixin(GenerationMixin):
         generation_config: GenerationConfig,
         synced_gpus: bool = False,
         observer: Callable[[BeamSearch, Hypotheses, torch.Tensor], None] | None = None,
-        ensemble: Sequence[tuple["VaswaniGenerationMixin", torch.Tensor]] = (),
+        decoder_ensemble: Sequence[tuple["VaswaniGenerationMixin", torch.Tensor]] = (),
         **model_kwargs: Any,
     ) -> Any:
         """Beam search; see `transformers.GenerationMixin._beam_search` for the arguments, `BeamSearch` for `observer`.
 
-        Tensors have `num_beams` rows for each sentence; of an `ensemble`, the encoders' outputs have one. With one
-        beam, the first EOS ends a sentence.
+        Tensors have `num_beams` rows for each sentence; the other models of a `decoder_ensemble` come with the outputs
+        of their encoders, which have one. With one beam, the first EOS ends a sentence.
         """
         config = generation_config
         if config.num_beams == 1:
@@ -239,7 +253,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         needs_outputs = config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states)
         outputs: list[Seq2SeqLMOutput] | None = [] if needs_outputs else None
         states = model_kwargs["encoder_outputs"][0][:: config.num_beams]  # [sentences, source, d_model]
-        members = [(self, states), *ensemble]
+        members = [(self, states), *decoder_ensemble]
         are_fast = all(member._can_decode_incrementally(config, model_kwargs) for member, _ in members)
         calls_forward = synced_gpus or needs_outputs or not are_fast
         decoder: StepDecoder
@@ -247,12 +261,9 @@ class VaswaniGenerationMixin(GenerationMixin):
             mask = model_kwargs.get("attention_mask")
             rows = None if mask is None else mask[:: config.num_beams]
             decoders = [member._incremental_decoder(search, encoded, rows) for member, encoded in members]
-            decoder = EnsembleDecoder(decoders) if ensemble else decoders[0]
-        elif ensemble:
-            raise ValueError(
-                "ensemble: cannot be decoded with these options; leave out those that ask for attentions, hidden "
-                "states or a streamer, and keep use_cache; hooks, adapters and compiled modules are not supported"
-            )
+            decoder = EnsembleDecoder(decoders) if decoder_ensemble else decoders[0]
+        elif decoder_ensemble:
+            raise ValueError(_NO_ENSEMBLE)
         else:
             decoder = ForwardDecoder(self, model_kwargs, config, outputs)
         while _on_any_rank(not search.is_done, synced_gpus, input_ids.device):
@@ -277,17 +288,19 @@ class VaswaniGenerationMixin(GenerationMixin):
         scopes: list[Mapping[str, Any]],
     ) -> list[tuple["VaswaniGenerationMixin", torch.Tensor]]:
         """The other models of an ensemble, each with its encoder's output for the sources."""
+        if not isinstance(ensemble, (list, tuple)):
+            raise ValueError(f"ensemble: is a {type(ensemble).__name__}; give a list of models")
         for number, member in enumerate(ensemble, 1):
-            if not isinstance(member, VaswaniGenerationMixin):
-                raise ValueError(f"ensemble: its model {number} is a {type(member).__name__}, not one of this package")
-            for name in _OF_ENSEMBLE:
-                ours, theirs = getattr(self.config, name), getattr(member.config, name)
-                if ours != theirs:
-                    raise ValueError(f"ensemble: its model {number} has {name} {theirs!r}, and this one {ours!r}")
+            require_same_tokens(self.config, getattr(member, "config", None), f"ensemble: its model {number}")
+        if any(member.training or member.device != self.device for member in (self, *ensemble)):
+            raise ValueError("ensemble: call eval() of all its models, and move them to one device")
         if ids is None:
             raise ValueError("ensemble: needs input_ids, because each model has its own embeddings and encoder")
-        if _first(scopes, "do_sample"):
-            raise ValueError("ensemble: several models search together, and do not sample; leave out do_sample")
+        for name in ("do_sample", "assistant_model", "prompt_lookup_num_tokens"):
+            if _first(scopes, name):
+                raise ValueError(
+                    f"ensemble: several models search together, and do not sample or draft; leave out {name}"
+                )
         return [(member, member.get_encoder()(input_ids=ids, attention_mask=mask)[0]) for member in ensemble]
 
     def _incremental_decoder(
@@ -331,6 +344,25 @@ def calls_more_than_its_class(module: nn.Module) -> bool:
         forward = vars(module).get("_original_forward", forward)
     own = type(module).forward  # accelerate, on removing its wrapper, restores it without the decorators
     return forward is not None and getattr(forward, "__func__", None) not in (own, inspect.unwrap(own))
+
+
+def require_same_tokens(config: PreTrainedConfig, other: PreTrainedConfig | None, place: str) -> None:
+    """Check that two models can translate together.
+
+    Args:
+        config: Of one.
+        other: Of the other.
+        place: Names the other; the message starts with it.
+
+    Raises:
+        ValueError: The other is of another package, or differs in tokens, languages or positions.
+    """
+    # Code that came with a model has classes of its own.
+    if getattr(other, "model_type", None) != config.model_type:
+        raise ValueError(f"{place} is none of this package; an ensemble has no others")
+    for name in _OF_ENSEMBLE:
+        if getattr(config, name) != getattr(other, name):
+            raise ValueError(f"{place} has {name} {getattr(other, name)!r}, and the first {getattr(config, name)!r}")
 
 
 def _first(scopes: Iterable[Mapping[str, Any]], name: str) -> Any:
