@@ -102,8 +102,8 @@ class TranslationOptions(GenerationArguments):
             require_same_tokens(saved.config, member.config, f"{member.place}:")
             if _tokens(member.tokenizer) != _tokens(saved.tokenizer):
                 raise ValueError(
-                    f"{member.place}: has another tokenizer than --model; train the models of an ensemble with the same "
-                    "corpus, vocab_size and min_frequency, or with --tokenizer"
+                    f"{member.place}: has another tokenizer than --model; train the models of an ensemble with the "
+                    "same corpus, vocab_size and min_frequency, or with --tokenizer"
                 )
         return members
 
