@@ -65,7 +65,7 @@ _OF_ENSEMBLE = (
 
 _NO_ENSEMBLE = (
     "ensemble: cannot be decoded with these options; leave out decoder_attention_mask, attentions, hidden states, "
-    "hooks and adapters, keep use_cache; with one beam, leave out processors, criteria, streamers and all results but the ids"
+    "hooks and adapters, keep use_cache; with one beam, also processors, criteria, streamers and results other than ids"
 )
 
 _CRITERIA_OF_GREEDY_SEARCH = (LengthPerSentence, MaxLengthCriteria, EosTokenCriteria)
