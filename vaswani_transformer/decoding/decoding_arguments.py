@@ -65,6 +65,7 @@ class GenerateKwargs(TypedDict, total=False):
     do_sample: bool
     top_k: int
     temperature: float
+    ensemble: list[PreTrainedModel]
 
 
 @dataclass

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -129,7 +128,7 @@ class Translator:
 
     def __init__(self, saved: SavedModel, options: TranslationOptions, columns: tuple[str, str] | None = None) -> None:
         self.tokenizer = saved.tokenizer
-        self._generate_kwargs: dict[str, Any] = {**options.generate_kwargs}
+        self._generate_kwargs = options.generate_kwargs
         if members := options.open_ensemble(saved):
             self._generate_kwargs["ensemble"] = [options.load(member) for member in members]
         self.model: PreTrainedModel | ExportedModel
