@@ -4,6 +4,7 @@ import copy
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -17,8 +18,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.model.generation_vaswani import search
 from vaswani_transformer.model.modeling_vaswani import VaswaniDecoderLayer, eager_attention_forward
-from vaswani_transformer.model.step_decoder_vaswani import ForwardDecoder, IncrementalDecoder
+from vaswani_transformer.model.step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder
 
 
 @pytest.mark.parametrize("name", ["num_beams", "num_return_sequences", "max_new_tokens", "max_length"])
@@ -105,9 +107,9 @@ def test_streamers_are_refused_with_beams_and_work_without(talkative_model, toke
 
 def test_a_cache_from_elsewhere_is_refused(talkative_model):
     batch = as_batch(SOURCES[:1])
-    cache = talkative_model(batch, decoder_input_ids=torch.tensor([[0, 5]]), use_cache=True).past_key_values
-    with pytest.raises(ValueError, match="past_key_values: beam search has its own cache"):
-        talkative_model.generate(batch, past_key_values=cache, decoder_input_ids=torch.tensor([[0, 5, 6]]))
+    cache = talkative_model(batch, decoder_input_ids=torch.tensor([[0, 5]]), use_cache=True)[CACHE]
+    with pytest.raises(ValueError, match=f"{CACHE}: beam search has its own cache"):
+        talkative_model.generate(batch, **{CACHE: cache}, decoder_input_ids=torch.tensor([[0, 5, 6]]))
 
 
 def test_done_processes_go_on_with_the_others_that_share_weights(talkative_model, monkeypatch):
@@ -326,16 +328,13 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(talkative_model, num_bea
 
 def test_an_ensemble_has_no_streamer_but_a_search_of_the_callers(talkative_model, tokenizer):
     streamer = TextStreamer(tokenizer)
-    with pytest.raises(ValueError, match=r"^ensemble: cannot be decoded"):
+    with pytest.raises(ValueError, match=r"^ensemble: cannot be decoded with streamer; leave it out$"):
         talkative_model.generate(as_batch(SOURCES[:1]), num_beams=1, ensemble=[talkative_model], streamer=streamer)
     seen = []
 
-    def observed(model: VaswaniForConditionalGeneration, *args: object, **kwargs: object) -> object:
-        seen.append(len(kwargs["decoder_ensemble"]))
-        return type(model)._beam_search(model, *args, **kwargs)
-
+    observed = partial(search, observer=lambda search, candidates, has_ended: seen.append(candidates.scores.shape[1]))
     talkative_model.generate(as_batch(SOURCES), ensemble=[talkative_model], custom_generate=observed)
-    assert seen == [1]
+    assert set(seen) == {8}
 
 
 @torch.no_grad()
@@ -357,9 +356,9 @@ def test_greedy_search_of_an_ensemble_takes_the_likeliest_token_of_the_mean():
             "models search together, and do not sample or draft; leave out do_sample",
         ),
         ({"prompt_lookup_num_tokens": 2}, "models search together, and do not sample or draft"),
-        ({"num_beams": 1, "return_dict_in_generate": True}, "cannot be decoded with these options"),
-        ({"use_cache": False}, "cannot be decoded with these options"),
-        ({"output_attentions": True, "return_dict_in_generate": True}, "cannot be decoded with these options"),
+        ({"num_beams": 1, "return_dict_in_generate": True}, "cannot be decoded with return_dict_in_generate"),
+        ({"use_cache": False}, "cannot be decoded with use_cache=False"),
+        ({"output_attentions": True, "return_dict_in_generate": True}, "cannot be decoded with output_attentions"),
     ],
 )
 def test_what_an_ensemble_cannot_do_is_refused(talkative_model, settings, message):

@@ -16,8 +16,13 @@ from transformers.generation.stopping_criteria import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
+from transformers.utils import logging
 
+from .constraints_vaswani import ForcedPhrases, LengthPerSentence, SentenceProcessor, token_ids
 from .step_decoder_vaswani import StepDecoder
+
+
+_logger = logging.get_logger(__name__)
 
 
 # With larger exponents the length penalty overflows.
@@ -172,9 +177,9 @@ class BeamSearch:
         _require_penalty(config)
         self.prefixes, self.processors, self.config, self.observer = prefixes, processors, config, observer
         self.prefix_length, self.num_beams = prefixes.shape[1], config.num_beams
-        ends = _token_ids(config.eos_token_id)
+        ends = token_ids(config.eos_token_id)
         self.eos = torch.tensor(ends, dtype=torch.long, device=prefixes.device)
-        self.padding = (*_token_ids(config.pad_token_id), *ends, 0)[0]
+        self.padding = (*token_ids(config.pad_token_id), *ends, 0)[0]
         self.num_candidates = max(2, 1 + len(ends)) * self.num_beams  # so that enough stay live if many end
         self.criteria = StoppingCriteriaList([rule for rule in criteria if not self._is_built_in(rule)])
         self.forced = next((each for each in processors if isinstance(each, ForcedPhrases)), None)
@@ -229,6 +234,13 @@ class BeamSearch:
         if self.results.scores.isnan().any():
             raise ValueError(NON_FINITE_LOGITS)
         returned = self.config.num_return_sequences
+        if self.forced is not None:
+            missing = (~self.forced.is_met(self.results.tokens[:, :returned])).any(1).nonzero().flatten().tolist()
+            if missing:
+                _logger.warning(
+                    f"force_words_ids: translations of the sentences {missing} reach their length limit without all "
+                    "phrases; give more num_beams or max_new_tokens"
+                )
         rows = self.results.rows[:, :returned].flatten(0, 1)  # [sentences * returned, max_length - prefix]
         longest = int(rows.ge(0).sum(-1).max())
         return GenerateBeamEncoderDecoderOutput(
@@ -299,7 +311,10 @@ class BeamSearch:
         """Like `_best_of_logits`, from the scores of all tokens, which processors, recording and sampling need."""
         state, chunks = self.state, [chunk.float() for chunk in logits]
         sequences = state.live.tokens[:, :, : state.length].flatten(0, 1)
-        scores = self.processors(sequences, self._one_row_per_beam([chunk.log_softmax(-1) for chunk in chunks]))
+        if self.num_beams == 1:  # in greedy search, processors receive logits, as in transformers
+            scores = self.processors(sequences, self._one_row_per_beam(chunks)).log_softmax(-1)
+        else:
+            scores = self.processors(sequences, self._one_row_per_beam([chunk.log_softmax(-1) for chunk in chunks]))
         if self.records_scores:
             self.step_scores += (scores.clone(),)
         if self.records_logits:
@@ -428,10 +443,6 @@ def _require_penalty(config: GenerationConfig) -> None:
         raise ValueError(f"length_penalty: must be a number from -{_LARGEST_ALPHA} to {_LARGEST_ALPHA}, is {alpha!r}")
 
 
-def _token_ids(ids: int | list[int] | torch.Tensor | None) -> list[int]:
-    return [] if ids is None else torch.as_tensor(ids).flatten().tolist()
-
-
 def _is_row_wise(processor: LogitsProcessor) -> bool:
     kind = type(processor)
     is_builtin = kind.__module__ == LogitsProcessor.__module__
@@ -466,146 +477,3 @@ def best_tokens(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.T
     # log p = logit - logsumexp, and logsumexp follows from the largest probability, which is never near 0.
     largest = logits.softmax(-1).gather(1, tokens[:, :1])
     return values - values[:, :1] + largest.log(), tokens
-
-
-class LengthPerSentence(StoppingCriteria):
-    """Stops each sentence at its own number of generated tokens.
-
-    Args:
-        limits: `[batch]` tokens that each sentence may generate, EOS included.
-        prefix_length: Tokens of the decoder's prefix, start token included.
-    """
-
-    def __init__(self, limits: torch.Tensor, prefix_length: int) -> None:
-        self.limits, self.prefix_length = limits, prefix_length
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        return input_ids.shape[1] - self.prefix_length >= _repeat_to_rows(self.limits, input_ids)
-
-
-class SentenceProcessor(LogitsProcessor):
-    """A logits processor that treats each sentence on its own, so that a search can continue with some of them."""
-
-    def select(self, sentences: torch.Tensor) -> None:
-        """Continue with these sentences only, in this order; `[selected]`."""
-        raise NotImplementedError
-
-
-class EndPerSentence(SentenceProcessor):
-    """Forces EOS as the last token that each sentence may generate.
-
-    Args:
-        limits: `[batch]` tokens that each sentence may generate, EOS included.
-        prefix_length: Tokens of the decoder's prefix, start token included.
-        tokens: EOS id, or several ids that end a sentence.
-    """
-
-    def __init__(self, limits: torch.Tensor, prefix_length: int, tokens: int | list[int]) -> None:
-        self.limits, self.prefix_length, self.tokens = limits, prefix_length, tokens
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        limits = _repeat_to_rows(self.limits, input_ids)
-        is_last = (input_ids.shape[1] - self.prefix_length >= limits - 1).unsqueeze(-1)  # [rows, 1]
-        forced = torch.full_like(scores, -math.inf)  # [rows, vocabulary]
-        forced[:, self.tokens] = 0.0
-        return torch.where(is_last, forced, scores)
-
-    def select(self, sentences: torch.Tensor) -> None:
-        self.limits = self.limits[sentences.to(self.limits.device)]
-
-
-class ForcedPhrases(SentenceProcessor):
-    """Phrases that each translation must contain: no EOS before.
-
-    `BeamSearch` keeps room for hypotheses that have begun with them (dynamic beam allocation, Post and Vilar, 2018).
-
-    Args:
-        phrases: The alternatives of each phrase, as token ids. A translation must contain one of them, in its prefix or
-            after it.
-        ends: Ids of tokens that end a sentence.
-    """
-
-    def __init__(self, phrases: list[list[list[int]]], ends: list[int]) -> None:
-        self.phrases, self.ends = phrases, ends
-        self.total = sum(max(map(len, alternatives)) for alternatives in phrases)
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        forbidden = scores.clone()  # [rows, vocabulary]
-        forbidden[:, self.ends] = -math.inf
-        # At a length limit, EOS may be all that another processor has left.
-        may_end = self.is_met(input_ids) | forbidden.isneginf().all(-1)
-        return torch.where(may_end.unsqueeze(-1), scores, forbidden)
-
-    def select(self, sentences: torch.Tensor) -> None:
-        """Do nothing: all sentences have the same phrases."""
-
-    def is_met(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Which hypotheses `[..., length]` contain all phrases: `[...]`."""
-        return self._progress(tokens).eq(self.total)
-
-    def continuations(self, sequences: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Tokens that continue a phrase, and the best one, of each hypothesis: `[rows, tokens]`.
-
-        A hypothesis that has fewer repeats the best one.
-
-        Args:
-            sequences: `[rows, length]`
-            scores: `[rows, vocabulary]`
-        """
-        found = [self._read(row)[1] for row in sequences.tolist()]
-        rows = [
-            list(dict.fromkeys([best, *following]))
-            for best, following in zip(scores.argmax(-1).tolist(), found, strict=True)
-        ]
-        most = max(map(len, rows))
-        return torch.tensor([[*row, *row[:1] * (most - len(row))] for row in rows], device=scores.device)
-
-    def allocate(self, scores: torch.Tensor, tokens: torch.Tensor, beams: int) -> torch.Tensor:
-        """The candidates that stay, best first: of each number of tokens of phrases the best one, then the second.
-
-        Args:
-            scores: `[sentences, candidates]`, best first but for some that are -inf.
-            tokens: `[sentences, candidates, length]`
-            beams: Number of candidates that stay.
-
-        Returns:
-            `[sentences, beams]`
-        """
-        progress, is_there = self._progress(tokens), ~scores.isneginf()  # [sentences, candidates]
-        is_rival = progress.unsqueeze(2).eq(progress.unsqueeze(1)) & is_there.unsqueeze(1)
-        rank = is_rival.tril(-1).sum(-1)  # [sentences, candidates], among those with as many tokens
-        key = torch.where(is_there, rank * (self.total + 1) - progress, torch.iinfo(torch.long).max)
-        kept = key.argsort(dim=1, stable=True)[:, :beams]
-        order = scores.gather(1, kept).argsort(dim=1, descending=True, stable=True)
-        return kept.gather(1, order)
-
-    def _progress(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Number of tokens of the phrases that hypotheses `[..., length]` have: `[...]`."""
-        counts = [self._read(row)[0] for row in tokens.flatten(0, -2).tolist()]
-        return torch.tensor(counts, device=tokens.device).view(tokens.shape[:-1])
-
-    def _read(self, tokens: list[int]) -> tuple[int, list[int]]:
-        """Number of tokens of the phrases in a hypothesis, and the tokens that continue those it does not contain.
-
-        Of a phrase that it does not contain, the last tokens count if the phrase begins with them; of all such phrases,
-        that with the most of them counts.
-        """
-        text, whole, underway, following = tokens[1:], 0, 0, []  # without the start token
-        for alternatives in self.phrases:
-            if any(_contains(text, phrase) for phrase in alternatives):
-                whole += max(map(len, alternatives))
-                continue
-            for phrase in alternatives:
-                begun = max(count for count in range(len(phrase)) if text[len(text) - count :] == phrase[:count])
-                underway = max(underway, begun)
-                following.append(phrase[begun])
-        return whole + underway, following
-
-
-def _contains(text: list[int], phrase: list[int]) -> bool:
-    return any(text[start : start + len(phrase)] == phrase for start in range(len(text) - len(phrase) + 1))
-
-
-def _repeat_to_rows(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
-    """Repeat limits for the beams or samples of each sentence: `[rows]`."""
-    return limits.repeat_interleave(input_ids.shape[0] // limits.shape[0]).to(input_ids.device)

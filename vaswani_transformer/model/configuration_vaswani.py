@@ -127,7 +127,7 @@ class VaswaniConfig(PreTrainedConfig):
     """
 
     model_type = "vaswani"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["cache", "past_key_values"]  # its names since, and before, transformers 5.24
     attribute_map = {
         "activation_function": "activation",
         "hidden_size": "d_model",

@@ -5,70 +5,43 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from functools import partial
 from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
-from transformers.generation import GenerationMixin
+from transformers.distributed.fsdp import is_fsdp_managed_module
+from transformers.generation import GenerationMixin, GenerationMode
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
-from transformers.generation.stopping_criteria import (
-    EosTokenCriteria,
-    MaxLengthCriteria,
-    StoppingCriteria,
-    StoppingCriteriaList,
-)
+from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList, StopStringCriteria
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import logging
 
-from .beam_search_vaswani import (
-    NON_FINITE_LOGITS,
-    BeamSearch,
-    EndPerSentence,
-    ForcedPhrases,
-    Hypotheses,
-    LengthPerSentence,
-)
+from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses
+from .constraints_vaswani import EndPerSentence, LengthPerSentence, forced_phrases
+from .ensemble_vaswani import EnsembleDecoder, require_ensemble
 from .languages_vaswani import require_tags
-from .step_decoder_vaswani import EnsembleDecoder, ForwardDecoder, IncrementalDecoder, StepDecoder
+from .step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder, named_cache
 
+
+_logger = logging.get_logger(__name__)
 
 # Arguments of `forward` that IncrementalDecoder uses, or that have no effect on the search.
 _KNOWN_INPUTS = {
     "encoder_outputs",
     "attention_mask",
-    "past_key_values",
+    CACHE,
     "use_cache",
     "logits_to_keep",
-    "labels",
     "output_attentions",
     "output_hidden_states",
     "inputs_embeds",
     "decoder_input_ids",
-    "decoder_ensemble",
 }
-
-# What the models of an ensemble have in common, so that a token, and a limit of length, mean the same to all.
-_OF_ENSEMBLE = (
-    "vocab_size",
-    "output_vocab_size",
-    "pad_token_id",
-    "eos_token_id",
-    "decoder_start_token_id",
-    "source_language",
-    "target_language",
-    "language_tags",
-    "max_positions",
-)
-
-_NO_ENSEMBLE = (
-    "ensemble: cannot be decoded with these options; leave out decoder_attention_mask, attentions, hidden states, "
-    "hooks and adapters, keep use_cache; with one beam, also processors, criteria, streamers and results other than ids"
-)
-
-_CRITERIA_OF_GREEDY_SEARCH = (LengthPerSentence, MaxLengthCriteria, EosTokenCriteria)
 
 # What transformers fills into a generation_config. The function is private there, and may go.
 _fillers = getattr(GenerationConfig, "_get_default_generation_params", dict)
@@ -130,20 +103,24 @@ class VaswaniGenerationMixin(GenerationMixin):
     ) -> Any:
         """Translate; arguments and results are those of `transformers.GenerationMixin.generate`.
 
-        Without `attention_mask`, padding is recognized by its id. With beams, and in plain greedy search, `BeamSearch`
-        searches. `force_words_ids` are phrases that each translation contains, unless it reaches its length limit:
-        token ids of each, or of each several alternatives. Beams that are fewer than their tokens may miss the best
-        such translation.
+        Without `attention_mask`, padding is recognized by its id. With beams, and in greedy search, `search` replaces
+        transformers' decoding loop, unless `custom_generate` does. Greedy search is left to transformers where it
+        streams, returns more than ids, continues a cache, or has stopping criteria of the caller.
 
-        `ensemble` is a list of other models of this package, with the same tokenizer: beam search, or plain greedy
-        search, then follows the mean of the probabilities that this model and they give each token.
+        `force_words_ids` are phrases that each translation contains: token ids of each, or of each several
+        alternatives. Beams that are fewer than their tokens may miss the best such translation; one that reaches its
+        length limit without them is returned with a warning.
+
+        `ensemble` is a list of other models of this package, with the same tokenizer: beam search, or greedy search,
+        then follows the mean of the probabilities that this model and they give each token.
 
         Raises:
             ValueError: There is no source, or ids are not `[batch, source]`; `decoder_input_ids` is empty or exceeds
                 a learned position table; a number of beams, sequences or tokens is below 1; `length_penalty_type` is
                 unknown; logits are NaN; the model has several directions, and a source begins with no language tag;
-                `force_words_ids` are no phrases, or there are no beams to search for them; or `ensemble` has a model
-                with other tokens, `input_ids` are missing for it, or it cannot search with these options.
+                `force_words_ids` are no phrases, are forbidden or too long, or there are no beams to search for them;
+                beam search has a `streamer`; or `ensemble` has a model with other tokens, `input_ids` are missing for
+                it, or it cannot search with these options.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None:
@@ -155,182 +132,198 @@ class VaswaniGenerationMixin(GenerationMixin):
             if kwargs.get("attention_mask") is None:
                 kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
             require_tags(self.config, ids)
-        if not hasattr(self.generation_config, "length_penalty_type"):
-            self.generation_config.length_penalty_type = "transformers"  # else the keyword would be refused
-        scopes = [
-            kwargs,
-            {} if generation_config is None else vars(generation_config),
-            vars(self.generation_config),
-        ]
-        _require_counts(scopes)
-        prefix_length = _prefix_length(kwargs.get("decoder_input_ids"), _first(scopes, "decoder_start_token_id"))
-        if (phrases := kwargs.pop("force_words_ids", None)) is not None:
-            forced = ForcedPhrases(_phrases(phrases, scopes, self.config), _ends(scopes))
-            logits_processor = LogitsProcessorList([*(logits_processor or []), forced])
-        if (others := kwargs.pop("ensemble", None)) is not None:
-            # transformers keeps arguments of this prefix from the encoder.
-            kwargs["decoder_ensemble"] = self._encoded_by(others, ids, kwargs.get("attention_mask"), scopes)
+        scopes = [kwargs, {} if generation_config is None else vars(generation_config), vars(self.generation_config)]
         over_source = tokens_over_source(*scopes)
-        kwargs.pop("max_new_tokens_over_source", None)
+        phrases, ensemble = kwargs.pop("force_words_ids", None), kwargs.pop("ensemble", None)
+        config, kwargs = self._resolve(generation_config, named_cache(kwargs, CACHE))
+        processors, criteria = [*(logits_processor or [])], [*(stopping_criteria or [])]
+        prefix_length = _prefix_length(kwargs.get("decoder_input_ids"), config.decoder_start_token_id)
+        obstacle = self._obstacle_to_search(config, kwargs, criteria)
         if over_source is not None:
             limits = length_limits(self.config, _source_lengths(kwargs), over_source, prefix_length)
-            criterion = LengthPerSentence(limits, prefix_length)
-            stopping_criteria = StoppingCriteriaList([*(stopping_criteria or []), criterion])
-            forced_end = _first(scopes, "forced_eos_token_id")
-            if forced_end is not None:
-                end = EndPerSentence(limits, prefix_length, forced_end)
-                logits_processor = LogitsProcessorList([*(logits_processor or []), end])
-            longest = int(limits.max())
-            if generation_config is None:
-                kwargs |= {"max_new_tokens": longest, "max_length": None}
-            else:  # transformers deprecates giving both an object and keywords
-                generation_config = copy.deepcopy(generation_config)
-                generation_config.max_new_tokens, generation_config.max_length = longest, None
-                for name in ("max_new_tokens", "max_length"):
-                    kwargs.pop(name, None)
-        return super().generate(inputs, generation_config, logits_processor, stopping_criteria, **kwargs)
+            criteria.append(LengthPerSentence(limits, prefix_length))
+            if config.forced_eos_token_id is not None:
+                processors.append(EndPerSentence(limits, prefix_length, config.forced_eos_token_id))
+            config.max_new_tokens, config.max_length = int(limits.max()), None
+        if phrases is not None:
+            processors.append(forced_phrases(phrases, config, self.config))
+        if ensemble is not None:
+            require_ensemble(self, ensemble, ids, config, kwargs)
+            if obstacle is not None:
+                raise ValueError(f"ensemble: cannot be decoded with {obstacle}; leave it out")
+            kwargs["ensemble"] = ensemble
+        if obstacle is not None:
+            processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
+        elif kwargs.get("custom_generate") is None:
+            # To a loop of the caller, transformers passes neither `synced_gpus` nor the `tokenizer`.
+            kwargs["custom_generate"] = partial(search, synced_gpus=self._is_synced(kwargs.pop("synced_gpus", None)))
+            if config.stop_strings is not None and kwargs.get("tokenizer") is not None:
+                criteria.append(StopStringCriteria(kwargs.pop("tokenizer"), config.stop_strings))
+                config.stop_strings = None
+        processors, criteria = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
+        return super().generate(inputs, config, processors, criteria, **kwargs)
 
-    def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
-        super()._validate_model_kwargs(
-            {name: model_kwargs[name] for name in model_kwargs if name != "decoder_ensemble"}
-        )
+    def _resolve(
+        self, generation_config: GenerationConfig | None, kwargs: dict[str, Any]
+    ) -> tuple[GenerationConfig, dict[str, Any]]:
+        """The search that keywords, a given configuration and the model's determine, and the other keywords.
 
-    def _sample(
-        self,
-        input_ids: torch.Tensor,
-        logits_processor: LogitsProcessorList,
-        stopping_criteria: StoppingCriteriaList,
-        generation_config: GenerationConfig,
-        synced_gpus: bool = False,
-        streamer: Any = None,
-        **model_kwargs: Any,
-    ) -> Any:
-        """Sampling and greedy search; see `transformers.GenerationMixin._sample`.
+        A value that is None in one of them is taken from the next, as transformers does.
 
-        Plain greedy search is beam search with one beam, ended by its first EOS; finished sentences leave the batch.
+        Raises:
+            ValueError: A number of beams, sequences or tokens is below 1.
         """
-        has_listeners = synced_gpus or streamer is not None or generation_config.return_dict_in_generate
-        is_plain = not (has_listeners or generation_config.do_sample or logits_processor)
-        # Other criteria may depend on the number of rows, and the search has two rows for each sentence.
-        is_plain = is_plain and all(type(rule) in _CRITERIA_OF_GREEDY_SEARCH for rule in stopping_criteria)
-        cache = model_kwargs.get("past_key_values")
-        is_plain = is_plain and (cache is None or cache.get_seq_length() == 0)
-        if is_plain and self._can_decode_incrementally(generation_config, model_kwargs):
-            return self._beam_search(input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
-        if model_kwargs.get("decoder_ensemble"):
-            raise ValueError(_NO_ENSEMBLE)
-        # The check comes last, because another processor may replace NaN and infinity.
-        processors = LogitsProcessorList([*logits_processor, FiniteLogits()])
-        return super()._sample(
-            input_ids, processors, stopping_criteria, generation_config, synced_gpus, streamer, **model_kwargs
-        )
+        for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length"):
+            values = (kwargs.get(name), getattr(generation_config, name, None), getattr(self.generation_config, name))
+            value = next((each for each in values if each is not None), 1)
+            if not (isinstance(value, Integral) and int(value) >= 1):
+                raise ValueError(f"{name}: must be an integer of at least 1, is {value!r}")
+        for name in ("max_new_tokens_over_source", "labels"):  # a trainer passes its labels along
+            kwargs.pop(name, None)
+        config = GenerationConfig() if generation_config is None else copy.deepcopy(generation_config)
+        config.update(**self.generation_config.to_dict(), defaults_only=True, allow_custom_entries=True)
+        if not hasattr(config, "length_penalty_type"):
+            config.length_penalty_type = "transformers"  # else the keyword would be refused
+        return config, config.update(**{name: value for name, value in kwargs.items() if value is not None})
 
-    def _beam_search(
-        self,
-        input_ids: torch.Tensor,
-        logits_processor: LogitsProcessorList,
-        stopping_criteria: StoppingCriteriaList,
-        generation_config: GenerationConfig,
-        synced_gpus: bool = False,
-        observer: Callable[[BeamSearch, Hypotheses, torch.Tensor], None] | None = None,
-        decoder_ensemble: Sequence[tuple["VaswaniGenerationMixin", torch.Tensor]] = (),
-        **model_kwargs: Any,
-    ) -> Any:
-        """Beam search; see `transformers.GenerationMixin._beam_search` for the arguments, `BeamSearch` for `observer`.
+    def _obstacle_to_search(
+        self, config: GenerationConfig, kwargs: Mapping[str, Any], criteria: list[StoppingCriteria]
+    ) -> str | None:
+        """The keyword, or the mode, with which `search` cannot replace transformers' decoding loop; None if it can."""
+        mode = config.get_generation_mode(kwargs.get("assistant_model"))
+        if mode in (GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE):
+            if kwargs.get("streamer") is not None:
+                raise ValueError("streamer: beam search has no words to stream before it ends; give num_beams=1")
+            return None
+        cache = kwargs.get(CACHE)
+        reasons = {
+            mode.value: mode != GenerationMode.GREEDY_SEARCH,
+            "streamer": kwargs.get("streamer") is not None,
+            "stopping_criteria": criteria,  # they may depend on the number of rows; `search` has two for each sentence
+            "return_dict_in_generate": config.return_dict_in_generate,
+            CACHE: cache is not None and cache.get_seq_length() > 0,
+            "synced_gpus": self._is_synced(kwargs.get("synced_gpus")),
+        }
+        return next((name for name, is_there in reasons.items() if is_there), None)
 
-        Tensors have `num_beams` rows for each sentence; the other models of a `decoder_ensemble` come with the outputs
-        of their encoders, which have one. With one beam, the first EOS ends a sentence.
-        """
-        config = generation_config
-        if config.num_beams == 1:
-            config = copy.copy(config)
-            config.early_stopping, config.length_penalty = True, 1.0
-        cache = model_kwargs.get("past_key_values")
-        if cache is not None and cache.get_seq_length() > 0:
-            raise ValueError("past_key_values: beam search has its own cache; give the prefix as decoder_input_ids")
-        prefixes = input_ids[:: config.num_beams]
-        search = BeamSearch(prefixes, logits_processor, stopping_criteria, config, observer)
-        needs_outputs = config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states)
-        outputs: list[Seq2SeqLMOutput] | None = [] if needs_outputs else None
-        states = model_kwargs["encoder_outputs"][0][:: config.num_beams]  # [sentences, source, d_model]
-        members = [(self, states), *decoder_ensemble]
-        are_fast = all(member._can_decode_incrementally(config, model_kwargs) for member, _ in members)
-        calls_forward = synced_gpus or needs_outputs or not are_fast
-        decoder: StepDecoder
-        if not calls_forward:
-            mask = model_kwargs.get("attention_mask")
-            rows = None if mask is None else mask[:: config.num_beams]
-            decoders = [member._incremental_decoder(search, encoded, rows) for member, encoded in members]
-            decoder = EnsembleDecoder(decoders) if decoder_ensemble else decoders[0]
-        elif decoder_ensemble:
-            raise ValueError(_NO_ENSEMBLE)
+    def _is_synced(self, synced_gpus: bool | None) -> bool:
+        """Whether ranks share weights, and call `forward` together; by default as transformers decides."""
+        if synced_gpus is not None:
+            return synced_gpus
+        is_sharded = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(self)
+        return is_sharded and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+
+
+def search(
+    model: VaswaniGenerationMixin,
+    input_ids: torch.Tensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    synced_gpus: bool = False,
+    inputs_tensor: torch.Tensor | None = None,
+    ensemble: Sequence[VaswaniGenerationMixin] = (),
+    observer: Callable[[BeamSearch, Hypotheses, torch.Tensor], None] | None = None,
+    **model_kwargs: Any,
+) -> Any:
+    """The search of section 6.1, as a decoding loop for `generate(custom_generate=search)`.
+
+    With one beam it is greedy search: the first EOS ends a sentence. Finished sentences leave the batch.
+
+    Args:
+        model: The model.
+        input_ids: `[sentences * num_beams, prefix]`, as all tensors in `model_kwargs`.
+        logits_processor: Those of the caller and of `generation_config`.
+        stopping_criteria: Likewise.
+        generation_config: As `generate` has prepared it.
+        synced_gpus: Whether ranks share weights, so that each calls `forward` until all are done.
+        inputs_tensor: `[sentences, source]`, which the other models of an ensemble encode, too.
+        ensemble: Other models; see `VaswaniGenerationMixin.generate`.
+        observer: See `BeamSearch`.
+        model_kwargs: For `forward`, with `encoder_outputs`.
+
+    Returns:
+        `[sentences * num_return_sequences, length]`, or with `return_dict_in_generate` an output of transformers.
+    """
+    config = generation_config
+    if config.num_beams == 1:
+        config = copy.copy(config)
+        config.early_stopping, config.length_penalty = True, 1.0
+    cache = model_kwargs.get(CACHE)
+    if cache is not None and cache.get_seq_length() > 0:
+        raise ValueError(f"{CACHE}: beam search has its own cache; give the prefix as decoder_input_ids")
+    prefixes = input_ids[:: config.num_beams]
+    beams = BeamSearch(prefixes, logits_processor, stopping_criteria, config, observer)
+    needs_outputs = config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states)
+    outputs: list[Seq2SeqLMOutput] | None = [] if needs_outputs else None
+    obstacle = next(filter(None, (obstacle_to_speed(each, config, model_kwargs) for each in (model, *ensemble))), None)
+    if needs_outputs:
+        obstacle = "output_attentions" if config.output_attentions else "output_hidden_states"
+    elif synced_gpus:
+        obstacle = "synced_gpus"
+    elif obstacle is not None and not ensemble:
+        _logger.warning_once(f"generate: the search calls the model's forward at each step, which is slow, because of {obstacle}")
+    decoder: StepDecoder
+    if obstacle is None:
+        mask = model_kwargs.get("attention_mask")
+        mask = None if mask is None else mask[:: config.num_beams]
+        states = [model_kwargs["encoder_outputs"][0][:: config.num_beams]]  # [sentences, source, d_model] each
+        states += [each.get_encoder()(input_ids=inputs_tensor, attention_mask=mask)[0] for each in ensemble]
+        room = (config.num_beams, beams.prefix_length, beams.max_length)
+        decoders = [
+            IncrementalDecoder(each.get_decoder(), each.get_output_embeddings(), encoded, mask, *room)
+            for each, encoded in zip((model, *ensemble), states, strict=True)
+        ]
+        decoder = EnsembleDecoder(decoders) if ensemble else decoders[0]
+    elif ensemble:
+        raise ValueError(f"ensemble: cannot be decoded with {obstacle}; leave it out")
+    else:
+        decoder = ForwardDecoder(model, model_kwargs, config, outputs)
+    while _on_any_rank(not beams.is_done, synced_gpus, input_ids.device):
+        if beams.is_done:  # the other ranks need this one in the collectives of `forward`
+            ForwardDecoder(model, {**model_kwargs, CACHE: None}, config).prefill(prefixes)
         else:
-            decoder = ForwardDecoder(self, model_kwargs, config, outputs)
-        while _on_any_rank(not search.is_done, synced_gpus, input_ids.device):
-            if search.is_done:  # the other ranks need this one in the collectives of `forward`
-                ForwardDecoder(self, {**model_kwargs, "past_key_values": None}, config).prefill(prefixes)
-            else:
-                search.advance(decoder)
-        result = search.result()
-        if not config.return_dict_in_generate:
-            return result.sequences
-        if calls_forward:
-            result["past_key_values"] = cache
-        for name, value in _attentions_and_states(outputs or [], model_kwargs["encoder_outputs"]).items():
-            result[name] = value
-        return result
+            beams.advance(decoder)
+    result = beams.result()
+    if not config.return_dict_in_generate:
+        return result.sequences
+    if obstacle is not None:
+        result[CACHE] = cache
+    for name, value in _attentions_and_states(outputs or [], model_kwargs["encoder_outputs"]).items():
+        result[name] = value
+    return result
 
-    def _encoded_by(
-        self,
-        ensemble: Sequence["VaswaniGenerationMixin"],
-        ids: torch.Tensor | None,
-        mask: torch.Tensor | None,
-        scopes: list[Mapping[str, Any]],
-    ) -> list[tuple["VaswaniGenerationMixin", torch.Tensor]]:
-        """The other models of an ensemble, each with its encoder's output for the sources."""
-        if not isinstance(ensemble, (list, tuple)):
-            raise ValueError(f"ensemble: is a {type(ensemble).__name__}; give a list of models")
-        for number, member in enumerate(ensemble, 1):
-            require_same_tokens(self.config, getattr(member, "config", None), f"ensemble: its model {number}")
-        if any(member.training or member.device != self.device for member in (self, *ensemble)):
-            raise ValueError("ensemble: call eval() of all its models, and move them to one device")
-        if ids is None:
-            raise ValueError("ensemble: needs input_ids, because each model has its own embeddings and encoder")
-        for name in ("do_sample", "assistant_model", "prompt_lookup_num_tokens"):
-            if _first(scopes, name):
-                raise ValueError(
-                    f"ensemble: several models search together, and do not sample or draft; leave out {name}"
-                )
-        return [(member, member.get_encoder()(input_ids=ids, attention_mask=mask)[0]) for member in ensemble]
 
-    def _incremental_decoder(
-        self, search: BeamSearch, encoded: torch.Tensor, mask: torch.Tensor | None
-    ) -> IncrementalDecoder:
-        decoder, lm_head = self.get_decoder(), self.get_output_embeddings()
-        return IncrementalDecoder(
-            decoder, lm_head, encoded, mask, search.num_beams, search.prefix_length, search.max_length
-        )
-
-    def _can_decode_incrementally(self, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> bool:
-        """Whether `IncrementalDecoder` can replace the model's `forward`."""
-        if not config.use_cache or any(model_kwargs[name] is not None for name in model_kwargs.keys() - _KNOWN_INPUTS):
-            return False
-        replaced = getattr(self.prepare_inputs_for_generation, "__func__", None)
-        if replaced is not GenerationMixin.prepare_inputs_for_generation or not self.has_own_classes():
-            return False
-        decoder, lm_head = self.get_decoder(), self.get_output_embeddings()
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(decoder.config._attn_implementation, None)  # None: eager
-        if attention is not None and not attention.__module__.startswith("transformers.integrations."):
-            return False
-        modules = [self, self.model, *decoder.modules(), *lm_head.modules()]
-        if any(calls_more_than_its_class(module) for module in modules):
-            return False
-        if any(module.training for module in decoder.modules()):
-            return False
-        device = model_kwargs["encoder_outputs"][0].device
-        weights = [*decoder.parameters(), *lm_head.parameters()]
-        # Weights may be spread over devices, left on a disk, or split among processes.
-        return all(weight.device == device and not hasattr(weight, "device_mesh") for weight in weights)
+def obstacle_to_speed(
+    model: VaswaniGenerationMixin, config: GenerationConfig, model_kwargs: Mapping[str, Any]
+) -> str | None:
+    """What keeps `IncrementalDecoder` from replacing the model's `forward`, in words; None if nothing does."""
+    if not config.use_cache:
+        return "use_cache=False"
+    unknown = [name for name in model_kwargs if name not in _KNOWN_INPUTS and model_kwargs[name] is not None]
+    if unknown:
+        return unknown[0]
+    replaced = getattr(model.prepare_inputs_for_generation, "__func__", None)
+    if replaced is not GenerationMixin.prepare_inputs_for_generation:
+        return "a prepare_inputs_for_generation of its own, as of an adapter"
+    if not model.has_own_classes():
+        return "a layer or forward of another class"
+    decoder, lm_head = model.get_decoder(), model.get_output_embeddings()
+    implementation = decoder.config._attn_implementation
+    attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, None)  # None: eager
+    if attention is not None and not attention.__module__.startswith("transformers.integrations."):
+        return f"the attention implementation {implementation!r}"
+    for module in (model, model.model, *decoder.modules(), *lm_head.modules()):
+        if calls_more_than_its_class(module):
+            return f"a hook or another forward of {type(module).__name__}"
+    if any(module.training for module in decoder.modules()):
+        return "training mode; call eval()"
+    device = model_kwargs["encoder_outputs"][0].device
+    # Weights may be spread over devices, left on a disk, or split among processes.
+    for weight in (*decoder.parameters(), *lm_head.parameters()):
+        if weight.device != device or hasattr(weight, "device_mesh"):
+            return "weights on several devices"
+    return None
 
 
 def calls_more_than_its_class(module: nn.Module) -> bool:
@@ -344,62 +337,6 @@ def calls_more_than_its_class(module: nn.Module) -> bool:
         forward = vars(module).get("_original_forward", forward)
     own = type(module).forward  # accelerate, on removing its wrapper, restores it without the decorators
     return forward is not None and getattr(forward, "__func__", None) not in (own, inspect.unwrap(own))
-
-
-def require_same_tokens(config: PreTrainedConfig, other: PreTrainedConfig | None, place: str) -> None:
-    """Check that two models can translate together.
-
-    Args:
-        config: Of one.
-        other: Of the other.
-        place: Names the other; the message starts with it.
-
-    Raises:
-        ValueError: The other is of another package, or differs in tokens, languages or positions.
-    """
-    # Code that came with a model has classes of its own.
-    if getattr(other, "model_type", None) != config.model_type:
-        raise ValueError(f"{place} is none of this package; an ensemble has no others")
-    for name in _OF_ENSEMBLE:
-        if getattr(config, name) != getattr(other, name):
-            raise ValueError(f"{place} has {name} {getattr(other, name)!r}, and the first {getattr(config, name)!r}")
-
-
-def _first(scopes: Iterable[Mapping[str, Any]], name: str) -> Any:
-    """The first value that is not None, as transformers chooses it."""
-    return next((scope[name] for scope in scopes if scope.get(name) is not None), None)
-
-
-def _require_counts(scopes: list[Mapping[str, Any]]) -> None:
-    for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length"):
-        value = _first(scopes, name)
-        if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
-            raise ValueError(f"{name}: must be an integer of at least 1, is {value!r}")
-
-
-def _ends(scopes: Iterable[Mapping[str, Any]]) -> list[int]:
-    """The tokens that end a sentence."""
-    ends = _first(scopes, "eos_token_id")
-    return [] if ends is None else torch.as_tensor(ends).flatten().tolist()
-
-
-def _phrases(given: Any, scopes: list[Mapping[str, Any]], config: PreTrainedConfig) -> list[list[list[int]]]:
-    """The alternatives of each phrase of `force_words_ids`."""
-    if (_first(scopes, "num_beams") or 1) == 1 or _first(scopes, "do_sample"):
-        raise ValueError("force_words_ids: beam search finds them; give num_beams of at least 2, without do_sample")
-    advice = "give token ids of each phrase, or of each several alternatives, without special tokens"
-    if not isinstance(given, (list, tuple)) or not all(
-        isinstance(each, (list, tuple)) and each for each in (given, *given)
-    ):
-        raise ValueError(f"force_words_ids: is {given!r}; {advice}")
-    phrases = [[each] if isinstance(each[0], int) else each for each in given]
-    special = {*_ends(scopes), *(_first(scopes, f"{name}_token_id") for name in ("pad", "decoder_start"))}
-    known = set(range(config.output_vocab_size)) - special
-    for phrase in chain.from_iterable(phrases):
-        is_listed = isinstance(phrase, (list, tuple)) and phrase and all(isinstance(token, int) for token in phrase)
-        if not is_listed or not known.issuperset(phrase):
-            raise ValueError(f"force_words_ids: {phrase!r} is no phrase; {advice}")
-    return [[list(phrase) for phrase in alternatives] for alternatives in phrases]
 
 
 def _prefix_length(prefix: torch.Tensor | None, start: int) -> int:

@@ -5,9 +5,10 @@ stacks, the model of Figure 1, and the model with the softmax. At the end, self-
 and dropout (5.4).
 """
 
+import inspect
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -33,10 +34,14 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import OwnGenerationConfig, VaswaniGenerationMixin, paper_generation_config
+from .step_decoder_vaswani import CACHE, named_cache
 
 
 # Name of `restricted_attention_forward` among the attention implementations.
 RESTRICTED = "restricted"
+
+# What `forward` passes on to the layers. Positions are counted from the mask.
+_KNOWN_KEYWORDS = TransformersKwargs.__annotations__.keys() - {"position_ids"}
 
 # Smaller blocks of queries would save less computation than they add in calls.
 _SMALLEST_BLOCK = 32
@@ -90,15 +95,15 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         implementation: str | None = None,
         cross_implementation: str | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        attended, _ = self.self_attn(hidden_states, attention_mask, None, past_key_values, implementation, **kwargs)
+        attended, _ = self.self_attn(hidden_states, attention_mask, None, cache, implementation, **kwargs)
         hidden_states = self.self_attn_residual(hidden_states, attended)
         if encoder_hidden_states is not None:
-            source = (encoder_attention_mask, encoder_hidden_states, past_key_values, cross_implementation)
+            source = (encoder_attention_mask, encoder_hidden_states, cache, cross_implementation)
             attended, _ = self.encoder_attn(hidden_states, *source, **kwargs)
             hidden_states = self.encoder_attn_residual(hidden_states, attended)
         return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
@@ -189,7 +194,7 @@ class VaswaniAttention(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         implementation: str | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -199,14 +204,14 @@ class VaswaniAttention(nn.Module):
             hidden_states: Input of the queries and, in self-attention, of the keys and values.
             attention_mask: In the format of the attention implementation.
             encoder_hidden_states: `[batch, source, d_model]`, for encoder-decoder attention.
-            past_key_values: Cache of keys and values.
+            cache: Cache of keys and values.
             implementation: The attention implementation, by default the configuration's.
 
         Returns:
             `[batch, target, d_model]`, and the weights if the implementation returns them.
         """
         query = self._split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
-        key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values)
+        key, value = self._keys_and_values(hidden_states, encoder_hidden_states, cache)
         attention: Callable
         if implementation == RESTRICTED:
             attention = partial(restricted_attention_forward, neighborhood=self.config.attention_neighborhood)
@@ -225,15 +230,15 @@ class VaswaniAttention(nn.Module):
         return projected.unflatten(-1, (self.num_heads, width)).transpose(1, 2)  # [batch, heads, length, width]
 
     def _keys_and_values(
-        self, hidden_states: torch.Tensor, encoder_hidden_states: torch.Tensor | None, past_key_values: Cache | None
+        self, hidden_states: torch.Tensor, encoder_hidden_states: torch.Tensor | None, both: Cache | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys `[batch, heads, source, d_k]` and values `[batch, heads, source, d_v]`, through the cache if given."""
-        cache = past_key_values
-        if isinstance(past_key_values, EncoderDecoderCache):
-            if self.is_cross and past_key_values.is_updated.get(self.layer_idx):
-                layer = past_key_values.cross_attention_cache.layers[self.layer_idx]
+        cache = both
+        if isinstance(both, EncoderDecoderCache):
+            if self.is_cross and both.is_updated.get(self.layer_idx):
+                layer = both.cross_attention_cache.layers[self.layer_idx]
                 return layer.keys, layer.values
-            cache = past_key_values.cross_attention_cache if self.is_cross else past_key_values.self_attention_cache
+            cache = both.cross_attention_cache if self.is_cross else both.self_attention_cache
         elif self.is_cross:
             cache = None  # a cache that is no EncoderDecoderCache holds only self-attention keys and values
         states = encoder_hidden_states if self.is_cross else hidden_states
@@ -242,7 +247,7 @@ class VaswaniAttention(nn.Module):
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
             if self.is_cross:
-                past_key_values.is_updated[self.layer_idx] = True
+                both.is_updated[self.layer_idx] = True
         return key, value
 
 
@@ -474,6 +479,24 @@ class VaswaniPreTrainedModel(PreTrainedModel):
         return linear.out_features
 
 
+def strict_keywords(forward: Callable) -> Callable:
+    """Let `forward` take `cache` by its older name `past_key_values`, too, and refuse keywords that it does not know.
+
+    Otherwise `**kwargs` swallows what a release of transformers has renamed, and the result is wrong in silence.
+    """
+    known = {*inspect.signature(forward).parameters, *_KNOWN_KEYWORDS, "return_dict"}
+
+    @wraps(forward)
+    def checked(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        kwargs = named_cache(kwargs, "cache")
+        unknown = [name for name, value in kwargs.items() if name not in known and value is not None]
+        if unknown:
+            raise TypeError(f"{type(self).__name__}.forward: does not know the keywords {unknown}; leave them out")
+        return forward(self, *args, **kwargs)
+
+    return checked
+
+
 class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
     """The encoder stack (3.1): embeddings plus positional encodings, then N layers."""
 
@@ -487,6 +510,7 @@ class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
+    @strict_keywords
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -523,6 +547,7 @@ class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
+    @strict_keywords
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -531,7 +556,7 @@ class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,
@@ -541,31 +566,26 @@ class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         `attention_mask` is `[batch, past + target]`, `encoder_attention_mask` `[batch, source]`.
         """
         inputs_embeds = self.embed(input_ids, inputs_embeds)
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
             if encoder_hidden_states is not None:
-                past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
-        cache = past_key_values
-        if isinstance(cache, EncoderDecoderCache):
-            cache = cache.self_attention_cache
-        past = 0 if cache is None else cache.get_seq_length()
+                cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
+        own_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        past = 0 if own_cache is None else own_cache.get_seq_length()
         hidden_states = self.add_positions(inputs_embeds, attention_mask, past)
         mask, kwargs["implementation"] = self_attention_mask(
-            create_causal_mask, self.config, inputs_embeds, attention_mask, past_key_values=cache
+            create_causal_mask, self.config, inputs_embeds, attention_mask, own_cache
         )
         cross_mask = None
         if encoder_hidden_states is not None:
             cross_mask, kwargs["cross_implementation"] = source_mask(
                 self.config, inputs_embeds, encoder_attention_mask, encoder_hidden_states
             )
+        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            cache = None  # the backward pass runs the layers again, and would extend it twice
         for layer in self.layers:
-            # The cache is a keyword argument, because gradient checkpointing removes it by name.
-            hidden_states = layer(
-                hidden_states, mask, encoder_hidden_states, cross_mask, past_key_values=past_key_values, **kwargs
-            )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden_states, past_key_values=past_key_values
-        )
+            hidden_states = layer(hidden_states, mask, encoder_hidden_states, cross_mask, cache, **kwargs)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, **{CACHE: cache})
 
 
 class VaswaniModel(VaswaniPreTrainedModel):
@@ -591,6 +611,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
         if self._shares_embeddings:
             self.shared = self.decoder.embed_tokens = value
 
+    @strict_keywords
     @can_return_tuple
     def forward(
         self,
@@ -599,7 +620,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
@@ -621,14 +642,14 @@ class VaswaniModel(VaswaniPreTrainedModel):
             decoder_attention_mask,
             encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             **kwargs,
         )
         return Seq2SeqModelOutput(
             last_hidden_state=decoded.last_hidden_state,
-            past_key_values=decoded.past_key_values,
+            **{CACHE: getattr(decoded, CACHE)},
             decoder_hidden_states=decoded.hidden_states,
             decoder_attentions=decoded.attentions,
             cross_attentions=decoded.cross_attentions,
@@ -671,6 +692,7 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
         has_own_forward = type(self).forward is VaswaniForConditionalGeneration.forward
         return has_own_forward and all(type(module) in own for module in modules)
 
+    @strict_keywords
     @can_return_tuple
     def forward(
         self,
@@ -679,7 +701,7 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: Any = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
@@ -710,7 +732,7 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
             decoder_input_ids,
             decoder_attention_mask,
             encoder_outputs,
-            past_key_values,
+            cache,
             inputs_embeds,
             decoder_inputs_embeds,
             use_cache,
@@ -731,7 +753,7 @@ def self_attention_mask(
     config: PreTrainedConfig,
     inputs_embeds: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    **cache: Any,
+    cache: Cache | None = None,
 ) -> tuple[Any, str]:
     """The mask of self-attention, and the attention implementation that takes it.
 
@@ -744,15 +766,15 @@ def self_attention_mask(
         config: The model's configuration.
         inputs_embeds: `[batch, target, d_model]`
         attention_mask: `[batch, source]`, 1 for tokens, 0 for padding; or a mask in the implementation's own format.
-        cache: For `create_mask`: `past_key_values`.
+        cache: Of self-attention; a function for the encoder has none.
 
     Raises:
         ValueError: The attention implementation cannot restrict attention.
     """
     implementation, neighborhood = config._attn_implementation, config.attention_neighborhood
     if neighborhood is None:
-        return create_mask(config, inputs_embeds, attention_mask, **cache), implementation
-    is_static = getattr(cache.get("past_key_values"), "is_compileable", False)
+        return create_mask(config, inputs_embeds, attention_mask, cache), implementation
+    is_static = getattr(cache, "is_compileable", False)
     if implementation == "sdpa" and not is_static and (attention_mask is None or attention_mask.dim() == 2):
         return attention_mask, RESTRICTED
     if implementation not in ("eager", "sdpa", "flex_attention"):
@@ -763,7 +785,7 @@ def self_attention_mask(
     def is_near(batch_idx: int, head_idx: int, q_idx: int, kv_idx: int) -> bool:
         return abs(q_idx - kv_idx) <= neighborhood // 2
 
-    return create_mask(config, inputs_embeds, attention_mask, and_mask_function=is_near, **cache), implementation
+    return create_mask(config, inputs_embeds, attention_mask, cache, and_mask_function=is_near), implementation
 
 
 def restricted_attention_forward(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .beam_search_vaswani import SentenceProcessor
+from .constraints_vaswani import SentenceProcessor
 
 
 ROOT = "TOP"

@@ -2,11 +2,12 @@
 
 `IncrementalDecoder`, the fast one, computes the decoder of section 3 from its weights, one position at a time; oneDNN
 matrix products on CPU and CUDA graphs on GPU make it faster still. `ForwardDecoder` calls the model's `forward`. Hooks,
-adapters that replace inputs, requested attentions and sharded weights need it. `EnsembleDecoder` asks several decoders.
+adapters that replace inputs, requested attentions and sharded weights need it.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,6 +25,9 @@ Decoder = Any
 
 Projection = Callable[[torch.Tensor], torch.Tensor]
 
+# The keyword of `generate`, and the field of outputs, that hold keys and values: "cache" since transformers 5.24.
+CACHE = "cache" if "cache" in {field.name for field in fields(Seq2SeqLMOutput)} else "past_key_values"
+
 # Steps for which the tree has room at first, and for which one CUDA graph serves.
 BLOCK = 32
 
@@ -36,6 +40,19 @@ _DIGITS = 2
 
 # Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
 _STEPS_WORTH_A_CAPTURE = 4
+
+
+def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The keywords, with the cache under `name`, whichever of its two names it has there.
+
+    Raises:
+        TypeError: It has both.
+    """
+    caches = [kwargs[each] for each in ("cache", "past_key_values") if kwargs.get(each) is not None]
+    if len(caches) > 1:
+        raise TypeError("cache and past_key_values are two names of one argument; give one of them")
+    others = {each: value for each, value in kwargs.items() if each not in ("cache", "past_key_values")}
+    return {**others, name: caches[0]} if caches else others
 
 
 class StepDecoder(Protocol):
@@ -94,12 +111,11 @@ class ForwardDecoder:
         config: GenerationConfig,
         outputs: list[Seq2SeqLMOutput] | None = None,
     ) -> None:
-        own = {"use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states"}
-        own |= {"past_key_values", "labels"}
+        own = {CACHE, "use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states"}
         self.model, self.num_beams, self.outputs = model, config.num_beams, outputs
         self.inputs = {name: value for name, value in model_kwargs.items() if name not in own}
         self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
-        self.cache = model_kwargs.get("past_key_values") if config.use_cache else None
+        self.cache = model_kwargs.get(CACHE) if config.use_cache else None
         requests = ("output_attentions", "output_hidden_states")
         self.requests = {name: outputs is not None and getattr(config, name) for name in requests}
 
@@ -130,7 +146,7 @@ class ForwardDecoder:
         inputs = self.model.prepare_inputs_for_generation(
             tokens,
             next_sequence_length=None if self.cache is None else new,
-            past_key_values=self.cache,
+            **{CACHE: self.cache},
             is_first_iteration=is_first,
             **self.inputs,
         )
@@ -139,7 +155,7 @@ class ForwardDecoder:
         inputs["use_cache"] = self.cache is not None
         output = self.model(**inputs, **self.requests, return_dict=True, logits_to_keep=1)
         if self.cache is not None:
-            self.cache = output.past_key_values
+            self.cache = output[CACHE]
         if self.outputs is not None:
             self.outputs.append(output)
         return output.logits[:, -1]
@@ -283,38 +299,6 @@ class IncrementalDecoder:
         for layer in self.layers:
             hidden = layer(hidden, nodes, seen, mask, source_mask)
         return hidden
-
-
-class EnsembleDecoder:
-    """Predicts the mean of the distributions that several models predict.
-
-    Args:
-        members: A decoder of each model.
-    """
-
-    def __init__(self, members: Sequence[StepDecoder]) -> None:
-        self.members = members
-
-    def prefill(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:
-        return self._mean([member.prefill(tokens) for member in self.members])
-
-    def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> Iterable[torch.Tensor]:
-        return self._mean([member.step(tokens, parents) for member in self.members])
-
-    def sentences_for(self, remaining: int) -> int:
-        return max(member.sentences_for(remaining) for member in self.members)
-
-    def select(self, order: list[int]) -> None:
-        for member in self.members:
-            member.select(order)
-
-    def _mean(self, logits: list[Iterable[torch.Tensor]]) -> Iterable[torch.Tensor]:
-        """Logarithms of the sums of the members' probabilities; the softmax removes the constant."""
-        for chunks in zip(*logits, strict=True):
-            total, *others = (chunk.float().softmax(-1) for chunk in chunks)  # [rows, vocabulary]
-            for probabilities in others:
-                total += probabilities
-            yield total.clamp_(min=torch.finfo(total.dtype).tiny).log_()
 
 
 class IncrementalLayer:

@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.beam_search_vaswani import BeamSearch, Hypotheses, length_penalty, penalty_type
+from ..model.generation_vaswani import search
 from .tokens import token_texts
 
 
@@ -153,9 +154,8 @@ def trace_search(
         ValueError: `num_beams` is 1: that is no beam search.
     """
     recorder = _Recorder(tokenizer, observe)
-    search = partial(type(model)._beam_search, observer=recorder)
     inputs = tokenizer(source, return_tensors="pt").to(model.device)
-    model.generate(**inputs, **options, custom_generate=search)
+    model.generate(**inputs, **options, custom_generate=partial(search, observer=recorder))
     return recorder.trace()
 
 
