@@ -19,6 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
 from ..model.pipeline_vaswani import in_order
 from ..model.scores_vaswani import TranslationScore, score_generated
+from ..model.step_decoder_vaswani import CACHE
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length, best_hypotheses
 from .marian import (
@@ -272,17 +273,17 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         encoder_outputs: BaseModelOutput | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Logits `[batch, target, vocabulary]` of `decoder_input_ids` `[batch, target]`, and the extended cache."""
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask)
-        if past_key_values is None or past_key_values.get_seq_length() == 0:
+        cache: EncoderDecoderCache | None = kwargs.get(CACHE)
+        if cache is None or cache.get_seq_length() == 0:
             heads, width = self.config.decoder_attention_heads, self.config.d_model
             past = [torch.zeros(len(decoder_input_ids), heads, 0, width // heads)] * len(self.names)
         else:
-            past = _tensors(past_key_values)
+            past = _tensors(cache)
         logits, *present = self.session.run(
             ["logits", *(f"present.{name}" for name in self.names)],
             {
@@ -295,7 +296,7 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
         tensors = [torch.from_numpy(array) for array in present]
         pairs = list(zip(tensors[::2], tensors[1::2], strict=True))  # of self-attention and the other in turn
         cache = EncoderDecoderCache(DynamicCache(pairs[::2]), DynamicCache(pairs[1::2]))
-        return Seq2SeqLMOutput(logits=torch.from_numpy(logits), past_key_values=cache)
+        return Seq2SeqLMOutput(logits=torch.from_numpy(logits), **{CACHE: cache})
 
 
 class OnnxTranslator:
