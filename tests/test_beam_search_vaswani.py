@@ -1,6 +1,7 @@
 """Section 6.1: the search against exhaustive search, its definition, and transformers."""
 
 import itertools
+import logging
 import math
 
 import pytest
@@ -167,6 +168,22 @@ def test_translations_with_a_phrase_are_different_ones_by_all_rules(talkative_mo
         assert contains(rows[0], [9])
 
 
+def test_a_translation_that_misses_a_phrase_is_returned_with_a_warning(talkative_model, caplog):
+    logging.getLogger("transformers").propagate = True
+    settings = {"num_beams": 2, "force_words_ids": [[9, 17], [17, 9]], "max_new_tokens": 4}
+    barred = LogitsProcessorList([lambda ids, scores: scores.index_fill(1, torch.tensor([17]), -math.inf)])
+    rows = talkative_model.generate(as_batch(SOURCES[:2]), logits_processor=barred, **settings).tolist()
+    assert not any(17 in row for row in rows)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "force_words_ids: translations of the sentences [0, 1] reach their length limit"
+    )
+    caplog.clear()
+    rows = talkative_model.generate(as_batch(SOURCES[:2]), **settings).tolist()
+    assert all(contains(tuple(row), phrase) for row in rows for phrase in settings["force_words_ids"])
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("limit", [3, 5, 9])
 def test_no_forced_end_makes_up_for_a_phrase(talkative_model, limit):
     settings = {"num_beams": 4, "force_words_ids": [[9, 17]], "forced_eos_token_id": EOS, "max_new_tokens": limit}
@@ -206,6 +223,17 @@ def test_a_phrase_that_the_best_translation_has_changes_nothing(talkative_model)
         ({"force_words_ids": [[5, [6]]]}, r"force_words_ids: \[5, \[6\]\] is no phrase"),
         ({"force_words_ids": [[[[5]]]]}, r"force_words_ids: \[\[5\]\] is no phrase"),
         ({"force_words_ids": ["word"]}, r"force_words_ids: is \['word'\]; give token ids"),
+        (
+            {"force_words_ids": [[5, 6, 7]], "max_new_tokens": 2},
+            r"have at least 3 tokens, and a translation .* at most 2;",
+        ),
+        ({"force_words_ids": [[5], [[6, 7], [6]]], "max_length": 1}, "have at least 1 tokens, .* at most 0;"),
+        (
+            {"force_words_ids": [[5, 6], [7, 8]], "max_new_tokens_over_source": 0},
+            "have at least 4 tokens, .* at most 1;",
+        ),
+        ({"force_words_ids": [[5, 9, 17]], "bad_words_ids": [[9, 17]]}, r"\[5, 9, 17\] has tokens that .* forbid$"),
+        ({"force_words_ids": [[[5], [9]]], "suppress_tokens": [5, 9]}, r"\[5\] has tokens that .* forbid$"),
     ],
 )
 def test_what_is_no_phrase_is_refused(talkative_model, settings, message):

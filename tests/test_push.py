@@ -176,7 +176,8 @@ EARLIER = "c5a46b3"  # its code does not know transformers 5.24
 
 
 @pytest.mark.skipif(
-    subprocess.run(["git", "cat-file", "-e", EARLIER], cwd=REPOSITORY, capture_output=True, check=False).returncode != 0,
+    subprocess.run(["git", "cat-file", "-e", EARLIER], cwd=REPOSITORY, capture_output=True, check=False).returncode
+    != 0,
     reason=f"no history with {EARLIER}, as in a shallow clone",
 )
 def test_code_that_was_published_earlier_can_be_renewed(hub, pushed, tmp_path):
@@ -202,7 +203,9 @@ for part in (AutoModelForSeq2SeqLM, AutoTokenizer):
     result = hub.run(snippet.replace("user/en-de", "user/earlier"), folder=pushed.folder)
     assert result.returncode == 0, result.stderr[-3000:]
     renewed = hub.repositories["user/earlier"].files
-    assert {name for name in earlier if renewed[name] != earlier[name]} <= {name for name in renewed if name[-3:] == ".py"}
+    assert {name for name in earlier if renewed[name] != earlier[name]} <= {
+        name for name in renewed if name[-3:] == ".py"
+    }
     results = translate(hub, "user/earlier", pushed.folder, "trust")
     assert results["module"].startswith("transformers_modules.")
     assert {**results, "module": ""} == {**pushed.expected, "module": ""}

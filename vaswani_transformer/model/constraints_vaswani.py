@@ -158,13 +158,16 @@ def token_ids(ids: int | list[int] | torch.Tensor | None) -> list[int]:
     return [] if ids is None else torch.as_tensor(ids).flatten().tolist()
 
 
-def forced_phrases(force_words_ids: Any, config: GenerationConfig, model_config: PreTrainedConfig) -> ForcedPhrases:
+def forced_phrases(
+    force_words_ids: Any, config: GenerationConfig, model_config: PreTrainedConfig, room: int | None
+) -> ForcedPhrases:
     """The processor that forces `force_words_ids` into each translation.
 
     Args:
         force_words_ids: Token ids of each phrase, or of each several alternatives.
-        config: The search, with `max_new_tokens` if the length is limited.
+        config: The search.
         model_config: The model's configuration.
+        room: Tokens that the shortest translation may have, its prefix included; None without a limit.
 
     Raises:
         ValueError: They are no phrases; the search has no beams; or no translation may contain them.
@@ -183,6 +186,13 @@ def forced_phrases(force_words_ids: Any, config: GenerationConfig, model_config:
         is_listed = isinstance(phrase, (list, tuple)) and phrase and all(isinstance(token, int) for token in phrase)
         if not is_listed or not known.issuperset(phrase):
             raise ValueError(f"force_words_ids: {phrase!r} is no phrase; {advice}")
+    single = set(chain.from_iterable(each[0] for each in phrases if len(each) == 1))  # phrases may overlap
+    least = max(len(single), *(min(map(len, alternatives)) for alternatives in phrases))
+    if room is not None and least > room:
+        raise ValueError(
+            f"force_words_ids: the phrases have at least {least} tokens, and a translation of this batch at most {room}; "
+            f"give more max_new_tokens, or fewer phrases"
+        )
     barred = [*([token] for token in config.suppress_tokens or []), *(config.bad_words_ids or [])]
     for alternatives in phrases:
         if all(any(_contains(list(phrase), list(words)) for words in barred) for phrase in alternatives):

@@ -146,7 +146,10 @@ class VaswaniGenerationMixin(GenerationMixin):
                 processors.append(EndPerSentence(limits, prefix_length, config.forced_eos_token_id))
             config.max_new_tokens, config.max_length = int(limits.max()), None
         if phrases is not None:
-            processors.append(forced_phrases(phrases, config, self.config))
+            limit = config.max_length if config.max_new_tokens is None else config.max_new_tokens + prefix_length
+            room = int(limits.min()) + prefix_length if over_source is not None else limit
+            room = None if room is None else room - 1  # without the start token
+            processors.append(forced_phrases(phrases, config, self.config, room))
         if ensemble is not None:
             require_ensemble(self, ensemble, ids, config, kwargs)
             if obstacle is not None:
@@ -262,7 +265,9 @@ def search(
     elif synced_gpus:
         obstacle = "synced_gpus"
     elif obstacle is not None and not ensemble:
-        _logger.warning_once(f"generate: the search calls the model's forward at each step, which is slow, because of {obstacle}")
+        _logger.warning_once(
+            f"generate: the search calls the model's forward at each step, which is slow, because of {obstacle}"
+        )
     decoder: StepDecoder
     if obstacle is None:
         mask = model_kwargs.get("attention_mask")

@@ -111,7 +111,14 @@ class ForwardDecoder:
         config: GenerationConfig,
         outputs: list[Seq2SeqLMOutput] | None = None,
     ) -> None:
-        own = {CACHE, "use_cache", "logits_to_keep", "decoder_attention_mask", "output_attentions", "output_hidden_states"}
+        own = {
+            CACHE,
+            "use_cache",
+            "logits_to_keep",
+            "decoder_attention_mask",
+            "output_attentions",
+            "output_hidden_states",
+        }
         self.model, self.num_beams, self.outputs = model, config.num_beams, outputs
         self.inputs = {name: value for name, value in model_kwargs.items() if name not in own}
         self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
