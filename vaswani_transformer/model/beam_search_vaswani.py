@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch.nn import functional as F

@@ -190,7 +190,7 @@ def forced_phrases(
     least = max(len(single), *(min(map(len, alternatives)) for alternatives in phrases))
     if room is not None and least > room:
         raise ValueError(
-            f"force_words_ids: the phrases have at least {least} tokens, and a translation of this batch at most {room}; "
+            f"force_words_ids: the phrases have at least {least} tokens, and a translation here at most {room}; "
             f"give more max_new_tokens, or fewer phrases"
         )
     barred = [*([token] for token in config.suppress_tokens or []), *(config.bad_words_ids or [])]

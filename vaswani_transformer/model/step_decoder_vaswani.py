@@ -6,7 +6,7 @@ adapters that replace inputs, requested attentions and sharded weights need it.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, Protocol
