@@ -9,7 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.model import step_decoder_vaswani
-from vaswani_transformer.model.step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
+from vaswani_transformer.model.step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder
 
 
 def test_prefix_is_kept_and_searched_on_from(talkative_model):
@@ -92,7 +92,7 @@ def decoders(model: VaswaniForConditionalGeneration, source: torch.Tensor, token
         IncrementalDecoder(model.get_decoder(), model.get_output_embeddings(), *given),
         *(
             ForwardDecoder(model, {**every, **cache}, GenerationConfig(num_beams=3, use_cache=bool(cache)))
-            for cache in ({}, {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())})
+            for cache in ({}, {CACHE: EncoderDecoderCache(DynamicCache(), DynamicCache())})
         ),
     ]
 

@@ -40,8 +40,8 @@ from .step_decoder_vaswani import CACHE, named_cache
 # Name of `restricted_attention_forward` among the attention implementations.
 RESTRICTED = "restricted"
 
-# What `forward` passes on to the layers. Positions are counted from the mask.
-_KNOWN_KEYWORDS = TransformersKwargs.__annotations__.keys() - {"position_ids"}
+# Keywords of transformers that `forward` takes and ignores or passes on. Positions are counted from the mask.
+_KNOWN_KEYWORDS = (TransformersKwargs.__annotations__.keys() - {"position_ids"}) | {"return_dict", "logits_to_keep"}
 
 # Smaller blocks of queries would save less computation than they add in calls.
 _SMALLEST_BLOCK = 32
@@ -484,7 +484,7 @@ def strict_keywords(forward: Callable) -> Callable:
 
     Otherwise `**kwargs` swallows what a release of transformers has renamed, and the result is wrong in silence.
     """
-    known = {*inspect.signature(forward).parameters, *_KNOWN_KEYWORDS, "return_dict"}
+    known = {*inspect.signature(forward).parameters, *_KNOWN_KEYWORDS}
 
     @wraps(forward)
     def checked(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
