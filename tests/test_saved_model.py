@@ -124,6 +124,11 @@ def test_searches_that_cannot_be_meant(model, name, value):
     assert f"generation_config.json has {value!r} as {name}, with which the model cannot translate" in refusal(model)
 
 
+def test_an_eos_that_the_trainer_of_transformers_5_17_made_a_list(model):
+    change(model / "generation_config.json", eos_token_id=[1])
+    assert open_model(model).load().generation_config.eos_token_id == 1
+
+
 def test_a_search_without_a_length_limit(model):
     change(model / "generation_config.json", max_new_tokens_over_source=None)
     assert "generation_config.json has no length limit" in refusal(model)

@@ -111,6 +111,8 @@ class SavedModel:
                 )
         except (OSError, SafetensorError) as error:
             raise ValueError(f"its weights cannot be read ({error}); {_REMEDY}") from error
+        if model.generation_config.eos_token_id == [self.config.eos_token_id]:  # so the Trainer before 5.23 leaves it
+            model.generation_config.eos_token_id = self.config.eos_token_id
         differences = [("has other shapes of", sorted(name for name, *_ in found["mismatched_keys"]))]
         differences += [("lacks", sorted(found["missing_keys"])), ("also has", sorted(found["unexpected_keys"]))]
         for verb, names in differences:
