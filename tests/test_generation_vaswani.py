@@ -1,6 +1,7 @@
 """`generate`: its defaults, its options, and which step decoder it chooses."""
 
 import copy
+import logging
 import math
 import re
 from collections.abc import Iterator
@@ -130,6 +131,52 @@ def test_weights_in_several_places_are_left_to_the_model(talkative_model, monkey
     monkeypatch.setattr(IncrementalDecoder, "prefill", None)
     talkative_model.lm_head.weight.device_mesh = "as of FSDP"
     assert torch.equal(talkative_model.generate(as_batch(SOURCES[:1])), expected)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"repetition_penalty": 1.7},
+        {"no_repeat_ngram_size": 2},
+        {"bad_words_ids": [[7, 7], [5]], "suppress_tokens": [9], "min_new_tokens": 6},
+        {"sequence_bias": [[[7], -9.0], [[9, 17], -4.0]], "renormalize_logits": True},
+        {"forced_eos_token_id": EOS, "max_new_tokens": 4},
+        {"prefix_allowed_tokens_fn": lambda row, ids: [1, 5 + row, 12 + len(ids)]},
+        {"max_time": 900.0, "remove_invalid_values": True},
+    ],
+    ids=str,
+)
+def test_greedy_search_with_processors_is_that_of_transformers(talkative_model, settings):
+    """With `return_dict_in_generate`, transformers' own loop decodes."""
+    batch, settings = as_batch(SOURCES), {"num_beams": 1, **settings}
+    expected = talkative_model.generate(batch, return_dict_in_generate=True, **settings).sequences
+    assert torch.equal(talkative_model.generate(batch, **settings), expected)
+    assert not torch.equal(talkative_model.generate(batch, num_beams=1), expected) or "max_time" in settings
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_text_that_stops_a_search_needs_the_tokenizer(trained, tokenizer, num_beams):
+    source = tokenizer("The old man reads a book.", return_tensors="pt").input_ids
+    ids = trained.generate(source, num_beams=num_beams)[0].tolist()
+    assert len(ids) > 3
+    stop = tokenizer.decode(ids[2])
+    options = {"num_beams": num_beams, "stop_strings": [stop], "max_new_tokens": 20}
+    found = trained.generate(source, tokenizer=tokenizer, **options)[0]
+    text = tokenizer.decode(found, skip_special_tokens=True)
+    assert text.count(stop) == 1
+    assert text.endswith(stop)
+    if num_beams == 1:
+        assert found.tolist() == ids[:3]
+    with pytest.raises(ValueError, match="tokenizer"):
+        trained.generate(source, **options)
+
+
+def test_a_slow_search_says_once_what_makes_it_slow(talkative_model, caplog):
+    logging.getLogger("transformers").propagate = True
+    for _ in range(2):
+        talkative_model.generate(as_batch(SOURCES[:1]), decoder_attention_mask=torch.ones(1, 1, dtype=torch.long))
+    (record,) = caplog.records
+    assert record.getMessage().endswith("which is slow, because of decoder_attention_mask")
 
 
 def test_labels_that_a_trainer_passes_along_change_nothing(talkative_model, monkeypatch):

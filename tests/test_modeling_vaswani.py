@@ -10,6 +10,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCa
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
 from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, drop_out, sinusoidal_positions, source_mask
+from vaswani_transformer.model.step_decoder_vaswani import CACHE
 
 
 PAD, VOCABULARY = 0, 37
@@ -263,7 +264,7 @@ def test_decoding_step_by_step_with_a_cache_equals_decoding_at_once(model, kind)
         output = model(
             source,
             decoder_input_ids=target[:, step : step + 1],
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
         torch.testing.assert_close(output.logits[:, 0], expected[:, step], atol=1e-5, rtol=1e-5)
@@ -274,8 +275,39 @@ def test_several_tokens_at_once_may_follow_a_cache(model):
     source, target = padded_batch()
     expected = model(source, decoder_input_ids=target).logits
     first = model(source, decoder_input_ids=target[:, :3], use_cache=True)
-    second = model(source, decoder_input_ids=target[:, 3:], past_key_values=first.past_key_values)
+    second = model(source, decoder_input_ids=target[:, 3:], cache=first[CACHE])
     torch.testing.assert_close(torch.cat((first.logits, second.logits), 1), expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_the_cache_has_both_of_its_names_in_every_part(model):
+    source, target = padded_batch()
+    encoded = model.get_encoder()(source, source.ne(PAD))[0]
+    arguments = {"encoder_hidden_states": encoded, "encoder_attention_mask": source.ne(PAD)}
+    parts = [
+        (model, {"input_ids": source}, "decoder_input_ids"),
+        (model.model, {"input_ids": source}, "decoder_input_ids"),
+        (model.model.decoder, arguments, "input_ids"),
+    ]
+    for part, inputs, tokens in parts:
+        expected = part(**inputs, **{tokens: target})[0][:, 3:]
+        for name in ("cache", "past_key_values"):
+            first = part(**inputs, **{tokens: target[:, :3]}, use_cache=True)
+            second = part(**inputs, **{tokens: target[:, 3:]}, **{name: first[CACHE]})
+            torch.testing.assert_close(second[0], expected, atol=1e-5, rtol=1e-5)
+        with pytest.raises(TypeError, match="^cache and past_key_values are two names of one argument"):
+            part(**inputs, **{tokens: target}, cache=first[CACHE], past_key_values=first[CACHE])
+
+
+def test_a_keyword_that_a_release_renames_is_an_error(model):
+    """Swallowed by **kwargs, it would make every step decode its last token alone."""
+    source, target = padded_batch()
+    for part in (model, model.model, model.model.encoder, model.model.decoder):
+        inputs = {} if part in (model.model.encoder, model.model.decoder) else {"decoder_input_ids": target}
+        message = rf"^{type(part).__name__}\.forward: does not know the keywords \['key_value_cache'\]; leave them out$"
+        with pytest.raises(TypeError, match=message):
+            part(source, **inputs, key_value_cache=DynamicCache())
+        part(source, **inputs, key_value_cache=None, output_attentions=True, return_dict=True)
 
 
 def test_labels_are_shifted_behind_the_start_token(model):
@@ -408,7 +440,7 @@ def test_a_learned_table_ends_and_says_so(config):
     with pytest.raises(ValueError, match="max_position_embeddings = 6"):
         model(torch.randint(3, VOCABULARY, (1, 7)), decoder_input_ids=target)
     with pytest.raises(ValueError, match="max_position_embeddings = 6"):
-        model(source, decoder_input_ids=target[:, :3], past_key_values=output.past_key_values)
+        model(source, decoder_input_ids=target[:, :3], cache=output[CACHE])
 
 
 def test_sinusoids_go_on_where_training_ended(model):
