@@ -196,7 +196,8 @@ Tokenization and first embeddings, which precede training, are not timed.
 - A record reaches the target after less time than any record before it on its machine.
 - The validation set decides on configurations, the test set on nothing: `speedrun.py` scores it once.
 - "unknown": not measured with alpha {ALPHA}, or with fewer seeds, so that the line can be no record. Of several alphas,
-  each model has the one that was best on the validation set, which is scored with it. That flatters these lines."""
+  each model has the one that was best on the validation set, which is scored with it. That flatters these lines:
+  [Benchmarks](README.md#speedrun) has what is known of it."""
     commands = "\n".join(
         f"- {entry.change}: `{entry.run.command}`, commit `{entry.run.commit}`" for entry in record.entries
     )
