@@ -21,8 +21,8 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
     They are approximate left singular vectors of a matrix of tokens and sentence pairs, source and target together,
     times the roots of the singular values: latent semantic analysis in two languages (Dumais et al. 1997), with another
     weighting. Where a token occurs in a pair, the matrix has `(number of pairs with the token)^-0.5 * (sum of that over
-    the pair's tokens)^-0.5`; elsewhere zero. The first singular vector is left out: it shows mostly frequency. A random rotation
-    spreads the strong components over all coordinates.
+    the pair's tokens)^-0.5`; elsewhere zero. The first singular vector is left out: it shows mostly frequency. A random
+    rotation spreads the strong components over all coordinates.
 
     Args:
         pairs: With `input_ids` and `labels`; of more than 100,000, so many are taken, spread evenly.
