@@ -238,8 +238,10 @@ OPTION = re.compile(r"^    (\w+): .*?=|alias=\"--(\w+)\"", re.M)
 
 # Digits with a point, a comma or two places, and what they count, if it is written in several ways.
 NUMBER = re.compile(r"(?<![\w.,])(?<!\d-)(\d+(?:,\d{3})+|\d+\.\d+|\d\d+)(?![\d.,]*\d)(?: (%|percent\b|minutes\b))?")
-# Names of others, of sections of the paper, and of sizes.
-NAME = re.compile(r"(?:[\w.]+,?|\() 20\d\d\b|^\| \d\.\d(?= [A-Z])|(?:section|Python|d_model|\bn =) [\d.]*\d", re.M)
+# Years, sections of the paper, releases, sizes, and what is required.
+NAME = re.compile(
+    r"(?:[\w.]+,?|\() 20\d\d\b|^\| \d\.\d(?= [A-Z])|(?:section|Python|transformers|d_model|\bn =|needs) [\d.]*\d", re.M
+)
 # A ratio has digits and a decimal point: in words, it cannot be looked up.
 RATIO = re.compile(
     r"\b(?:twice|[a-z]+ times|(?<!\.)\d times) as\b|\b(?:half|third|quarter|fifth|tenth) (?:faster|slower)\b"
@@ -257,11 +259,11 @@ def numbers_in(value: object) -> Iterator[float]:
 
 
 def sections() -> list:
-    """Sections without code and pictures, and the chapters that they are in, as test parameters."""
+    """Sections without blocks of code and pictures, and the chapters that they are in, as test parameters."""
     found = []
     for chapter in CHAPTERS:
         text = chapter.read_text(encoding="utf-8")
-        text = re.sub(r"^```.*?^```|`[^`\n]*`|<img[^>]*>", "", text, flags=re.M | re.S)
+        text = re.sub(r"^```.*?^```|<img[^>]*>", "", text, flags=re.M | re.S)
         for part in re.split(r"^#+ ", text, flags=re.M):
             if chapter.parent.name != "paper":  # which has the paper's numbers
                 found.append(pytest.param(chapter, part, id=f"{name_of(chapter)}-{part.partition(chr(10))[0]}"))
@@ -269,8 +271,11 @@ def sections() -> list:
 
 
 def unrecorded(chapter: Path, section: str) -> list[str]:
-    """Numbers of a section that are in no record that it links, nor in the tables made of it, and ratios in words."""
-    recorded: list[float] = []
+    """Numbers of a section that are in no record that it links, nor in the tables made of it, and ratios in words.
+
+    The values of options, which the section has in code, are no measurements.
+    """
+    recorded = [*numbers_in(re.findall(r"`[^`\n]*`", section))]
     for link in re.findall(r"\]\(([^):]+)\.md\)", section):
         path = chapter.parent / f"{link}.json"
         if path.exists():
@@ -278,7 +283,7 @@ def unrecorded(chapter: Path, section: str) -> list[str]:
             recorded += numbers_in([json.loads(path.read_text(encoding="utf-8")), tables])
     percents = [100 * value for value in recorded if value < 2]
     values = {"minutes": recorded + [value / 60 for value in recorded], "%": percents, "percent": percents}
-    prose = NAME.sub("", re.sub(r"\]\([^)]*\)", "]", section))
+    prose = NAME.sub("", re.sub(r"\]\([^)]*\)|`[^`\n]*`", "]", section))
     found = [match[0] for match in RATIO.finditer(prose)]
     for match in NUMBER.finditer(prose):
         number, digits = float(match[1].replace(",", "")), len(match[1].partition(".")[2])
