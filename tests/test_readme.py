@@ -240,7 +240,9 @@ OPTION = re.compile(r"^    (\w+): .*?=|alias=\"--(\w+)\"", re.M)
 NUMBER = re.compile(r"(?<![\w.,])(?<!\d-)(\d+(?:,\d{3})+|\d+\.\d+|\d\d+)(?![\d.,]*\d)(?: (%|percent\b|minutes\b))?")
 # Years, sections of the paper, releases, sizes, and what is required.
 NAME = re.compile(
-    r"(?:[\w.]+,?|\() 20\d\d\b|^\| \d\.\d(?= [A-Z])|(?:section|Python|transformers|d_model|\bn =|needs) [\d.]*\d", re.M
+    r"(?:[\w.]+,?|\() 20\d\d\b|^\| \d\.\d(?= [A-Z])|"
+    r"(?:section|Python|transformers|d_model|\bn =|needs|least) [\d.,]*\d",
+    re.M,
 )
 # A ratio has digits and a decimal point: in words, it cannot be looked up.
 RATIO = re.compile(

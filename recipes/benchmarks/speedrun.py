@@ -54,7 +54,8 @@ class Arguments(BenchmarkArguments):
         if len(self.runs) % self.together:
             raise ValueError(f"together: {len(self.runs)} runs are no groups of {self.together}")
         for name in ("validation", "test"):
-            if len(getattr(self, name) or "12") != 2:
+            files = getattr(self, name)
+            if files is not None and len(files) != 2:
                 raise ValueError(f"{name}: give two files, sources and references")
 
 
