@@ -39,7 +39,7 @@ RECIPES = {
     "benchmarks/noise.py": ["--work=w", "--corpus=c", "--validation=v", "--test=t"],
     "benchmarks/scaling.py": ["--source=s", "--target=t"],
     "benchmarks/sizes.py": ["--name=n", "--work=w", "--corpus=c", "--validation=v", "--test=t"],
-    "benchmarks/speedrun.py": ["--runs=r", "--change=c"],
+    "benchmarks/speedrun.py": ["--runs=r", "--change=c", "--validation", "v", "v"],
     "benchmarks/train.py": ["--source=s", "--target=t"],
     "benchmarks/trust.py": ["--name=n", "--scores=s", "--model=m", "--corpus=c", "--statistics=t"],
 }

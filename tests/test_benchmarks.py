@@ -1,5 +1,6 @@
 """The benchmarks: what they refuse, the tables that they write, and the published ones."""
 
+import dataclasses
 import gzip
 import json
 import lzma
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -43,6 +45,7 @@ def text(tmp_path) -> Path:
 DECODE = "decode --text {folder}/text.en --output {folder}/out"
 SCALING = "scaling --source {folder}/text.en --output {folder}/out"
 SIZES = "sizes --name a --work {folder}/out/w --corpus a a --validation b b --test c c --output {folder}/out"
+SPEEDRUN = "speedrun --output {folder}/out --change a --runs {folder} --validation v v"
 TRAIN = "train --source {folder}/text.en --target {folder}/text.en --output {folder}/out"
 
 
@@ -59,8 +62,9 @@ TRAIN = "train --source {folder}/text.en --target {folder}/text.en --output {fol
         (f"{TRAIN} --sizes small huge", "sizes: must be of tiny, small, base, is huge"),
         (f"{TRAIN} --release {{folder}}", "release: .* is no checkout of this package"),
         (f"{TRAIN} --device cuda", "device: there is no CUDA device"),
-        ("speedrun --output {folder}/out --change a --runs {folder} --track fast", "track: must be 'paper' or 'open'"),
-        ("speedrun --output {folder}/out --change a --runs {folder}", r"all_results\.json"),
+        (f"{SPEEDRUN} --track fast", "track: must be 'paper' or 'open'"),
+        (SPEEDRUN, r"all_results\.json"),
+        (f"{SPEEDRUN} --test a", "test: give two files"),
         (f"{SIZES} --name a/b", "name: .* cannot have a /"),
         (f"{SIZES} --options max_steps", "options: must be name=value, such as d_model=64, is 'max_steps'"),
         (f"{SIZES} --corpus {{folder}}/no.en {{folder}}/no.de", r"no\.en"),
@@ -268,47 +272,36 @@ def test_scaling_measures_a_corpus_and_writes_a_report(tmp_path):
     assert f"| {tmp_path.name} | 25,000 | 8 |" in shown
 
 
-def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster(tmp_path):
-    published = json.loads((REPOSITORY / "model_cards" / "multi30k-en-de.json").read_text(encoding="utf-8"))
-    (tmp_path / "references").write_text("Ein Hund rennt schnell.\nZwei Katzen schlafen dort.\n", encoding="utf-8")
-
-    def add(change: str, minutes: float, bleu: float, machine: str = "a") -> list[str]:
-        names = []
-        published["run"]["hardware"] = machine
-        for seed in (1, 2):
-            published["settings"]["seed"] = seed
-            published["training"] |= {"seconds": 60 * (minutes + seed), "processor_seconds": 120 * minutes}
-            published["validation"]["bleu"]["score"] = bleu
-            names.append(str(tmp_path / f"{change}{seed}"))
-            (tmp_path / f"{change}{seed}").mkdir()
-            (tmp_path / f"{change}{seed}" / "all_results.json").write_text(json.dumps(published), encoding="utf-8")
-            translations = "ein Hund rennt SCHNELL.\nZwei Katzen schlafen dort.\n"
-            (tmp_path / f"{change}{seed}" / "translations.test.txt").write_text(translations, encoding="utf-8")
-        options = ["--change", change, "--references", str(tmp_path / "references"), "--output", str(tmp_path)]
-        call_recipe("benchmarks/speedrun.py", "--runs", *names, *options)
-        report = (tmp_path / "speedrun.md").read_text(encoding="utf-8")
-        return [line for line in report.splitlines() if line.startswith(("|  ", "| **record**"))]
-
-    add("first", 41.0, 39.3)
-    add("worse", 10.0, 39.0)
-    add("elsewhere", 30.0, 39.3, "b")
-    *_, first, worse, elsewhere, faster = add("faster", 35.0, 39.4)
-    marks = [[cell.strip() for cell in line.split("|")[1:7]] for line in (first, worse, elsewhere, faster)]
-    assert marks == [
-        ["**record**", "first", "open", "42.5 (42.0 to 43.0)", "82.0 (82.0 to 82.0)", "39.30 (39.30 to 39.30)"],
-        ["", "worse", "open", "11.5 (11.0 to 12.0)", "20.0 (20.0 to 20.0)", "39.00 (39.00 to 39.00)"],
-        ["**record**", "elsewhere", "open", "31.5 (31.0 to 32.0)", "60.0 (60.0 to 60.0)", "39.30 (39.30 to 39.30)"],
-        ["**record**", "faster", "open", "36.5 (36.0 to 37.0)", "70.0 (70.0 to 70.0)", "39.40 (39.40 to 39.40)"],
+def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster_by_the_rules():
+    speedrun = recipe_module("benchmarks/speedrun.py")
+    first, *_ = speedrun.SpeedrunRecord.load(FOLDER / "speedrun.json").entries
+    elsewhere = dataclasses.replace(first.run, hardware="elsewhere")
+    lines = [
+        ("**record**", {"minutes": [41.0, 42.0, 42.0]}),
+        ("", {"minutes": [10.0] * 3, "validation": [41.0, 41.0, 35.0]}),
+        ("unknown", {"minutes": [10.0] * 2, "validation": [41.0] * 2}),
+        ("unknown", {"minutes": [10.0] * 3, "alphas": [0.6]}),
+        ("unknown", {"minutes": [10.0] * 3, "alphas": [0.6, 1.0]}),
+        ("**record**", {"minutes": [30.0] * 3, "run": elsewhere}),
+        ("", {"minutes": [42.0] * 3}),
+        ("**record**", {"minutes": [35.0] * 3, "validation": [39.0, 39.3, 40.0]}),
     ]
-    assert first.split("|")[8].strip() == "100.00 (100.00 to 100.00)"
-    assert (tmp_path / "speedrun.png").stat().st_size > 1000
+    rules = {"alphas": [1.0], "validation": [39.27] * 3}
+    entries = [dataclasses.replace(first, change=str(row), **rules | each) for row, (_, each) in enumerate(lines)]
+    report = speedrun.as_markdown(speedrun.SpeedrunRecord(entries))
+    cells = [[cell.strip() for cell in line.split("|")[1:]] for line in report.splitlines() if line.startswith("| ")]
+    assert [row[:2] for row in cells[1:]] == [[mark, str(row)] for row, (mark, _) in enumerate(lines)]
+    assert cells[-1][3:6] == ["35.0 (35.0 to 35.0)", "-", "39.43 (39.00 to 40.00)"]
 
 
-def test_a_speedrun_of_models_that_translate_together(tmp_path, lively_model):
+@pytest.mark.parametrize("together", [1, 2])
+def test_speedruns_are_scored_with_one_alpha(together, tmp_path, lively_model, monkeypatch):
+    translate = Mock(wraps=translate_corpus)
+    monkeypatch.setattr("vaswani_transformer.decoding.translation.translate_corpus", translate)
     saved = open_model(lively_model)
     sources = ["The old man buys a book.", "Two cats sleep there.", "Today the child sleeps."]
-    found = translate_corpus(saved.load(), saved.tokenizer, sources, ensemble=[saved.load()], length_penalty=1.4)
-    for name, lines in (("sources", sources), ("references", found)):
+    found = translate_corpus(saved.load(), saved.tokenizer, sources)
+    for name, lines in (("sources", sources), ("references", [*found[:-1], found[-1].lower()])):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     published = json.loads((REPOSITORY / "model_cards" / "multi30k-en-de.json").read_text(encoding="utf-8"))
     files = [str(tmp_path / name) for name in ("sources", "references")]
@@ -318,15 +311,25 @@ def test_a_speedrun_of_models_that_translate_together(tmp_path, lively_model):
         published["settings"]["seed"] = number
         published["training"] |= {"seconds": 60 * (10 + number), "processor_seconds": 60 * 9, "processes": 1}
         Path(name, "all_results.json").write_text(json.dumps(published), encoding="utf-8")
-    options = ["--change", "two", "--references", files[1], "--output", str(tmp_path / "out")]
-    options += ["--validation", *files, "--test", *files]
-    call_recipe("benchmarks/speedrun.py", "--runs", *names, "--together", 2, *options)
-    (entry,) = recipe_module("benchmarks/speedrun.py").SpeedrunRecord.load(tmp_path / "out" / "speedrun.json").entries
-    assert (entry.minutes, entry.processor_minutes, entry.seeds) == ([11, 13], [18, 18], [0, 1, 2, 3])
-    assert [*map(round, entry.validation + entry.test + entry.lowercased)] == [100] * 6
-    assert entry.machine == f"2 x {published['run']['hardware']}"
-    with pytest.raises(SystemExit, match="together: 3 runs are no groups of 2"):
-        call_recipe("benchmarks/speedrun.py", "--runs", *names[:3], "--together", 2, *options)
+    options = ["--change", "two", "--output", str(tmp_path / "out"), "--together", together, "--validation", *files]
+    call_recipe("benchmarks/speedrun.py", "--runs", *names, *options)
+    call_recipe("benchmarks/speedrun.py", "--runs", *names, *options, "--test", *files)
+    record = recipe_module("benchmarks/speedrun.py").SpeedrunRecord
+    untested, entry = record.load(tmp_path / "out" / "speedrun.json").entries
+    assert (untested.validation, untested.test, untested.lowercased) == (entry.validation, [], [])
+    assert (entry.alphas, entry.seeds) == ([1.0], [0, 1, 2, 3])
+    assert [call.kwargs["length_penalty"] for call in translate.call_args_list] == [1.0] * (12 // together)
+    assert {1 + len(call.kwargs.get("ensemble", ())) for call in translate.call_args_list} == {together}
+    assert entry.minutes == ([10, 11, 12, 13] if together == 1 else [11, 13])
+    assert entry.processor_minutes == [9 * together] * (4 // together)
+    assert entry.validation == entry.test == [entry.test[0]] * (4 // together)
+    assert 50 < entry.test[0] < 99.9
+    assert [*map(round, entry.lowercased)] == [100] * (4 // together)
+    assert entry.machine == (f"2 x {entry.run.hardware}" if together == 2 else entry.run.hardware)
+    assert (tmp_path / "out" / "speedrun.png").stat().st_size > 1000
+    if together == 2:
+        with pytest.raises(SystemExit, match="together: 3 runs are no groups of 2"):
+            call_recipe("benchmarks/speedrun.py", "--runs", *names[:3], *options)
 
 
 def test_sizes_chooses_the_best_configuration_by_validation_and_trains_none_twice(tmp_path, capsys):

@@ -11,18 +11,18 @@ from ..data.corpora import spread
 # Share of co-occurrence in an embedding. Random parts fill up its norm, which is about 1.
 _SHARE = 0.95
 _MOST_PAIRS = 100_000
-# The approximate decomposition is accurate in the singular vectors before the last ones.
+# More vectors and iterations make the approximate decomposition closer to the exact one.
 _MORE_VECTORS, _ITERATIONS = 33, 3
 
 
 def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed: int) -> torch.Tensor:
     """Unit vectors of tokens, similar for tokens of the same sentence pairs: words of a topic, and translations.
 
-    They are left singular vectors of a matrix of tokens and sentence pairs, source and target together, times the roots
-    of the singular values: latent semantic analysis in two languages (Dumais et al. 1997), with another weighting.
-    Where a token occurs in a pair, the matrix has `(number of pairs with the token)^-0.5 * (sum of that over the pair's
-    tokens)^-0.5`; elsewhere zero. The first singular vector is left out: it shows mostly frequency. A random rotation
-    spreads the strong components over all coordinates.
+    They are approximate left singular vectors of a matrix of tokens and sentence pairs, source and target together,
+    times the roots of the singular values: latent semantic analysis in two languages (Dumais et al. 1997), with another
+    weighting. Where a token occurs in a pair, the matrix has `(number of pairs with the token)^-0.5 * (sum of that over
+    the pair's tokens)^-0.5`; elsewhere zero. The first singular vector is left out: it shows mostly frequency. A random
+    rotation spreads the strong components over all coordinates.
 
     Args:
         pairs: With `input_ids` and `labels`; of more than 100,000, so many are taken, spread evenly.

@@ -9,7 +9,7 @@ from .precision import usable_precisions
 
 
 # Coefficients of the quintic iteration, chosen by Jordan et al. to grow small singular values fastest. They iterate
-# five times; with three, a small model learned more in equal time, also because a step is faster.
+# five times, which takes longer.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 3
 _MOMENTUM = 0.95
