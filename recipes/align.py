@@ -8,11 +8,13 @@ The output has a line for each pair, in Pharaoh format: "0-0 1-2" links the firs
 second word of the source to the third of the target. White space divides sentences into words, and each word of the
 target has one link, to the source word with the largest attention.
 
-With `--reverse_model`, the attention heads of both models are chosen: heads whose alignments of the first
-`--choose_pairs` pairs agree most, at the step that predicts a token or at the next (Chen et al., 2020). The choice is
-written into the configurations of both models, so that the pipeline and translate.py, with `return_alignment`, use it,
-too. A model of both directions can be its own reverse model; it then has the same heads in both. Without
-`--reverse_model`, the heads are those chosen before, or else all of the last layer.
+With `--reverse_model`, `--intersect` writes only the links that both models have: fewer, and more of them are right.
+Also, attention heads of both models are chosen: heads whose alignments of every other of the first `--choose_pairs`
+pairs agree most, at the step that predicts a token or at the next (Chen et al., 2020). If they agree more than all
+heads of the last layers, in the pairs between, both models keep them in their configurations, so that the pipeline and
+translate.py, with `return_alignment`, use them, too. Otherwise, and without `--reverse_model`, the heads are those that
+a model has kept before, or else all of the last layer. A model of both directions can be its own reverse model; it has
+the same heads in both.
 """
 
 from dataclasses import dataclass
@@ -35,10 +37,12 @@ class AlignArguments(PairArguments):
     """Options of align.py; the output is a file."""
 
     choose_pairs: int = option(1000, "With a reverse model: pairs on which to choose the heads.", COUNT)
+    intersect: bool = option(False, "With a reverse model: write only the links that both models have.")
 
     def __post_init__(self) -> None:
         if self.reverse_model is None:
-            refuse_unused(self, {"choose_pairs": "heads are chosen with --reverse_model; give it, or leave this out"})
+            advice = "it is for two models; give --reverse_model, or leave this out"
+            refuse_unused(self, dict.fromkeys(("choose_pairs", "intersect"), advice))
 
 
 def main() -> None:
@@ -64,12 +68,15 @@ def run(args: AlignArguments) -> None:
     if len(models) == 2:
         first = slice(args.choose_pairs)
         chosen = choose_heads(aligners[0], aligners[1], sources[first], targets[first], is_same)
-        heads = [chosen.forward, chosen.backward]
-    found = aligners[0].align(sources, targets, heads[:1])
-    lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for (links,) in found)
-    on_main_process(lambda: atomic_write(args.output, "".join(lines)))
-    if len(models) == 2:
+        if chosen.agreement > chosen.agreement_before:
+            heads = [chosen.forward, chosen.backward]
         on_main_process(lambda: keep(models, chosen))
+    found = [links for (links,) in aligners[0].align(sources, targets, heads[:1])]
+    if args.intersect:
+        back = aligners[1].align(targets, sources, heads[1:])
+        found = [[link for link in links if link[::-1] in other] for links, (other,) in zip(found, back, strict=True)]
+    lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for links in found)
+    on_main_process(lambda: atomic_write(args.output, "".join(lines)))
 
 
 def require_new(args: AlignArguments) -> None:
@@ -80,15 +87,21 @@ def require_new(args: AlignArguments) -> None:
 
 
 def keep(models: list[DirectedModel], chosen: ChosenHeads) -> None:
-    """Store the heads in the configurations, and show them."""
-    table = Table(
-        "model", "layer and head, from 0", "step", title=f"Heads that align; agreement {chosen.agreement:.3f}"
+    """Store the heads in the configurations if they agree more than all of the last layers, and show them."""
+    console = PlainConsole()
+    console.print(
+        f"agreement of the chosen heads {chosen.agreement:.3f}, of all heads of the last layers "
+        f"{chosen.agreement_before:.3f}"
     )
+    if chosen.agreement <= chosen.agreement_before:
+        console.print("the models keep the heads that they had")
+        return
+    table = Table("model", "layer and head, from 0", "step", title="Heads that align")
     for model, heads in zip(models, (chosen.forward, chosen.backward), strict=True):
         model.saved.update_config(alignment_heads=heads.pairs, alignment_shift=heads.is_shifted)
         shown = ", ".join(f"{layer}.{head}" for layer, head in heads.pairs)
         table.add_row(str(model.saved.directory), shown, "the next" if heads.is_shifted else "its own")
-    PlainConsole().print(table)
+    console.print(table)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ A model, on files or on a test set by sacreBLEU's name; or existing translations
     python recipes/score.py --model runs/demo --test_set wmt14/full
     python recipes/score.py --hypotheses runs/news.de --source news.en --reference news.de
 
-On a development set, what the model's log-probabilities say of the quality of a translation; afterwards, the pipeline
-and translate.py with `return_scores` give each translation a confidence, the chrF to expect of it:
+On a development set of at least 200 sentences, what the model's log-probabilities say of the quality of a translation;
+afterwards, the pipeline and translate.py with `return_scores` give each translation a confidence, the chrF to expect of
+it. It is null where it was not measured: beyond the log-probabilities that the development set's translations have, and
+for samples, other searches than that of the model's generation_config, forced words, and all translations but the best:
 
     python recipes/score.py --model runs/demo --source valid.en --reference valid.de --confidence
 
@@ -73,7 +75,8 @@ class EvaluationArguments(DecodingArguments):
     )
     confidence: bool = option(
         False,
-        "Measure how its log-probabilities tell good translations from bad, and keep that in the model's directory.",
+        "Measure, on at least 200 sentences, how its log-probabilities tell good translations from bad, and keep that "
+        "in the model's directory.",
     )
     output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
@@ -144,22 +147,21 @@ def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
         write_scores(Path(args.output_dir), record, translations)
         show(record)
         if record.confidence is not None:
-            keep_curve(models[args.model], languages[1], record.confidence.curve)
+            keep_curve(models[args.model], languages[1], record.confidence.curve, record.systems[0])
         elif args.confidence:
             raise ValueError(
                 "confidence: all translations are alike, so that nothing was learned; the scores are saved"
             )
 
 
-def keep_curve(saved: SavedModel, target_language: str, curve: list[list[float]]) -> None:
+def keep_curve(saved: SavedModel, target_language: str, curve: list[list[float]], search: SearchScores) -> None:
     """Store a curve in the model's configuration; one for each direction, if it has several."""
     kept: object = curve
     if saved.config.language_tags:
-        before, tag = saved.config.confidence_curve, target_tag(saved.config, None, target_language)
-        language = direction(saved.config, tag)[1]  # as the model spells it
-        kept = {**(before if isinstance(before, dict) else {}), language: curve}
-    saved.update_config(confidence_curve=kept)
-    if len(curve) == 1:
+        kept = {direction(saved.config, target_tag(saved.config, None, target_language))[1]: curve}  # as it spells it
+    search_fields = {"num_beams": search.num_beams, "length_penalty": search.length_penalty}
+    saved.update_config(confidence_curve=kept, confidence_search=search_fields)
+    if curve[0][1] == curve[-1][1]:
         print("confidence: the curve is flat: log-probabilities say nothing of these translations", file=sys.stderr)
 
 
@@ -230,6 +232,8 @@ def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
         f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
     )
     console.print(f"chrF without the least confident: {remaining}")
+    least, most = report.curve[0][0], report.curve[-1][0]
+    console.print(f"measured from {least:.2f} to {most:.2f} of log-probability a token; outside, confidence is null")
 
 
 def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:

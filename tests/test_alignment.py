@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
-from vaswani_transformer.decoding.alignment import Aligner, choose_heads
+from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads
 from vaswani_transformer.io.files import MODEL_FILES, Manifest, find_damage
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.model.scores_vaswani import AlignmentHeads, align_words, read_decoder, words_of_tokens
@@ -104,7 +104,7 @@ def test_attention_is_summed_over_the_tokens_of_both_words():
 
 def test_the_heads_chosen_are_those_that_agree(model, tokenizer, monkeypatch):
     """Both models link at random, but for one group each, which link alike."""
-    draw = np.random.default_rng(0)
+    draw, drawn = np.random.default_rng(0), {}
     good = {"forward": AlignmentHeads([[1, 0]], True), "backward": AlignmentHeads([[2, 0], [2, 1]])}
 
     def align(self, sources, targets, groups):
@@ -114,6 +114,7 @@ def test_the_heads_chosen_are_those_that_agree(model, tokenizer, monkeypatch):
             true = [(word % 5, word) if name == "forward" else (word, word % 5) for word in range(8)]
             rows = [true if group == good[name] else [(int(draw.integers(8)), w) for w in range(8)] for group in groups]
             found.append(rows if number else [true] * len(groups))
+        drawn[name] = found
         return found
 
     monkeypatch.setattr(Aligner, "align", align)
@@ -125,6 +126,10 @@ def test_the_heads_chosen_are_those_that_agree(model, tokenizer, monkeypatch):
     chosen = choose_heads(both, both, SOURCES, TARGETS)
     assert (chosen.forward, chosen.backward) == (good["forward"], good["backward"])
     assert chosen.agreement == 1.0
+    pairs = [*zip(drawn["forward"], drawn["backward"], strict=True)][1::2]  # those that did not choose
+    of_last = [(ahead[2], [link[::-1] for link in back[2]]) for ahead, back in pairs]  # all heads of the last layer
+    shared = sum(len({*ahead} & {*back}) for ahead, back in of_last)
+    assert chosen.agreement_before == 2 * shared / sum(len({*links}) for pair in of_last for links in pair)
     alike = choose_heads(both, both, SOURCES, TARGETS, same=True)
     assert alike.forward == alike.backward
     assert alike.agreement < 1.0
@@ -158,20 +163,37 @@ def folder(model, tokenizer, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_file_of_alignments_and_the_choice_that_the_models_keep(folder, model, tokenizer):
+def test_a_file_of_alignments_and_the_choice_that_the_models_keep(folder, model, tokenizer, monkeypatch, capsys):
     command = ["--model", "forward", "--corpus", "pairs.jsonl"]
     call_recipe("align.py", *command, "--output", "last")
     expected = [by_hand(model, tokenizer, *pair, LAST) for pair in PAIRS]
     lines = (folder / "last").read_text(encoding="utf-8").splitlines()
     assert lines == [" ".join(f"{source}-{target}" for source, target in links) for links in expected]
-    call_recipe("align.py", *command, "--reverse_model", "backward", "--output", "chosen")
-    own = Aligner(model, tokenizer)
-    chosen = choose_heads(own, own, SOURCES, TARGETS)
-    for name, heads in (("forward", chosen.forward), ("backward", chosen.backward)):
+    both = [*command, "--reverse_model", "backward", "--output"]
+    heads = AlignmentHeads([[0, 1]], True), AlignmentHeads([[1, 0], [1, 1]])
+    path = "vaswani_transformer.decoding.alignment.choose_heads"
+    monkeypatch.setattr(path, lambda *_: ChosenHeads(*heads, 0.5, 0.5))
+    call_recipe("align.py", *both, "no better")
+    assert (folder / "no better").read_bytes() == (folder / "last").read_bytes()
+    assert [open_model(folder / name).config.alignment_heads for name in ("forward", "backward")] == [None, None]
+
+    def choose(*_):
+        (folder / "chosen").mkdir()  # so that the output cannot be written
+        return ChosenHeads(*heads, 0.625, 0.5)
+
+    monkeypatch.setattr(path, choose)
+    with pytest.raises(SystemExit, match="chosen"):
+        call_recipe("align.py", *both, "chosen")
+    printed = capsys.readouterr().out
+    for figure in ("0.500", "0.625"):
+        assert f"agreement of the chosen heads {figure}, of all heads of the last layers 0.500" in printed
+    for name, chosen in zip(("forward", "backward"), heads, strict=True):
         config = open_model(folder / name).config
-        assert AlignmentHeads(config.alignment_heads, config.alignment_shift) == heads
+        assert AlignmentHeads(config.alignment_heads, config.alignment_shift) == chosen
     call_recipe("align.py", *command, "--output", "kept")
-    assert (folder / "kept").read_bytes() == (folder / "chosen").read_bytes()
+    expected = [by_hand(model, tokenizer, *pair, heads[0]) for pair in PAIRS]
+    lines = (folder / "kept").read_text(encoding="utf-8").splitlines()
+    assert lines == [" ".join(f"{source}-{target}" for source, target in links) for links in expected]
     found = pipeline("translation", model="forward")(SOURCES[0], return_alignment=True, max_new_tokens=5)[0]
     (folder / "one.en").write_text(SOURCES[0] + "\n", encoding="utf-8")
     call_recipe(
@@ -186,7 +208,7 @@ def test_mistakes_are_found_before_anything_is_read(folder):
     (folder / "there").touch()
     with pytest.raises(SystemExit, match="output: there exists already"):
         call_recipe("align.py", "--model", "missing", "--corpus", "missing.jsonl", "--output", "there")
-    with pytest.raises(SystemExit, match="choose_pairs: has no effect here; heads are chosen with --reverse_model"):
+    with pytest.raises(SystemExit, match="choose_pairs: has no effect here; it is for two models"):
         call_recipe("align.py", "--model", "m", "--corpus", "c.jsonl", "--output", "o", "--choose_pairs", "5")
     for name in ("one.en", "one.de"):
         (folder / name).write_text("one\n", encoding="utf-8")
@@ -230,8 +252,9 @@ def test_a_model_of_both_directions_is_its_own_reverse(folder, model, tokenizer)
     )
     tags = ("<2de>", "<2en>")
     expected = choose_heads(*(Aligner(model, tokenizer, tag) for tag in tags), SOURCES, TARGETS, same=True)
-    config = open_model("both").config
-    assert AlignmentHeads(config.alignment_heads, config.alignment_shift) == expected.forward == expected.backward
+    assert expected.forward == expected.backward
+    is_better = expected.agreement > expected.agreement_before
+    assert AlignmentHeads.of(open_model("both").load()) == (expected.forward if is_better else LAST)
 
 
 @pytest.mark.system
@@ -243,16 +266,24 @@ def test_two_processes_write_what_one_does(folder):
     assert (folder / "one").read_bytes() == (folder / "two").read_bytes()
 
 
-def test_keeping_heads_changes_the_configuration_alone(folder):
+def test_only_links_that_both_models_have(folder, model, tokenizer):
+    command = ["--model", "forward", "--reverse_model", "backward", "--corpus", "pairs.jsonl"]
+    call_recipe("align.py", *command, "--output", "both", "--intersect")
+    heads = [AlignmentHeads.of(open_model(folder / name).load()) for name in ("forward", "backward")]
+    lines = (folder / "both").read_text(encoding="utf-8").splitlines()
+    for line, (source, target) in zip(lines, PAIRS, strict=True):
+        ahead = by_hand(model, tokenizer, source, target, heads[0])
+        back = {(s, t) for t, s in by_hand(model, tokenizer, target, source, heads[1])}
+        assert line == " ".join(f"{s}-{t}" for s, t in ahead if (s, t) in back)
+    assert 0 < sum(len(line.split()) for line in lines) < sum(len(target.split()) for target in TARGETS)
+
+
+def test_keeping_heads_leaves_a_checkpoint_whole(folder):
     """A checkpoint's manifest also has files that resuming needs."""
     (folder / "forward" / "optimizer.pt").write_bytes(b"state")
     Manifest.of(folder / "forward", step=7).save(folder / "forward")
-    before = Manifest.load(folder / "forward")
     open_model(folder / "forward").update_config(alignment_heads=[[0, 1]], alignment_shift=True)
-    after = Manifest.load(folder / "forward")
     assert find_damage(folder / "forward") is None
-    assert after.notes == before.notes == {"step": 7}
-    assert {name for name in before.files if before.files[name] != after.files[name]} == {"config.json"}
     assert AlignmentHeads.of(open_model(folder / "forward").load()) == AlignmentHeads([[0, 1]], True)
 
 

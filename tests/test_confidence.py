@@ -5,9 +5,10 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from helpers import call_recipe
 from sacrebleu.metrics import CHRF
-from transformers import pipeline
+from transformers import GenerationConfig, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -41,6 +42,10 @@ def test_the_curve_is_isotonic_regression_of_group_means(seed):
     quality = 50 + 10 * values * draw.choice([-1, 0, 1]) + draw.normal(size=200) * 20
     curve = fit_curve(values, quality)
     order = np.argsort(values).reshape(10, 20)
+    assert curve[0][0] == round(float(values[order[0]].mean()), 4)
+    assert curve.pop()[0] == round(float(values.max()), 4)
+    if len(curve) > 1 and curve[0][1] == curve[1][1]:  # the least group is not alone
+        curve.pop(0)
     expected = isotonic([quality[rows].mean() for rows in order])
     groups = [rows for rows, _ in zip(order, expected, strict=True)]
     for height in sorted(set(np.round(expected, 6))):
@@ -101,10 +106,13 @@ def test_of_translations_that_are_all_alike_nothing_is_learned_and_too_few_are_r
         measure_confidence([0.0] * 199, ["a"] * 199, [["a"]] * 199)
 
 
-@pytest.mark.parametrize("value", [-9.0, -2.0, -1.5, -1.0, -0.3, 0.0])
-def test_between_points_the_curve_is_linear(value):
-    curve = [[-2.0, 10.0], [-1.0, 30.0], [-0.2, 90.0]]
+@pytest.mark.parametrize("value", [-2.0, -1.99, -1.0, -0.7, -0.5, -0.3, -0.2])
+def test_between_points_the_curve_is_linear_and_outside_there_is_none(value):
+    curve = [[-2.0, 10.0], [-1.0, 30.0], [-0.5, 30.0], [-0.2, 90.0], [-0.2, 90.0]]
     assert _interpolate(curve, value) == pytest.approx(np.interp(value, *zip(*curve, strict=True)))
+    assert _interpolate(curve, value - 2) is None
+    assert _interpolate(curve, value + 2) is None
+    assert _interpolate([[value, 5.0]], value) == 5.0
 
 
 @pytest.mark.parametrize("curve", [[], [[1.0]], [[0.0, 1.0], [-1.0, 2.0]]])
@@ -127,19 +135,55 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
     settings = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))
     (model / "generation_config.json").write_text(json.dumps({**settings, "max_new_tokens": 6}), encoding="utf-8")
     before = pipeline("translation", model=str(model))("Dogs!", return_scores=True)[0]
-    assert "confidence" not in before
+    assert before["confidence"] is None
     Manifest.of(model, MODEL_FILES).save(model)
     call_recipe("score.py", "--model", model, *development_set, "--confidence", "--output_dir", "scores")
     record = ScoreRecord.load(tmp_path / "scores" / "results.json")
     assert (tmp_path / "scores" / "confidence.png").stat().st_size > 10_000
-    assert "chrF without the least confident" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "chrF without the least confident" in printed
+    range_shown = [f"{record.confidence.curve[place][0]:.2f}" for place in (0, -1)]
+    assert f"measured from {' to '.join(range_shown)} of log-probability a token" in printed
     saved = open_model(model)  # which compares the files with their manifest
     assert saved.config.confidence_curve == record.confidence.curve
+    assert saved.config.confidence_search == {"num_beams": 4, "length_penalty": 0.6}
     found = pipeline("translation", model=str(model))(["Dogs!", ""], return_scores=True)
     mean = found[0]["log_probability"] / found[0]["tokens"]
+    assert found[0]["confidence"] is not None
     assert found[0]["confidence"] == pytest.approx(_interpolate(record.confidence.curve, mean))
-    assert {name: value for name, value in found[0].items() if name != "confidence"} == before
-    assert "confidence" not in found[1]  # of a blank line
+    assert {**found[0], "confidence": None} == before
+    assert found[1]["confidence"] is None  # of a blank line
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"num_beams": 1},
+        {"num_beams": 1, "do_sample": True},
+        {"length_penalty": 2.0},
+        {"max_new_tokens": 5},
+        {"bad_words_ids": [[7]]},
+        {"force_words_ids": [[20]]},
+        {"decoder_input_ids": torch.tensor([[0, 9]])},
+        {"logits_processor": [lambda ids, scores: scores]},
+        {"generation_config": GenerationConfig(num_beams=2, max_new_tokens=5)},
+    ],
+    ids=lambda changed: next(reversed(changed)),
+)
+def test_only_the_best_translation_of_the_models_own_search_has_a_confidence(changed, lively_model):
+    translator = pipeline("translation", model=str(lively_model))
+    translator.model.config.confidence_curve = [[-99.0, 10.0], [0.0, 20.0]]
+    assert translator("Dogs!", return_scores=True, **changed)[0]["confidence"] is None
+    same = {"num_beams": 4, "do_sample": False, "num_return_sequences": 2, "num_workers": 0}
+    config = translator.model.generation_config
+    for keywords in (same, {"generation_config": config, "num_return_sequences": 2}):
+        best, second = translator("Dogs!", return_scores=True, **keywords)
+        assert 10 < best["confidence"] < 20
+        assert second["confidence"] is None
+    translator.model.config.confidence_search = {"num_beams": 4, "length_penalty": 0.6}
+    assert translator("Dogs!", return_scores=True)[0]["confidence"] == best["confidence"]
+    config.num_beams = 2
+    assert translator("Dogs!", return_scores=True)[0]["confidence"] is None
 
 
 def test_each_direction_has_its_own_curve(development_set, lively_model, tmp_path):
@@ -154,7 +198,7 @@ def test_each_direction_has_its_own_curve(development_set, lively_model, tmp_pat
     curves = {"de": [[-9.0, 10.0], [0.0, 20.0]], "en": [[-9.0, 60.0], [0.0, 70.0]]}
     open_model(model).update_config(confidence_curve={"en": curves["en"]})
     translator = pipeline("translation", model=str(model))
-    assert "confidence" not in translator("Dogs!", tgt_lang="de", return_scores=True)[0]
+    assert translator("Dogs!", tgt_lang="de", return_scores=True)[0]["confidence"] is None
     assert 60 <= translator("Dogs!", tgt_lang="en", return_scores=True)[0]["confidence"] <= 70
     options = ["--source_language", "en", "--target_language", "de", "--confidence", "--output_dir", "scores"]
     call_recipe("score.py", "--model", model, *development_set, *options)

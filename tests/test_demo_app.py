@@ -359,8 +359,9 @@ def test_each_word_of_a_hypothesis_shows_its_probability_and_is_escaped():
     page = importlib.import_module("vaswani_transformer.visualization.demo.page")
     hypothesis = TracedHypothesis(place=(1, 0), score=-0.5, tokens=(3, 4, 1), text="<b> cat")
     for confidence, cell in ((None, ""), (61.7, "<td>62</td>")):
-        score = TranslationScore(-1.5, -0.5, 3, [-0.1, -1.4], confidence)
-        found = page._table(TranslatedSentence("a", (hypothesis,), (score,)))
+        scores = [TranslationScore(-1.5, -0.5, 3, [-0.1, -1.4], each) for each in (confidence, None)]
+        found = page._table(TranslatedSentence("a", (hypothesis, hypothesis), tuple(scores)))
+        assert found.count("<td></td>") == (confidence is not None)  # only the first was measured
         assert ("<th>Confidence</th>" in found) == (confidence is not None)
         words = (
             '<span title="-0.10" style="opacity: 0.94">&lt;b&gt;</span> <span title="-1.40" style="opacity: 0.55">cat'

@@ -280,6 +280,17 @@ def test_a_manifest_finds_what_has_changed(tmp_path):
     assert find_damage(tmp_path / "nothing") == "is missing"
 
 
+@pytest.mark.parametrize("entry", [{}, {"size": 2, "sha256": "as an earlier version has written"}])
+def test_a_manifest_lets_a_configuration_change_that_stays_json(entry, tmp_path):
+    Manifest({"config.json": entry}).save(tmp_path)
+    assert find_damage(tmp_path) == "config.json is missing"
+    (tmp_path / "config.json").write_text('{"alignment_heads": [[0, 1]]}', encoding="utf-8")
+    assert find_damage(tmp_path) is None
+    assert Manifest.of(tmp_path).files == {"config.json": {}}
+    (tmp_path / "config.json").write_text('{"alignment_heads": [[0,', encoding="utf-8")
+    assert find_damage(tmp_path).startswith("config.json is damaged: line 1 is not JSON")
+
+
 def test_manifests_are_compared_by_what_both_have_and_files_by_their_content():
     before = {"size": 1, "left": 0, "files": [{"file": "/a", "sha256": "x"}, {"name": "hub", "split": "train"}]}
     same = {"size": 1, "right": 0, "files": [{"file": "/elsewhere", "sha256": "x"}, {"name": "hub", "split": "train"}]}

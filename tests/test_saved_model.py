@@ -3,10 +3,12 @@
 import hashlib
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.model import saved_model as module
 from vaswani_transformer.model.saved_model import load_tokenizer, open_model
 
 
@@ -153,7 +156,7 @@ def with_manifest(directory: Path) -> None:
     (directory / "manifest.json").write_text(json.dumps({**content, "sha256": digest}), encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "tokenizer_config.json"])
 def test_a_byte_that_differs_from_the_manifest(model, name):
     with_manifest(model)
     open_model(model)
@@ -174,6 +177,40 @@ def test_what_the_manifest_does_not_cover_may_change(model):
     for name in ("README.md", "notes.json"):
         (model / name).write_text("{", encoding="utf-8")
     open_model(model)
+
+
+def test_a_model_that_learns_a_fact_opens_at_every_moment(model, monkeypatch):
+    with_manifest(model)
+    saved, replace, moments = open_model(model), os.replace, []
+
+    def replace_and_open(source: Path, target: Path) -> None:
+        replace(source, target)
+        moments.append(open_model(model).config.alignment_heads)
+
+    monkeypatch.setattr(os, "replace", replace_and_open)
+    saved.update_config(alignment_heads=[[0, 0]])
+    assert moments == [[[0, 0]]]
+
+
+def test_no_program_loses_the_fact_that_another_writes_meanwhile(model, monkeypatch):
+    change(model / "config.json", language_tags={"de": 3, "en": 4}, confidence_curve={"de": [[-1.0, 2.0]]})
+    saved, write = open_model(model), module.atomic_write
+
+    def write_late(path: Path, content: str) -> None:
+        monkeypatch.setattr(module, "atomic_write", write)
+        other.start()
+        other.join(0.5)  # it waits for the lock; without one it has written by then
+        write(path, content)
+
+    other = Thread(
+        target=saved.update_config, kwargs={"alignment_heads": [[0, 0]], "confidence_curve": {"en": [[-1.0, 3.0]]}}
+    )
+    monkeypatch.setattr(module, "atomic_write", write_late)
+    saved.update_config(alignment_shift=True, confidence_curve={"de": [[-1.0, 4.0]]})
+    other.join()
+    config = open_model(model).config
+    assert (config.alignment_heads, config.alignment_shift) == ([[0, 0]], True)
+    assert config.confidence_curve == {"de": [[-1.0, 4.0]], "en": [[-1.0, 3.0]]}
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,8 @@ def test_every_word_of_any_text_has_a_value(translator, text):
 
 
 def test_blank_text_and_text_of_several_sentences(translator):
-    empty = {"translation_text": "", "log_probability": 0.0, "score": 0.0, "tokens": 0, "word_log_probabilities": []}
-    assert translator([" ", SENTENCES[0]], return_scores=True)[0] == empty
+    empty = {"log_probability": 0.0, "score": 0.0, "tokens": 0, "word_log_probabilities": [], "confidence": None}
+    assert translator([" ", SENTENCES[0]], return_scores=True)[0] == {"translation_text": "", **empty}
     with pytest.raises(ValueError, match="return_scores: is of one sentence"):
         translator(SENTENCES[0], return_scores=True, split_sentences=True)
 

@@ -23,12 +23,14 @@ class ChosenHeads:
     Attributes:
         forward: Of the model from source to target.
         backward: Of the other.
-        agreement: Share of the links of either that both have: `2 |A & B| / (|A| + |B|)`.
+        agreement: Share of the links of either that both have, `2 |A & B| / (|A| + |B|)`, in pairs that did not choose.
+        agreement_before: By all heads of the last layer of each.
     """
 
     forward: AlignmentHeads
     backward: AlignmentHeads
     agreement: float
+    agreement_before: float
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def choose_heads(
 ) -> ChosenHeads:
     """Choose among the candidates of both models those with the highest agreement (Chen et al., 2020). Collective.
 
+    The first of every two pairs choose, and the second show how well.
+
     Args:
         forward: Aligns from sources to targets.
         backward: Aligns from targets to sources.
@@ -103,13 +107,15 @@ def choose_heads(
     )
     of_forward = [[set(links) for links in found] for found in zip(*ahead, strict=True)]
     of_backward = [[{(s, t) for t, s in links} for links in found] for found in zip(*back, strict=True)]
-    agreements = {
-        (first, second): _agreement(of_forward[first], of_backward[second])
-        for first in range(len(of_forward))
-        for second in ([first] if same else range(len(of_backward)))
-    }
-    first, second = best = max(agreements, key=agreements.__getitem__)
-    return ChosenHeads(forward.candidates[first], backward.candidates[second], agreements[best])
+
+    def agreement(choice: tuple[int, int], half: int) -> float:
+        return _agreement(of_forward[choice[0]][half::2], of_backward[choice[1]][half::2])
+
+    choices = ((a, b) for a in range(len(of_forward)) for b in ([a] if same else range(len(of_backward))))
+    best = max(choices, key=lambda choice: agreement(choice, 0))
+    before = tuple(each.model.config.decoder_layers - 1 for each in (forward, backward))  # places among the candidates
+    heads = forward.candidates[best[0]], backward.candidates[best[1]]
+    return ChosenHeads(*heads, agreement(best, 1), agreement(before, 1))
 
 
 def _agreement(forward: Sequence[set[tuple[int, int]]], backward: Sequence[set[tuple[int, int]]]) -> float:

@@ -27,7 +27,7 @@ from .decoding_arguments import GenerationArguments
 
 
 # What align.py and score.py write into config.json of a model whose translations stay the same.
-_OF_SCORES = ("alignment_heads", "alignment_shift", "confidence_curve")
+_OF_SCORES = ("alignment_heads", "alignment_shift", "confidence_curve", "confidence_search")
 
 
 @dataclass
@@ -36,7 +36,11 @@ class TranslationOptions(GenerationArguments):
 
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
     split_sentences: bool = option(False, "Translate lines sentence by sentence; by default each is one sentence.")
-    return_scores: bool = option(False, "Write log-probabilities of each translation and of its words, into .jsonl.")
+    return_scores: bool = option(
+        False,
+        "Write log-probabilities of each translation and of its words, into .jsonl, and the confidence; null where "
+        "score.py --confidence has not measured it.",
+    )
     return_alignment: bool = option(False, "Write these and the word alignment, in Pharaoh format, into .jsonl.")
     engine: str | None = option(
         None, "Directory of the model's export to CTranslate2 or ONNX by export.py, which then translates in its place."

@@ -38,7 +38,8 @@ class ConfidenceReport:
     Each half of the sentences has the confidence of a curve that was fitted to the other half.
 
     Attributes:
-        curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending.
+        curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending; the first and
+            the last end the range that was measured.
         rank_correlation: Spearman's, between mean log-probability a token and chrF.
         calibration_error: Mean distance of confidence and chrF of a bin.
         bins: Translations by confidence, ascending.
@@ -111,15 +112,19 @@ def fit_curve(values: np.ndarray, quality: np.ndarray) -> list[list[float]]:
         quality: `[sentences]`
 
     Returns:
-        Its points, a value and a quality each, both ascending; between them it is linear, outside them constant.
+        Its points, a value and a quality each, both ascending, between which it is linear. They begin at the mean of
+        the least group, because values below it are few and far between, and end at the largest value.
     """
     points = min(_POINTS, max(1, len(values) // _SENTENCES_A_POINT))
+    least, *_ = ascending = np.array_split(np.argsort(values, kind="stable"), points)
     groups: list[np.ndarray] = []  # rows of each point
-    for rows in np.array_split(np.argsort(values, kind="stable"), points):
+    for rows in ascending:
         groups.append(rows)
         while len(groups) > 1 and quality[groups[-2]].mean() > quality[groups[-1]].mean():
             groups[-2:] = [np.concatenate(groups[-2:])]
-    return [[round(float(values[rows].mean()), 4), round(float(quality[rows].mean()), 2)] for rows in groups]
+    means = [(values[rows].mean(), quality[rows].mean()) for rows in groups]
+    curve = [(values[least].mean(), means[0][1]), *means, (values.max(), means[-1][1])]
+    return [list(point) for point in sorted({(round(float(x), 4), round(float(y), 2)) for x, y in curve})]
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

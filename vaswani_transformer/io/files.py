@@ -39,9 +39,12 @@ _TOKENIZER_FILES = (
     "*.model",
     "*.spm",
 )
+# align.py and score.py add to it what they learn of a model. So a manifest has no digest of it: two files cannot change
+# at once, and a kill between the two writes would leave a model that looks damaged.
+_CONFIG = "config.json"
 # What a saved model needs. Other files of its directory may hold secrets, or change later.
 MODEL_FILES = (
-    "config.json",
+    _CONFIG,
     "model.safetensors",
     "model.safetensors.index.json",
     "model-*-of-*.safetensors",
@@ -229,7 +232,7 @@ class Manifest:
     """The files of a complete directory, as `manifest.json` in it records them.
 
     Attributes:
-        files: The "size" in bytes and "sha256" of each, by path relative to the directory.
+        files: The "size" in bytes and "sha256" of each, by path relative to the directory; of config.json neither.
         notes: Other entries, such as the step of a checkpoint.
     """
 
@@ -242,7 +245,9 @@ class Manifest:
         found = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
         paths = sorted(path for path in found if path.name != MANIFEST_NAME)
         files: dict[str, dict[str, Json]] = {
-            path.relative_to(directory).as_posix(): {"size": path.stat().st_size, "sha256": file_digest(path)}
+            path.relative_to(directory).as_posix(): {}
+            if path.name == _CONFIG
+            else {"size": path.stat().st_size, "sha256": file_digest(path)}
             for path in paths
         }
         return cls(files, notes)
@@ -273,7 +278,10 @@ class Manifest:
 
 
 def find_damage(directory: str | Path, *patterns: str) -> str | None:
-    """What is wrong with a directory that has a manifest; None if each file that matches a pattern is as written."""
+    """What is wrong with a directory that has a manifest; None if each file that matches a pattern is as written.
+
+    Of config.json it is enough that it is a JSON object.
+    """
     directory = Path(directory)
     try:
         files = Manifest.load(directory).files
@@ -282,10 +290,14 @@ def find_damage(directory: str | Path, *patterns: str) -> str | None:
         for path, entry in entries.items():
             if not path.is_file():
                 return f"{path.name} is missing"
-            if (size := path.stat().st_size) != entry.get("size"):
+            if path.name == _CONFIG:
+                read_json(path, _CONFIG)
+            elif (size := path.stat().st_size) != entry.get("size"):
                 return f"{path.name} has {size} bytes instead of {entry.get('size')}"
-        changed = (path.name for path, entry in entries.items() if file_digest(path) != entry.get("sha256"))
-        return next((f"{name} has changed since it was written" for name in changed), None)
+        for path, entry in entries.items():
+            if path.name != _CONFIG and file_digest(path) != entry.get("sha256"):
+                return f"{path.name} has changed since it was written"
+        return None
     except FileNotFoundError:
         return f"{MANIFEST_NAME} is missing" if directory.is_dir() else "is missing"
     except (ValueError, OSError) as error:

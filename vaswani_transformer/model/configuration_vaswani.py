@@ -105,6 +105,7 @@ class VaswaniConfig(PreTrainedConfig):
         confidence_curve: Points of mean log-probability a token of a translation, and the chrF to expect of it, both
             ascending, as `score.py --confidence` measures them; by target language, of a model of several directions.
             `None` if unknown.
+        confidence_search: `num_beams` and `length_penalty` with which that was measured.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
             chooses them; `None` means all heads of the last layer.
         alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.
@@ -163,6 +164,7 @@ class VaswaniConfig(PreTrainedConfig):
     language_tags: dict[str, int] | None = None
     longest_source: int | None = None
     confidence_curve: list[list[float]] | dict[str, list[list[float]]] | None = None
+    confidence_search: dict[str, int | float] | None = None
     alignment_heads: list[list[int]] | None = None
     alignment_shift: bool = False
     activation: str = "relu"

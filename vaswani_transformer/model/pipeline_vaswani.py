@@ -27,7 +27,7 @@ from .languages_vaswani import (
     target_tag,
     with_tag,
 )
-from .scores_vaswani import AlignmentHeads, ScoreField, TranslationScore, score_generated
+from .scores_vaswani import AlignmentHeads, ScoreField, TranslationScore, is_own_search, score_generated
 
 
 logger = logging.get_logger(__name__)
@@ -383,7 +383,8 @@ def translate_in_batches(
         rows = batch.output_ids.flatten(0, 1)  # [batch * returned, target]
         translations = to_translations(rows.cpu())
         if return_scores or return_alignment:
-            scores = score_generated(model, tokenizer, batch.inputs, rows, *penalty, heads, forced)
+            own_search = is_own_search(model, generate_kwargs)
+            scores = score_generated(model, tokenizer, batch.inputs, rows, *penalty, heads, forced, own_search)
             translations = list(zip(translations, scores, strict=True))
         returned = batch.output_ids.shape[1]
         yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]

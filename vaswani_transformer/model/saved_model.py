@@ -26,7 +26,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ..io.files import MANIFEST_NAME, MODEL_FILES, Json, Manifest, atomic_write, find_damage, read_json
+from ..io.files import MANIFEST_NAME, MODEL_FILES, Json, atomic_write, find_damage, locked, read_json
 from .parsing_vaswani import VaswaniForConstituencyParsing
 
 
@@ -80,14 +80,17 @@ class SavedModel:
         return model.eval()
 
     def update_config(self, **fields: object) -> None:
-        """Change fields of the configuration in the directory, and its entry in the manifest, if there is one."""
+        """Change fields of the configuration in the directory, atomically; a dict is added to the field's entries.
+
+        Other programs that do so wait meanwhile, so that none loses what another has written.
+        """
         path = self.directory / "config.json"
-        content = {**read_json(path), **fields}
-        atomic_write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
-        if (self.directory / MANIFEST_NAME).exists():
-            before = Manifest.load(self.directory)
-            entry = Manifest.of(self.directory, [path.name]).files
-            Manifest({**before.files, **entry}, before.notes).save(self.directory)
+        with locked(path, "model", wait=True):
+            content: dict[str, object] = {**read_json(path)}
+            for name, value in fields.items():
+                before = content.get(name)
+                content[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+            atomic_write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
     def require_own(self, what: str) -> None:
         """Raise a ValueError unless `update_config` can keep `what`: in a directory, and a model of this package."""

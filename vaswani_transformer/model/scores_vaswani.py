@@ -4,6 +4,7 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -14,7 +15,16 @@ from .beam_search_vaswani import length_penalty
 # Target tokens whose logits are computed at once: 300 MB in float32 for the paper's vocabulary.
 _TOKENS_AT_ONCE = 2048
 
-ScoreField = float | str | list[float] | list[tuple[int, int]]
+# What does not decide which translation is the best, or is compared field by field.
+_NOT_OF_SEARCH = {
+    "num_return_sequences",
+    "use_cache",
+    "transformers_version",
+    "_from_model_config",
+    "generation_config",
+}
+
+ScoreField = float | str | list[float] | list[tuple[int, int]] | None
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,9 @@ class TranslationScore:
         tokens: Number of tokens, the EOS included.
         word_log_probabilities: Of each word of the translation, as white space divides it. Special tokens, such
             as the EOS, belong to none.
-        confidence: The chrF to expect of it, from 0 to 100, by the model's `confidence_curve`; None without one.
+        confidence: The chrF to expect of it, from 0 to 100, by the model's `confidence_curve`; None where that was not
+            measured: without a curve, at log-probabilities a token outside it, and of all but the best translation by
+            the model's own search.
         alignment: For each word of the translation, a link to the word of the source that it most likely translates:
             the places of both, `(source, target)`, counted from 0; None if it was not asked for.
     """
@@ -87,14 +99,14 @@ class TranslationScore:
 
     @property
     def record(self) -> dict[str, ScoreField]:
-        """Its fields by name, without those that are None."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        """Its fields by name, without an alignment that is None."""
+        return {name: value for name, value in vars(self).items() if value is not None or name == "confidence"}
 
     @property
     def line(self) -> dict[str, ScoreField]:
         """Its record for files: numbers with four decimals, the alignment in Pharaoh format, such as "0-0 1-2"."""
         fields: dict[str, ScoreField] = {
-            name: round(value, 4) for name, value in self.record.items() if isinstance(value, (int, float))
+            name: round(value, 4) if isinstance(value, (int, float)) else value for name, value in self.record.items()
         }
         fields["word_log_probabilities"] = [round(value, 4) for value in self.word_log_probabilities]
         if self.alignment is not None:
@@ -111,6 +123,7 @@ def score_generated(
     penalty_type: str,
     heads: AlignmentHeads | None = None,
     forced: int = 0,
+    by_own_search: bool = False,
 ) -> list[TranslationScore]:
     """Score translations of a batch, as the model predicts them: without logits processors and sampling.
 
@@ -124,6 +137,7 @@ def score_generated(
         penalty_type: Its formula; see `length_penalty`.
         heads: What aligns words; None for no alignment.
         forced: Tokens after the start token that were given, not searched.
+        by_own_search: Whether they are of the search that the confidence was measured with; see `is_own_search`.
     """
     found = []
     log_probabilities, attention = read_decoder(model, inputs, output_ids, [] if heads is None else [heads.pairs])
@@ -139,9 +153,25 @@ def score_generated(
             alignment = align_words(heads.of_tokens(attention[row, 0]), *sources, *words)
         score = score_of_tokens(words, values[:length], alpha, penalty_type, forced)
         curve = confidence_curve(model.config, given[row // translations])
-        confidence = None if curve is None else _interpolate(curve, score.mean)
+        is_measured = curve is not None and by_own_search and row % translations == 0
+        confidence = _interpolate(curve, score.mean) if is_measured else None
         found.append(replace(score, confidence=confidence, alignment=alignment))
     return found
+
+
+def is_own_search(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> bool:
+    """Whether `generate` searches by the model's generation_config alone, as when its confidence was measured."""
+    own = {"num_beams": 1, "length_penalty": 1.0, "do_sample": False}
+    own |= {name: value for name, value in vars(model.generation_config).items() if value is not None}
+    config, measured = generate_kwargs.get("generation_config"), getattr(model.config, "confidence_search", None)
+    fields = {} if config is None else vars(config)
+    if fields.get("typical_p") is not None:  # a pipeline of transformers before 5.20 has filled in all defaults
+        fields = {name: fields.get(name) for name in own}
+    return all(
+        value is None or name in _NOT_OF_SEARCH or (name in own and value == own[name])
+        for scope in (measured or {}, fields, generate_kwargs)
+        for name, value in scope.items()
+    )
 
 
 def confidence_curve(config: PreTrainedConfig, source: Sequence[int]) -> Sequence[Sequence[float]] | None:
@@ -288,10 +318,11 @@ def words_of_tokens(
     return [None if token in special else next(places) for token in ids], words
 
 
-def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float:
-    """The height at a value, by points of value and height; linear between them, constant outside."""
-    place = bisect([point[0] for point in curve], value)
-    if place in (0, len(curve)):
-        return curve[min(place, len(curve) - 1)][1]
+def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None:
+    """The height at a value, by points of value and height; linear between them, None outside."""
+    value = round(value, 4)  # as those of the curve are
+    if not curve[0][0] <= value <= curve[-1][0]:
+        return None
+    place = min(bisect([point[0] for point in curve], value), len(curve) - 1)
     (left, low), (right, high) = curve[place - 1], curve[place]
-    return low + (high - low) * (value - left) / (right - left)
+    return high if left == right else low + (high - low) * (value - left) / (right - left)

@@ -5,7 +5,7 @@ OUTPUT_DIR/checkpoint-N/                complete: what `Seq2SeqTrainer` saves, a
 
 `Seq2SeqTrainer` saves the model, its tokenizer, the optimizer, the scheduler, the random states of every rank, the
 arguments, and `trainer_state.json` with the step, the log and the states of callbacks. The manifest has the step, the
-size and SHA-256 of every other file, and a digest of itself.
+size and SHA-256 of every other file but config.json, and a digest of itself.
 """
 
 import errno

@@ -92,7 +92,7 @@ def _text_tab(translator: DemoTranslator, examples: Sequence[str]) -> None:
     about = "Final hypotheses of the beam search. Score: log-probability / length penalty. The paler a word, the less "
     about += "probable; its log-probability appears under the pointer."
     if getattr(translator.model.config, "confidence_curve", None) is not None:
-        about += " Confidence: the chrF to expect, from 0 to 100."
+        about += " Confidence: the chrF to expect of the first, from 0 to 100, where it was measured."
     gr.HTML(f"<h2>Hypotheses</h2><p>{about}</p>")
     found = gr.HTML()
     gr.HTML("<h2>Alignment</h2><p>Encoder-decoder attention, mean of all layers and heads; darker is more.</p>")
@@ -185,10 +185,12 @@ def _warn(warning: str | None) -> None:
 
 def _table(sentence: TranslatedSentence) -> str:
     names, rows = ["Score", "Hypothesis"], []
-    if sentence.scores[0].confidence is not None:
+    has_confidence = sentence.scores[0].confidence is not None
+    if has_confidence:
         names.insert(1, "Confidence")
     for found, score in zip(sentence.hypotheses, sentence.scores, strict=True):
-        confidence = "" if score.confidence is None else f"<td>{score.confidence:.0f}</td>"
+        shown = "" if score.confidence is None else f"{score.confidence:.0f}"
+        confidence = f"<td>{shown}</td>" if has_confidence else ""
         text, words, values = html.escape(found.text), found.text.split(), score.word_log_probabilities
         if len(words) == len(values):  # always, unless a tokenizer decodes the parts of a text otherwise than the whole
             text = " ".join(map(_word, words, values))

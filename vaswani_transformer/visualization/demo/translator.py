@@ -21,7 +21,7 @@ from ...model.languages_vaswani import (
     tagged,
 )
 from ...model.pipeline_vaswani import translate_in_batches
-from ...model.scores_vaswani import TranslationScore, score_generated
+from ...model.scores_vaswani import TranslationScore, is_own_search, score_generated
 from ...options.arguments import COUNT, Interval, option
 from ..alignment import draw_alignment
 from ..attention import read_attention, require_text
@@ -160,7 +160,8 @@ class DemoTranslator:
         alpha = self.options.get("length_penalty", search.length_penalty)
         penalty = (1.0 if alpha is None else alpha, penalty_type(search))
         with self._lock:
-            return tuple(score_generated(self.model, self.tokenizer, inputs, ids, *penalty))
+            by_own = is_own_search(self.model, self.options)
+            return tuple(score_generated(self.model, self.tokenizer, inputs, ids, *penalty, by_own_search=by_own))
 
     def align(self, source: str, target: tuple[int, ...]) -> Picture:
         """Draw the encoder-decoder attention of a sentence and the tokens of its translation."""
