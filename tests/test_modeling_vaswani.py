@@ -295,7 +295,7 @@ def test_the_cache_has_both_of_its_names_in_every_part(model):
             first = part(**inputs, **{tokens: target[:, :3]}, use_cache=True)
             second = part(**inputs, **{tokens: target[:, 3:]}, **{name: first[CACHE]})
             torch.testing.assert_close(second[0], expected, atol=1e-5, rtol=1e-5)
-        with pytest.raises(TypeError, match="^cache and past_key_values are two names of one argument"):
+        with pytest.raises(TypeError, match=r"^cache and past_key_values are two names of one argument"):
             part(**inputs, **{tokens: target}, cache=first[CACHE], past_key_values=first[CACHE])
 
 
