@@ -13,17 +13,19 @@ speed; a first reading can pass over them.
 - Numbers in the text are the paper's. All other numbers are set or printed by the cell below the text.
 - **Open** marks what the paper does not say. There stands what the authors' own code did, as published in June 2017,
   and what this package does.
-- **Exercises** ask a question. The answer stands below, and the next cell computes and checks it. Think before you
-  read on.
+- **Exercises** ask a question. Think, and then unfold the answer. The next cell, whose code and result are folded too,
+  computes and checks it.
 
 Three models learn while you read: one copies symbols and one translates English into German (section 5), and one
 parses (6.3). All cells together take less than six minutes on two processor cores. The last one prints the processor
 time.
-The first cell imports, and defines how this page shows code, tables and pictures: skip it. `make notebook` opens this
-page, and `make notebook-outputs` runs it anew from its source, `recipes/the_paper_in_code.py`.
+The first cell imports, and defines how this page shows code, tables and pictures: skip it. (Jupyter and Colab fold it,
+GitHub does not.) `make notebook` opens this page, and `make notebook-outputs` runs it anew from its source,
+`recipes/the_paper_in_code.py`.
 """
 
 # %%
+# @title Imports, and how this page shows code, tables and pictures
 import ast
 import dataclasses
 import inspect
@@ -52,7 +54,6 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import (
-    AutoModelForSeq2SeqLM,
     AutoTokenizer,
     PreTrainedModel,
     PrinterCallback,
@@ -80,7 +81,7 @@ from vaswani_transformer.data.batching import plan_batches
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
-from vaswani_transformer.decoding.translation import translate_corpus
+from vaswani_transformer.decoding.translation import translate_corpus, translate_with_scores
 from vaswani_transformer.evaluation.multi_bleu import multi_bleu, paper_tokenizer, split_compounds
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import score_translations
@@ -137,8 +138,24 @@ def show(*objects: Any) -> None:
         display(Markdown(f"`{each.__qualname__}` in `{file}`:\n\n```python\n{code}```"))
 
 
-def table(headings: Sequence[str], *rows: Sequence[object]) -> None:
-    display(Markdown(markdown_table([list(headings), *([str(cell) for cell in row] for row in rows)])))
+def table(headings: Sequence[str], *rows: Sequence[object], folded: bool = False) -> None:
+    text = markdown_table([list(headings), *([str(cell) for cell in row] for row in rows)])
+    display(Markdown(f"<details><summary>Result</summary>\n\n{text}\n\n</details>" if folded else text))
+
+
+def fit(modules: Sequence[nn.Module], loss_of_batch: Callable, steps: int, rate: float, warmup: int = 1) -> list[float]:
+    """Lower a loss by Adam, with the paper's betas and epsilon; return the loss of each step."""
+    weights = [weight for module in modules for weight in module.parameters()]
+    optimizer = torch.optim.Adam(weights, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    losses = []
+    for step in range(1, steps + 1):
+        optimizer.param_groups[0]["lr"] = rate * min(1, step / warmup)
+        loss = loss_of_batch()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
 
 
 def new_folder() -> Path:
@@ -204,7 +221,8 @@ r"""
 Earlier models replaced recurrence by convolutions (ByteNet, ConvS2S), which compute all positions at once. In them the
 number of steps between two words grows with their distance: linearly in ConvS2S, logarithmically in ByteNet. In the
 Transformer it is constant (section 4). **Self-attention** is attention between the positions of one sequence. It had
-been used beside recurrence before. The paper's model is the first that rests on it alone.
+been used before, mostly beside recurrence. To the authors' knowledge, theirs is the first model from sequence to
+sequence that rests on it alone.
 
 The task is translation: a sequence goes in, another one comes out, and neither the words nor their number or order
 agree. The package has a small corpus for it, English and German sentences that a grammar writes. Look at where the
@@ -324,6 +342,42 @@ need one more LayerNorm at the end of each stack. The exercise of section 5.3 sh
 **Open: epsilon.** LayerNorm divides by $\sqrt{variance + \epsilon}$. The paper does not give $\epsilon$. The authors'
 code has $10^{-6}$, and so has this package. PyTorch's default is $10^{-5}$.
 
+**Exercise.** Leave out the "$x +$". What becomes of the vectors of twenty different words in the six layers of an
+untrained encoder?
+
+<details><summary>Answer</summary>
+
+An untrained attention gives every position nearly the same average of all positions (3.2). Without a residual
+connection nothing else goes on, so that all positions have nearly the same vector after one layer: which word stood
+where is lost. With it, each vector keeps a part of its word. The table has the mean cosine of the angle between the
+vectors of two positions: 1 means that they point the same way. The exercise of section 5.3 trains such a stack.
+</details>
+"""
+
+# %%
+# @title Answer, computed
+
+
+def only_the_sublayer(self: VaswaniResidual, x: torch.Tensor, sublayer_output: torch.Tensor) -> torch.Tensor:
+    return self.norm(sublayer_output)
+
+
+twenty_words = torch.randint(2, 37_000, (1, 20))
+likeness = {}
+for name, forward in (("with", VaswaniResidual.forward), ("without", only_the_sublayer)):
+    with mock.patch.object(VaswaniResidual, "forward", forward), torch.no_grad():
+        layers = base.model.encoder(twenty_words, output_hidden_states=True).hidden_states  # the embeddings are first
+    directions = [F.normalize(states[0], dim=-1) for states in layers]  # [words, d_model] each
+    likeness[name] = [(each @ each.T)[~torch.eye(20, dtype=torch.bool)].mean().item() for each in directions]
+table(
+    ["residual", "embeddings", *(f"layer {number}" for number in range(1, 7))],
+    *[[name, *map("{:.2f}".format, cosines)] for name, cosines in likeness.items()],
+    folded=True,
+)
+assert likeness["without"][1] > 0.9 > likeness["with"][-1]
+
+# %% [markdown]
+r"""
 ### 3.2 Attention
 
 Attention is a soft lookup. A **query** asks, each **key** says what is to be found at its position, and each
@@ -416,11 +470,15 @@ r"""
 that a query gives to ten keys? And what becomes of the gradient? The derivative of a weight $w$ with respect to its own
 score is $w(1-w)$.
 
-**Answer.** Softmax saturates: nearly all of the weight goes to one key, whichever happens to have the largest
-product. The derivatives are nearly 0, so that training can hardly change this.
+<details><summary>Answer</summary>
+
+Softmax saturates: nearly all of the weight goes to one key, whichever happens to have the largest product. The
+derivatives are much smaller, so that training changes this more slowly.
+</details>
 """
 
 # %%
+# @title Answer, computed
 random_queries, random_keys = torch.randn(1, 1, 200, 512), torch.randn(1, 1, 10, 512)
 found = {}
 for name, scaling in (("divided by the root of d_k", 512**-0.5), ("not divided", 1.0)):
@@ -429,6 +487,7 @@ for name, scaling in (("divided by the root of d_k", 512**-0.5), ("not divided",
 table(
     ["scores", "largest of ten weights", "gradient"],
     *[[name, f"{most:.2f}", f"{slope:.4f}"] for name, (most, slope) in found.items()],
+    folded=True,
 )
 assert found["not divided"][0] > 0.9 > 0.5 > found["divided by the root of d_k"][0]
 assert found["not divided"][1] < found["divided by the root of d_k"][1] / 3
@@ -504,7 +563,8 @@ draw(figure)
 
 # %% [markdown]
 r"""
-Eight heads cost no more than one, since each has an eighth of the width: $d_k = d_v = d_{model} / h = 64$.
+Eight heads have as many parameters as one, since each has an eighth of the width: $d_k = d_v = d_{model} / h = 64$. The
+products cost the same too; only the softmax has eight times as many weights to compute.
 """
 
 # %%
@@ -548,34 +608,42 @@ r"""
 layer of attention for it, with a linear answer for each of the two, once with one head, once with eight. What can one
 head not do?
 
-**Answer.** One head has one average for both answers. If both symbols had the same weight in it, one could not tell
-which came first. So the head looks at one of the two places, and the symbol at the other is little better than guessed
-(one in eight). Eight heads look at the two places separately, and write into different parts of the vector.
+<details><summary>Answer</summary>
+
+One head has one average for both answers. If both symbols had the same weight in it, one could not tell which came
+first. So the head looks at one of the two places, and the symbol at the other is little better than guessed (one in
+eight). Eight heads look at the two places separately, and write into different parts of the vector.
+</details>
 """
 
-
 # %%
-def named_before(heads: int, steps: int = 250) -> list[float]:
+# @title Answer, computed
+
+
+def named_before(heads: int) -> list[float]:
     """Train a layer; return the share of positions where it names the symbol two places before, and one before."""
     torch.manual_seed(0)
-    config = VaswaniConfig(d_model=64, num_heads=heads)
-    embedding, layer, answers = nn.Embedding(8, 64), VaswaniAttention(config), nn.Linear(64, 2 * 8)
-    optimizer = torch.optim.Adam([*embedding.parameters(), *layer.parameters(), *answers.parameters()], lr=3e-3)
-    for _ in range(steps):
+    layer = VaswaniAttention(VaswaniConfig(d_model=64, num_heads=heads))
+    embedding, answers = nn.Embedding(8, 64), nn.Linear(64, 2 * 8)
+    is_right: list[torch.Tensor] = []
+
+    def loss_of_batch() -> torch.Tensor:
         symbols = torch.randint(8, (64, 10))
         attended, _ = layer(embedding(symbols) + sinusoidal_positions(torch.arange(10), 64), implementation="eager")
         logits = answers(attended[:, 2:]).unflatten(-1, (2, 8))  # [batch, places from the third, answers, symbols]
         labels = torch.stack((symbols[:, :-2], symbols[:, 1:-1]), dim=-1)  # [batch, places from the third, answers]
-        optimizer.zero_grad()
-        F.cross_entropy(logits.flatten(0, 2), labels.flatten()).backward()
-        optimizer.step()
-    return (logits.argmax(-1) == labels).float().mean((0, 1)).tolist()
+        is_right.append(logits.argmax(-1) == labels)
+        return F.cross_entropy(logits.flatten(0, 2), labels.flatten())
+
+    fit([embedding, layer, answers], loss_of_batch, steps=250, rate=3e-3)
+    return is_right[-1].float().mean((0, 1)).tolist()
 
 
 named = {heads: named_before(heads) for heads in (1, 8)}
 table(
     ["heads", "symbol two before", "symbol before"],
     *[[heads, *map("{:.0%}".format, each)] for heads, each in named.items()],
+    folded=True,
 )
 assert min(named[8]) > 0.95
 assert min(named[1]) < 0.5
@@ -648,6 +716,55 @@ with torch.no_grad():
     padded_logits = small_model(**padded, attention_mask=padded["input_ids"].ne(0).long()).logits
 print(f"largest change by padding: {(padded_logits - seen.logits).abs().max():.1g}")
 assert torch.allclose(padded_logits, seen.logits, atol=1e-5)
+
+# %% [markdown]
+r"""
+**Exercise.** Train a small model to copy rows of eight symbols, once with the decoder's mask and once without. Which
+has the lower loss? Which copies, when it writes by itself?
+
+<details><summary>Answer</summary>
+
+Both have a loss near 0. But without the mask each position finds its answer in the decoder's input, one place to its
+right, and learns to look there rather than at the source. When the model writes by itself, nothing stands there yet: it
+writes nonsense. A loss in training that is too good to be true is the usual sign of a wrong mask.
+</details>
+"""
+
+# %%
+# @title Answer, computed
+
+
+def without_mask(module: nn.Module, q: Any, k: Any, v: Any, mask: Any, scaling: float, **kwargs: Any) -> tuple:
+    return eager_attention_forward(module, q, k, v, None, scaling)
+
+
+def trained_to_copy(attend: Callable[..., tuple]) -> tuple[float, float]:
+    """Train with an attention function; return the last loss, and the share of symbols that the model writes right."""
+    torch.manual_seed(0)
+    copier = VaswaniForConditionalGeneration(
+        VaswaniConfig(vocab_size=12, d_model=64, d_ff=128, num_heads=4, encoder_layers=1, decoder_layers=1, dropout=0.0)
+    )
+    copier.set_attn_implementation("eager")
+
+    def batch() -> torch.Tensor:
+        return F.pad(torch.randint(2, 12, (64, 8)), (0, 1), value=1)  # EOS at the end
+
+    with mock.patch.object(modeling_vaswani, "eager_attention_forward", attend):
+        losses = fit([copier], lambda: copier(symbols := batch(), labels=symbols).loss, steps=250, rate=5e-3)
+    symbols = batch()
+    written = copier.eval().generate(symbols, num_beams=1, max_new_tokens=9)[:, 1:]  # without the start
+    written = F.pad(written, (0, 9 - written.shape[1]))
+    return losses[-1], (written == symbols)[:, :8].float().mean().item()
+
+
+copies = {"with the mask": trained_to_copy(eager_attention_forward), "without": trained_to_copy(without_mask)}
+table(
+    ["trained", "loss", "symbols written right"],
+    *[[name, f"{loss:.3f}", f"{share:.0%}"] for name, (loss, share) in copies.items()],
+    folded=True,
+)
+assert max(loss for loss, _ in copies.values()) < 0.2
+assert copies["with the mask"][1] > 0.9 > 0.5 > copies["without"][1]
 
 # %% [markdown]
 r"""
@@ -750,7 +867,8 @@ $$\begin{pmatrix}\sin(a + k\omega_i)\\ \cos(a + k\omega_i)\end{pmatrix} =
 \begin{pmatrix}\sin a\\ \cos a\end{pmatrix}$$
 
 The cell makes the matrix of all these rotations for $k = 7$, and moves fifty positions with it at once. Then it draws
-three pairs as points, from dark (position 0) to bright (position 59), and two shifts by 7 as arrows.
+three pairs as points, from dark (position 0) to bright (position 59), and two shifts by 7 as arrows. Last, it gives all
+positions to one attention as queries and keys, with $W^K = 1$, and $W^Q = 1$ or $W^Q = R$.
 """
 
 # %%
@@ -765,12 +883,13 @@ for pair_number in range(d_model // 2):
 assert torch.allclose(encoding[:50] @ rotation.T, encoding[shift : 50 + shift])
 assert torch.allclose(rotation @ rotation.T, torch.eye(d_model, dtype=torch.float64))
 print("PE(pos + 7) = R PE(pos) at all fifty positions, and R is a rotation: R times its transpose is 1.")
-for layout in ("sinusoidal_halves", "sinusoidal"):
-    encoding = sinusoidal_positions(torch.arange(60), d_model, layout, dtype=torch.float64)
-    products = encoding @ encoding.T  # [positions, positions]
-    assert all(torch.allclose(diagonal, diagonal[0]) for k in range(50) for diagonal in [products.diagonal(k)])
-    assert products[29].argmax() == 29
-    print(f"{layout}: the product of two positions depends on their distance, and is largest at distance 0.")
+scores_of = {"$W^Q = 1$": encoding @ encoding.T, "$W^Q = R$": (encoding @ rotation) @ encoding.T}
+for matrix_of_scores in scores_of.values():  # [positions that ask, positions that are asked]
+    diagonals = [matrix_of_scores.diagonal(k) for k in range(-50, 51)]
+    assert all(torch.allclose(diagonal, diagonal[0]) for diagonal in diagonals)  # they depend on the distance alone
+for (name, matrix_of_scores), back in zip(scores_of.items(), (0, shift), strict=True):
+    assert matrix_of_scores.argmax(-1)[back:].equal(torch.arange(60 - back))
+    print(f"{name.strip('$')}: from place {back} on, each gives its largest score to the one {back} places before.")
 
 figure = Figure(figsize=(9.5, 3), layout="constrained")
 *circles, last = figure.subplots(1, 4)
@@ -786,40 +905,49 @@ for axes, number in zip(circles, (0, 4, 8), strict=True):
         )
     axes.set_aspect("equal")
     axes.set_title(f"dimensions {2 * number} and {2 * number + 1}", fontsize=9)
-last.plot(range(-29, 31), products[29])
-last.set_title("PE(29) · PE(29 + k) over k", fontsize=9)
+for name, matrix_of_scores in scores_of.items():
+    last.plot(range(-29, 31), matrix_of_scores[29], label=name)
+last.set_title("score of 29 and 29 + k, over k", fontsize=9)
+last.legend(fontsize=7)
 draw(figure)
 
 # %% [markdown]
 r"""
-In each circle both arrows span the same angle. The last picture is a consequence. The dot product of two encodings
-depends on their distance alone, and is largest at distance 0. So a head can learn to look "three words back" anywhere.
+In each circle both arrows span the same angle. The last picture is a consequence. The dot product of two encodings by
+itself depends on their distance alone and is largest at distance 0, but it is the same for seven places before and
+seven after. A head that is to tell them apart needs the rotation: if it is in $W^Q$, a query is turned back by
+$k\omega_i$ in each pair, and fits best the key $k$ places before it, wherever it stands. So a head can learn to look
+"seven words back" anywhere. (Its 64 dimensions have room for 32 of the 256 pairs of the base model.)
 
 **Open: the layout.** The formula alternates sines and cosines. The authors' code has all sines first, then all
 cosines, and speeds that end at 1/10000 exactly. This package alternates; `position_encoding="sinusoidal_halves"` is
-the authors' layout. Both have the property above, as the cell prints.
+the authors' layout. In both, a shift is a rotation.
 
 Table 3 (E) replaces the sinusoids by a table of learned vectors, with nearly the same BLEU.
 
 **Exercise.** A model with learned positions has a table of 16 rows. What happens to a sentence of 17 sub-words? And
 to one of 17,000 in a model with sinusoids?
 
-**Answer.** There is no 17th vector, so the model must refuse the sentence. Even a larger table would not help: rows
-that no training sentence reached would hold random numbers. Sinusoids have a value anywhere, though no promise that a
-model does well there.
+<details><summary>Answer</summary>
+
+There is no 17th vector, so the model must refuse the sentence. Even a larger table would not help: rows that no
+training sentence reached would hold random numbers. Sinusoids have a value anywhere, though no promise that a model
+does well there.
+</details>
 """
 
 # %%
+# @title Answer, computed
 long_sentence = torch.randint(2, 50, (1, 17))
 learned = VaswaniEncoder(VaswaniConfig(vocab_size=50, position_encoding="learned", max_position_embeddings=16))
 try:
     learned(long_sentence)
 except ValueError as error:
     refusal = str(error)
-print(refusal)
 assert "16" in refusal
 far = sinusoidal_positions(torch.tensor([17_000]), 512)
-print("PE(17000) begins with", [round(value, 3) for value in far[0, :4].tolist()])
+begins = ", ".join(f"{value:.3f}" for value in far[0, :4])
+table(["positions", "result"], ["learned", refusal], ["sinusoids", f"PE(17000) begins with {begins}"], folded=True)
 assert far.isfinite().all()
 
 # %% [markdown]
@@ -841,7 +969,7 @@ depend on each other. It also hopes that attention makes models easier to interp
 
 The restricted kind is an idea for future work in the paper. The package has it (`attention_neighborhood`; the function
 is `restricted_attention_forward`, below equation 1 in `modeling_vaswani.py`). It equals full attention under a mask,
-but computes only the scores it needs:
+but computes the scores of near keys only, in blocks:
 """
 
 # %%
@@ -857,10 +985,14 @@ print("9 neighbours: the same result as full attention under a mask")
 
 # %% [markdown]
 r"""
-Complexity, counted: PyTorch counts the multiplications and additions of each layer, at $n = 256$ and $d = 256$, and
-with each doubled. Table 1 says by how much they grow: doubling $n$ makes $n^2 d$ four times as large. Attention is
-counted without its projections, as in the table. The sequential operations of the recurrent layer are the turns of its
-loop; the other layers have no loop. (`recipes/benchmarks/table1.py` measures times.)
+Complexity, counted: PyTorch counts the multiplications and additions of each layer's products, at $n = 256$ and
+$d = 256$, and with each doubled. Table 1 says by how much they grow: doubling $n$ makes $n^2 d$ four times as large.
+Attention is counted without its projections, as in the table. The sequential operations of the recurrent layer are the
+turns of its loop; the other layers have no loop. (`recipes/benchmarks/table1.py` measures times.)
+
+When is self-attention cheaper than recurrence? $n^2 d < n d^2$ if $n < d$: when a sentence has fewer sub-words than its
+vectors have numbers. "Most often the case", says the paper, and $d = 512$ is. The first column has a sentence that is
+shorter than $d$; at $n = d$ both cost the same.
 """
 
 
@@ -893,15 +1025,19 @@ def neighbours_only(x: torch.Tensor) -> torch.Tensor:
 
 grown = {}
 for layer_kind in (self_attention, recurrent, convolutional, neighbours_only):
-    once, longer, wider = (counted(layer_kind, *size) for size in ((256, 256), (512, 256), (256, 512)))
-    grown[layer_kind.__name__] = [f"{once / 1e6:.1f}", f"x {longer / once:.2f}", f"x {wider / once:.2f}"]
-table(["layer", "million operations", "n doubled", "d doubled"], *[[name, *cells] for name, cells in grown.items()])
+    sizes_counted = ((64, 256), (256, 256), (512, 256), (256, 512))  # n and d
+    shorter, once, longer, wider = (counted(layer_kind, *size) / 1e6 for size in sizes_counted)
+    grown[layer_kind.__name__] = [f"{shorter:.1f}", f"{once:.1f}", f"x {longer / once:.2f}", f"x {wider / once:.2f}"]
+table(
+    ["layer", "million operations, n = 64, d = 256", "n = 256, d = 256", "n doubled", "d doubled"],
+    *[[name, *cells] for name, cells in grown.items()],
+)
 
 # %% [markdown]
 r"""
 Path length, counted: a matrix says which positions a layer connects, and its powers say how many layers are needed
-until every position depends on the first, for $n = 81$. (The paper's $\log_k n$ is of dilated convolutions, whose $k$
-positions lie further apart from layer to layer.)
+until the last position depends on the first, for $n = 81$. (The paper's $\log_k n$ is of dilated convolutions, whose
+$k$ positions lie further apart from layer to layer.)
 """
 
 # %%
@@ -1025,8 +1161,8 @@ print((ROOT / "recipes" / "configs" / "wmt14_en_de_base.yaml").read_text(encodin
 
 # %% [markdown]
 r"""
-**Open: precision.** The authors trained in 32-bit numbers. The configuration has `precision: bf16`, which halves
-the memory and is faster on today's GPUs; `--precision float32` trains as they did.
+**Open: precision.** The authors trained in 32-bit numbers. The configuration has `precision: bf16`, which needs less
+memory and is faster on today's GPUs; `--precision float32` trains as they did.
 
 **Open: English-French big.** Here it is the big model with less dropout, as the paper says. The authors' code had a
 wider feed-forward network ($d_{ff} = 8192$) and a softmax of its own.
@@ -1034,9 +1170,17 @@ wider feed-forward network ($d_{ff} = 8192$) and a softmax of its own.
 ### 5.3 Optimizer
 
 The optimizer says how far each parameter moves in a step. It is Adam, with $\beta_1 = 0.9$, $\beta_2 = 0.98$ and
-$\epsilon = 10^{-9}$. Adam divides each gradient by its usual size, so that the **learning rate** says how far a
-parameter moves. The paper's rate rises for `warmup_steps` steps (4,000), and then falls with the root of the step
-number:
+$\epsilon = 10^{-9}$. Adam keeps two running means for each parameter, of its gradient $g$ and of the gradient's square:
+
+$$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad
+\mathrm{step} = -lrate \cdot \hat m / (\sqrt{\hat v} + \epsilon)$$
+
+Both begin at 0; $\hat m = m / (1 - \beta_1^t)$ and $\hat v = v / (1 - \beta_2^t)$ make up for it in step $t$. So a
+gradient is divided by its usual size, and the **learning rate** says how far a parameter moves. A mean with $\beta$
+remembers about $1 / (1 - \beta)$ steps, as the cell prints. The usual $\beta_2$ is 0.999. The paper's forgets sooner,
+so that the divisor soon follows a gradient that grows; the paper does not say why.
+
+The paper's rate rises for `warmup_steps` steps (4,000), and then falls with the root of the step number:
 
 $$lrate = d_{model}^{-0.5} \cdot \min(step\_num^{-0.5},\; step\_num \cdot warmup\_steps^{-1.5}) \qquad (3)$$
 """
@@ -1045,6 +1189,7 @@ $$lrate = d_{model}^{-0.5} \cdot \min(step\_num^{-0.5},\; step\_num \cdot warmup
 show(noam_learning_rate)
 defaults = {field.name: field.default for field in dataclasses.fields(VaswaniTrainingArguments)}
 print({name: defaults[name] for name in ("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm")})
+print("steps that a mean remembers:", {beta: round(1 / (1 - beta)) for beta in (0.9, 0.98, 0.999)})
 
 figure = Figure(figsize=(7, 3), layout="constrained")
 axes = figure.subplots()
@@ -1073,16 +1218,23 @@ peak: from there on the three curves are one. A wider model has a lower rate thr
 
 **Open: clipping.** The paper names none, the authors' code has none, and so `max_grad_norm` is 0.
 
-**Exercise.** Why warm up at all? Train a stack of six encoder layers to reverse a row of symbols, with a learning
-rate that is high from the first step on: once as the paper builds it (post-norm), once with the normalisation in
-front of each sub-layer (pre-norm), and once post-norm with a warm-up.
+**Exercise.** Why warm up at all? Train a stack of six encoder layers to reverse a row of symbols: as the paper builds
+it (post-norm), with the full rate from the first step on or with a warm-up; with the normalisation in front of each
+sub-layer (pre-norm); and post-norm without the residual connections. Try three rates. Which of the twelve learn?
 
-**Answer.** In these steps the post-norm stack without warm-up hardly gets better than guessing. The pre-norm stack
-learns the task, and so does post-norm with a warm-up.
+<details><summary>Answer</summary>
+
+It depends on the rate. At the lowest, post-norm needs no warm-up, and learns even faster without: no steps are lost.
+At the middle rate it learns only with a warm-up, and at the highest not even then. So a warm-up is the price of a high
+rate. Pre-norm learns at all three without: one reason why later models have it. Without residual connections the stack
+does not learn to reverse at any of them.
+</details>
 """
 
-
 # %%
+# @title Answer, computed
+
+
 class PreNormLayer(VaswaniEncoderLayer):
     """The encoder layer in the other order, without dropout: `x + Sublayer(LayerNorm(x))`."""
 
@@ -1092,43 +1244,39 @@ class PreNormLayer(VaswaniEncoderLayer):
         return hidden_states + self.feed_forward(self.feed_forward_residual.norm(hidden_states))
 
 
-def losses_of_reversing(layer_class: type[VaswaniEncoderLayer], warmup: int, steps: int = 240) -> list[float]:
+def loss_of_reversing(layer_class: type[VaswaniEncoderLayer], rate: float, warmup: int = 1) -> float:
+    """Train a stack of six layers; return its mean loss in the last 20 steps."""
     torch.manual_seed(0)
     config = VaswaniConfig(vocab_size=12, d_model=64, d_ff=128, num_heads=4, encoder_layers=6, dropout=0.0)
-    stack, answer = VaswaniEncoder(config), nn.Linear(64, 12)
+    stack = VaswaniEncoder(config)
+    answer = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 12))  # pre-norm needs the last LayerNorm, post-norm has it
     for number, layer in enumerate(stack.layers):
         stack.layers[number] = layer_class(config, number)
         stack.layers[number].load_state_dict(layer.state_dict())  # the same weights to begin with
-    optimizer = torch.optim.Adam([*stack.parameters(), *answer.parameters()], betas=(0.9, 0.98), eps=1e-9)
-    losses = []
-    for step in range(1, steps + 1):
-        optimizer.param_groups[0]["lr"] = 5e-3 * min(1, step / warmup)
+
+    def loss_of_batch() -> torch.Tensor:
         symbols = torch.randint(2, 12, (32, 8))
-        logits = answer(stack(symbols).last_hidden_state)
-        loss = F.cross_entropy(logits.flatten(0, 1), symbols.flip(1).flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+        return F.cross_entropy(answer(stack(symbols)[0]).flatten(0, 1), symbols.flip(1).flatten())
+
+    return float(np.mean(fit([stack, answer], loss_of_batch, 240, rate, warmup)[-20:]))
 
 
-curves = {
-    "post-norm, no warm-up": losses_of_reversing(VaswaniEncoderLayer, 1),
-    "pre-norm, no warm-up": losses_of_reversing(PreNormLayer, 1),
-    "post-norm, warm-up of 100 steps": losses_of_reversing(VaswaniEncoderLayer, 100),
+rates = (1e-3, 5e-3, 1e-2)
+learned_by = {
+    "post-norm": [loss_of_reversing(VaswaniEncoderLayer, rate) for rate in rates],
+    "post-norm, warm-up": [loss_of_reversing(VaswaniEncoderLayer, rate, 100) for rate in rates],
+    "pre-norm": [loss_of_reversing(PreNormLayer, rate) for rate in rates],
 }
-figure = Figure(figsize=(7, 3), layout="constrained")
-axes = figure.subplots()
-for name, curve in curves.items():
-    axes.plot(curve, label=f"{name}: {np.mean(curve[-20:]):.2f} at the end")
-axes.axhline(math.log(10), color="0.6", linestyle=":", label=f"guessing: {math.log(10):.2f}")
-axes.set(xlabel="step", ylabel="loss")
-axes.legend(fontsize=8)
-draw(figure)
-ends = {name: float(np.mean(curve[-20:])) for name, curve in curves.items()}
-assert ends.pop("post-norm, no warm-up") > 1.5
-assert max(ends.values()) < 1
+with mock.patch.object(VaswaniResidual, "forward", only_the_sublayer):
+    learned_by["no residual, warm-up"] = [loss_of_reversing(VaswaniEncoderLayer, rate, 100) for rate in rates]
+table(
+    [f"loss (guessing: {math.log(10):.2f})", *(f"rate {rate:g}" for rate in rates)],
+    *[[name, *map("{:.2f}".format, ends)] for name, ends in learned_by.items()],
+    folded=True,
+)
+assert learned_by["post-norm"][0] < 1 < min(learned_by["post-norm"][1:])
+assert learned_by["post-norm, warm-up"][1] < 1 < learned_by["post-norm, warm-up"][2]
+assert max(learned_by["pre-norm"]) < 1 < min(learned_by["no residual, warm-up"])
 
 # %% [markdown]
 r"""
@@ -1201,6 +1349,34 @@ for size in (10, 37_000):
     ours, theirs = 1 - epsilon + epsilon / size, 1 - epsilon
     print(f"V = {size:>6,}: the right sub-word has {ours:.6f} here, {theirs:.6f} in the authors' code")
     print(f"            the best possible perplexity is {1 / ours:.3f}")
+
+# %% [markdown]
+r"""
+**Exercise.** With $\epsilon_{ls} = 0.1$ and 37,000 sub-words: a model gives the right sub-word the probability $p$, and
+shares the rest equally. With which $p$ is the loss smallest, and how small is it?
+
+<details><summary>Answer</summary>
+
+With that of the target, hardly more than $0.9$. Both less and more cost, so that training pulls an over-confident model
+back. The loss is then the entropy of the target. It is far from 0, since each of the 37,000 small shares costs a large
+logarithm. So the loss of a smoothed training tells little by itself: this package also logs the one without smoothing
+(`nll_loss`).
+</details>
+"""
+
+# %%
+# @title Answer, computed
+smoothed_losses = {}
+for p in (0.5, 0.8, 0.9, 0.95, 0.99, 0.999):
+    logits = torch.full((1, 1, 37_000), math.log((1 - p) / 36_999))
+    logits[..., right] = math.log(p)
+    smoothed_losses[p] = LabelSmoothedLoss(epsilon)({"logits": logits}, torch.tensor([[right]])).item()
+table(
+    ["p", "loss with smoothing", "without"],
+    *[[p, f"{loss:.3f}", f"{-math.log(p):.3f}"] for p, loss in smoothed_losses.items()],
+    folded=True,
+)
+assert min(smoothed_losses, key=smoothed_losses.__getitem__) == 0.9
 
 # %% [markdown]
 r"""
@@ -1315,71 +1491,60 @@ Now the corpus of section 2. Two layers in each stack are enough for it, with fo
 prints the number of parameters. The model trains without dropout, because it sees each sentence only a few times (the
 legend of the curve names dropout nevertheless). The training takes a few minutes. While it runs, one sentence of the
 test set is translated again and again. The curve shows the loss, the learning rate, and **BLEU**, a score of
-translations from 0 to 100 (6.1), of held-out sentences. If there is a model of `make demo` in `runs/demo`, which
-trained longer, the notebook takes that one instead.
+translations from 0 to 100 (6.1), of held-out sentences.
 """
 
 # %%
-run = ROOT / "runs" / "demo"
-curve_file = new_folder() / "curve.png"
-if not (run / "model.safetensors").exists():
-    run = curve_file.parent
-    sentence, translation = test_pairs[2]
-    print(f"{sentence}\n{translation}\n")
-    shown_curve = display(display_id=True)
+run = new_folder()
+sentence, translation = test_pairs[2]
+print(f"{sentence}\n{translation}\n")
+shown_curve = display(display_id=True)
 
-    def translated(model: PreTrainedModel, step: int, log: list) -> None:
-        with torch.no_grad():
-            ids = model.generate(**tokenizer(sentence, return_tensors="pt"))[0]
-        print(f"step {step:>3}: {tokenizer.decode(ids, skip_special_tokens=True)}")
-        plot_learning_curve(log, curve_file)
-        shown_curve.update(Image(curve_file, width=560))
 
-    torch.manual_seed(0)
-    sizes = VaswaniConfig(
-        vocab_size=len(tokenizer),
-        d_model=128,
-        d_ff=512,
-        num_heads=4,
-        encoder_layers=2,
-        decoder_layers=2,
-        dropout=0.0,
-        source_language="en",
-        target_language="de",
-    )
-    translator = VaswaniForConditionalGeneration(sizes)
-    print(f"{translator.num_parameters():,} parameters\n")
-    held_out = phrasebook("validation")[:100]
-    english, german = ([pair[side] for pair in held_out] for side in (0, 1))
-    scorer = ValidationBleu(english, german, tokenizer, num_beams=1)
-    log_history = train(
-        translator,
-        train_rows,
-        run,
-        steps=600,
-        source_tokens=2000,
-        target_tokens=2000,
-        logging_steps=25,
-        save_steps=20,
-        eval_strategy="steps",
-        eval_steps=100,
-        save_total_limit=5,
-        callbacks=[NoamSchedule(warmup_steps=150, factor=0.5), Watch(50, translated)],
-        validation_rows=encoded("validation").select(range(100)),
-        validation_bleu=scorer,
-    )
-    translator.save_pretrained(run)
-    tokenizer.save_pretrained(run)
-    plot_learning_curve(log_history, curve_file)
-    shown_curve.update(Image(curve_file, width=560))
-checkpoints = sorted(run.glob("checkpoint-*"), key=lambda folder: int(folder.name.partition("-")[2]))[-5:]
-if run != curve_file.parent:
-    log_history = TrainerState.load_from_json(str(checkpoints[-1] / "trainer_state.json")).log_history
-    plot_learning_curve(log_history, curve_file)
-    display(Image(curve_file, width=560))
+def show_curve(log: list) -> None:
+    plot_learning_curve(log, run / "curve.png")
+    shown_curve.update(Image(run / "curve.png", width=560))
 
-model = AutoModelForSeq2SeqLM.from_pretrained(run, trust_remote_code=False).eval()
-tokenizer = AutoTokenizer.from_pretrained(run, trust_remote_code=False)
+
+def translated(model: PreTrainedModel, step: int, log: list) -> None:
+    with torch.no_grad():
+        ids = model.generate(**tokenizer(sentence, return_tensors="pt"))[0]
+    print(f"step {step:>3}: {tokenizer.decode(ids, skip_special_tokens=True)}")
+    show_curve(log)
+
+
+torch.manual_seed(0)
+sizes = VaswaniConfig(
+    vocab_size=len(tokenizer),
+    d_model=128,
+    d_ff=512,
+    num_heads=4,
+    encoder_layers=2,
+    decoder_layers=2,
+    dropout=0.0,
+    source_language="en",
+    target_language="de",
+)
+model = VaswaniForConditionalGeneration(sizes)
+print(f"{model.num_parameters():,} parameters\n")
+english, german = zip(*phrasebook("validation")[:100], strict=True)
+log_history = train(
+    model,
+    train_rows,
+    run,
+    steps=600,
+    source_tokens=2000,
+    target_tokens=2000,
+    logging_steps=25,
+    save_steps=20,
+    eval_strategy="steps",
+    eval_steps=100,
+    save_total_limit=5,
+    callbacks=[NoamSchedule(warmup_steps=150, factor=0.5), Watch(50, translated)],
+    validation_rows=encoded("validation").select(range(100)),
+    validation_bleu=ValidationBleu(english, german, tokenizer, num_beams=1),
+)
+show_curve(log_history)
 
 # %% [markdown]
 r"""
@@ -1395,14 +1560,22 @@ wander around a good place; their mean lies nearer to it. Lower perplexity is be
 # %%
 show(average_checkpoints)
 hundred_rows = encoded("test").select(range(100))
+checkpoints = sorted(run.glob("checkpoint-*"), key=lambda folder: int(folder.name.partition("-")[2]))  # the last five
 for folder in [*checkpoints, None]:
     weights_of = average_checkpoints(checkpoints if folder is None else [folder])
     model.load_state_dict(weights_of, strict=False)
-    value = perplexity(model, tokenizer, hundred_rows).perplexity
-    print(f"{folder.name if folder else 'their average':<16} perplexity {value:.3f}")
+    measured = perplexity(model, tokenizer, hundred_rows)
+    print(f"{folder.name if folder else 'their average':<16} perplexity {measured.perplexity:.3f}")
+words_and_ends = sum(len(german.split()) + 1 for _, german in test_pairs[:100])  # EOS counts in both
+per_word = math.exp(measured.nats_per_token * measured.tokens / words_and_ends)
+print(f"{per_word:.3f} per word: {measured.tokens} sub-words are {words_and_ends} words")
 
 # %% [markdown]
 r"""
+These perplexities are per sub-word, as those of Table 3 are "per-wordpiece". A text has one probability, but fewer
+words than sub-words, so that its perplexity per word is higher. Perplexities compare only between models with the same
+sub-words.
+
 **Open: which checkpoints.** The paper's were written every 10 minutes. The configurations of this package save by
 steps, at 10 minutes of the paper's machine, so that the result does not depend on the speed of yours;
 `--save_minutes` saves by time.
@@ -1473,6 +1646,36 @@ for alpha in (0.0, 0.3, 0.6, 1.0):
 axes.set(xlabel="length in sub-words", ylabel="length penalty")
 axes.legend(fontsize=8)
 draw(figure)
+
+# %% [markdown]
+r"""
+**Exercise.** Greedy search takes the most probable token in each step: it is beam search with one beam. Translate with
+1, 4 and 16 beams and $\alpha = 0$, so that the search looks for the most probable sentence. Does a wider beam always
+find one that is at least as probable? Does it translate better?
+
+<details><summary>Answer</summary>
+
+Here it does, although nothing guarantees it: the beginning of the greedy sentence may fall out of a beam. But BLEU
+falls: among the most probable sentences are some that are too short, and a wider beam finds more of them. So beams need
+the length penalty. (BLEU is explained below, and is printed there with $\alpha = 0.6$.)
+</details>
+"""
+
+# %%
+# @title Answer, computed
+references = [german for _, german in test_pairs[:200]]
+log_probabilities: dict[int, np.ndarray] = {}
+results = []
+for beams in (1, 4, 16):
+    written, searched = translate_with_scores(
+        model, tokenizer, english_texts, show_progress=False, num_beams=beams, length_penalty=0.0
+    )
+    log_probabilities[beams] = np.array([each.log_probability for each in searched])
+    gained = (log_probabilities[beams] - log_probabilities[1]).round(3)
+    bleu = score_translations(written, [[german] for german in references], "de").paper_bleu.score
+    results.append([beams, f"{log_probabilities[beams].mean():.3f}", sum(gained > 0), sum(gained < 0), f"{bleu:.1f}"])
+table(["beams", "log-probability, mean", "more probable than greedy", "less probable", "BLEU"], *results, folded=True)
+assert log_probabilities[1].mean() < min(log_probabilities[4].mean(), log_probabilities[16].mean())
 
 # %% [markdown]
 r"""
@@ -1736,7 +1939,8 @@ r"""
 ## 7 Conclusion
 
 The paper ends with plans: other inputs than text, restricted attention, generation that is less sequential. To go on
-from here, `make demo` trains the translator of this notebook for longer. These are the recipes of the package:
+from here, `make demo` trains the translator of this notebook for longer, with dropout. These are the recipes of the
+package:
 """
 
 # %%

@@ -9,6 +9,7 @@ from nbclient import NotebookClient
 
 SOURCE = Path(__file__).parents[1] / "recipes" / "the_paper_in_code.py"
 NOTEBOOK = SOURCE.with_suffix(".ipynb")
+FOLDED = {"cellView": "form", "jupyter": {"source_hidden": True}}  # for Colab, which also asks for a title, and Jupyter
 
 
 def without_outputs() -> nbformat.NotebookNode:
@@ -16,7 +17,8 @@ def without_outputs() -> nbformat.NotebookNode:
     notebook = jupytext.read(SOURCE)
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     for number, cell in enumerate(notebook.cells):
-        cell.id, cell.metadata = f"cell-{number}", {}  # else another at each call
+        cell.id = f"cell-{number}"  # else another at each call
+        cell.metadata = FOLDED if cell.source.startswith("# @title") else {}
     return notebook
 
 

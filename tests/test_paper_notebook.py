@@ -54,7 +54,8 @@ def stored() -> nbformat.NotebookNode:
 def test_the_notebook_has_the_cells_of_its_source(stored):
     nbformat.validate(stored)
     cells = [
-        [(cell.cell_type, cell.source) for cell in each.cells] for each in (stored, paper_notebook.without_outputs())
+        [(cell.cell_type, cell.source, cell.metadata) for cell in each.cells]
+        for each in (stored, paper_notebook.without_outputs())
     ]
     assert cells[0] == cells[1], "run `make notebook-outputs`"
 
@@ -72,6 +73,16 @@ def test_headings_are_those_of_the_paper_and_have_code(stored):
             found[heading] += 1
     assert [each for each in found if not each.startswith("It learns")] == OUTLINE
     assert {each for each, cells in found.items() if not cells} <= WITHOUT_CODE
+
+
+def test_answers_of_exercises_are_folded_with_their_code_and_results(stored):
+    places = [place for place, cell in enumerate(stored.cells) if "**Exercise.**" in cell.source]
+    assert len(places) == 8
+    for place in places:
+        assert "\n<details><summary>Answer</summary>\n\n" in stored.cells[place].source
+        answer = stored.cells[place + 1]
+        assert answer.metadata == paper_notebook.FOLDED
+        assert all(output.data["text/markdown"].startswith("<details>") for output in answer.outputs)
 
 
 def test_the_notebook_is_stored_as_it_ran_with_pictures_and_nothing_of_the_machine(stored):
