@@ -9,7 +9,7 @@ EXPORT = ["ctranslate2>=4.8.5,<5"]  # recipes/export.py
 ONNX = ["onnx>=1.17", "onnxscript>=0.5", "onnxruntime>=1.20"]  # recipes/export.py --to onnx
 TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
-PARSING = ["nltk>=3.9"]  # recipes/train_parsing.py: treebanks
+PARSING = ["nltk>=3.9.1"]  # recipes/train_parsing.py: treebanks
 TEXT = ["sentencex>=1.0.32,<2"]  # split_sentences of pipeline("translation") and of recipes/translate.py
 DEMO = ["gradio>=6.31,<7", *TEXT]  # recipes/demo_app.py
 EXECUTION = ["ipykernel>=6.29", "jupytext>=1.17", "nbclient>=0.10"]  # tests/paper_notebook.py
@@ -35,22 +35,22 @@ setup(
     install_requires=[
         "torch>=2.6",
         "transformers>=5.15,<6",
-        "tokenizers>=0.22",
+        "tokenizers>=0.22.1",
         "datasets>=4.0",
         "evaluate>=0.4.6",
         "filelock>=3.21",
         "accelerate>=1.10",
-        "safetensors>=0.5",
+        "safetensors>=0.8",
         "huggingface_hub>=1.33",
         "sacrebleu>=2.4",
         "sacremoses>=0.1",
         "jinja2>=3.1",
         "matplotlib>=3.8",
-        "rich>=13.0",
+        "rich>=13.8",
         "pyyaml>=6.0",
         "numpy>=1.26",
         "pyarrow>=15.0",
-        "tqdm>=4.66",
+        "tqdm>=4.66.3",
     ],
     extras_require={
         "export": EXPORT,
@@ -63,7 +63,7 @@ setup(
         "notebook": NOTEBOOK,
         "dev": [
             "pytest>=8.0",
-            "pytest-xdist>=3.6",
+            "pytest-xdist>=3.6.1",
             "hypothesis>=6.100",
             "parameterized>=0.9",  # by the tests of transformers
             "ruff>=0.12",

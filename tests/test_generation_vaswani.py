@@ -144,7 +144,7 @@ def test_weights_in_several_places_are_left_to_the_model(talkative_model, monkey
         {"prefix_allowed_tokens_fn": lambda row, ids: [1, 5 + row, 12 + len(ids)]},
         {"max_time": 900.0, "remove_invalid_values": True},
     ],
-    ids=str,
+    ids=", ".join,
 )
 def test_greedy_search_with_processors_is_that_of_transformers(talkative_model, settings):
     """With `return_dict_in_generate`, transformers' own loop decodes."""

@@ -26,7 +26,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, 
 from vaswani_transformer.model.generation_vaswani import paper_generation_config
 
 
-SOURCE = Path(os.environ.get("TRANSFORMERS_SOURCE", Path(__file__).parents[1] / ".venv" / "transformers-source"))
+SOURCE = Path(os.environ.get("TRANSFORMERS_SOURCE", Path(sys.prefix) / "transformers-source"))
 PACKAGE = "transformers_tests"  # a name of its own, since `tests` may be anything
 
 # What the tests import and the source distribution lacks.

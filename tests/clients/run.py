@@ -19,27 +19,27 @@ from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
-ENVIRONMENTS = REPOSITORY / ".venv" / "clients"
+ENVIRONMENTS = Path(sys.prefix) / "clients"
 SECONDS_TO_INSTALL, SECONDS_TO_TEST = 600, 1200
 
 # Of each client, in `client_NAME.py`: the distribution whose version is shown, and what is installed on top of the
-# project's environment. Packages of constraints.txt, torch among them, keep their versions.
+# project's environment, in the versions of the file that PIP_CONSTRAINT names, which `make` sets.
 CLIENTS: dict[str, tuple[str, list[str]]] = {
-    "peft": ("peft", ["peft==0.21.2"]),
+    "peft": ("peft", ["peft"]),
     "trainer": ("transformers", []),
-    "evaluate": ("evaluate", ["scipy==1.17.1"]),
+    "evaluate": ("evaluate", ["scipy"]),
     "tensorboard": ("tensorboard", []),
-    "mlflow": ("mlflow-skinny", ["mlflow-skinny==3.17.2", "sqlalchemy==2.1.9", "alembic==1.20.1"]),
-    "trackio": ("trackio", ["trackio==0.43.0"]),
-    "torchao": ("torchao", ["torchao==0.18.0"]),
-    "bitsandbytes": ("bitsandbytes", ["bitsandbytes==0.50.2"]),
+    "mlflow": ("mlflow-skinny", ["mlflow-skinny", "sqlalchemy", "alembic"]),
+    "trackio": ("trackio", ["trackio"]),
+    "torchao": ("torchao", ["torchao"]),
+    "bitsandbytes": ("bitsandbytes", ["bitsandbytes"]),
     "offload": ("accelerate", []),
     "export": ("torch", []),
-    "onnxruntime": ("onnxruntime", ["onnxruntime==1.32.0", "onnx==1.23.2", "onnxscript==0.7.2"]),
-    "lightning": ("lightning", ["lightning==2.6.6"]),
+    "onnxruntime": ("onnxruntime", []),
+    "lightning": ("lightning", ["lightning"]),
     "gradio": ("gradio", []),
-    "ray": ("ray", ["ray[data]==2.60.0"]),
-    "datatrove": ("datatrove", ["datatrove[io]==0.10.1"]),
+    "ray": ("ray", ["ray[data]"]),
+    "datatrove": ("datatrove", ["datatrove[io]"]),
 }
 
 PAGE = """# The package in other packages
@@ -71,16 +71,14 @@ def environment(name: str, requirements: list[str]) -> Path:
         subprocess.SubprocessError: Creating it failed, or took too long.
     """
     folder = ENVIRONMENTS / name
-    python, installed = folder / "bin" / "python", folder / "installed"
-    if not installed.exists() or installed.read_text(encoding="utf-8") != "\n".join(requirements):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
-        packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
-        beneath = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
-        Path(packages, "project.pth").write_text(beneath, encoding="utf-8")
-        if requirements:
-            pip = [python, "-m", "pip", "install", "--quiet", "--constraint", REPOSITORY / "constraints.txt"]
-            subprocess.run([*pip, *requirements], check=True, timeout=SECONDS_TO_INSTALL)
-        installed.write_text("\n".join(requirements), encoding="utf-8")
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
+    packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
+    beneath = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    Path(packages, "project.pth").write_text(beneath, encoding="utf-8")
+    if requirements:
+        pip = [python, "-m", "pip", "install", "--quiet", *requirements]
+        subprocess.run(pip, check=True, timeout=SECONDS_TO_INSTALL)
     return python
 
 
