@@ -163,12 +163,6 @@ def test_several_gpus_ask_for_the_time_at_every_tenth_step(world_size, device, a
     assert sum(callbacks.is_time_known(args, step) for step in range(1, 21)) == asked
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, math.nan])
-def test_a_cooldown_is_a_share(share):
-    with pytest.raises(ValueError, match=r"^cooldown: must be at least 0 and at most 1, is "):
-        Ramps(cooldown=share)
-
-
 @pytest.mark.parametrize(("field", "value"), [("warmup_steps", 0), ("warmup_steps", -5), ("factor", math.nan)])
 def test_what_is_not_positive_is_refused(field, value):
     with pytest.raises(ValueError, match=rf"^{field}: must be positive, is {value}$"):

@@ -55,9 +55,6 @@ DECISIVE_OF_TRANSFORMERS = (
     "weight_decay",
 )
 
-# Options for the length of a training, on which the weights depend with `cooldown`.
-LENGTHS = ("max_steps", "num_train_epochs", "max_minutes")
-
 # Defaults of options for which fine-tuning has its own: see `fine_tuning.py`.
 DEFAULTS: dict[str, Any] = {
     "source_tokens": 25000,

@@ -29,7 +29,7 @@ from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_comple
 from ..training.trainer import VaswaniTrainingArguments
 from .push import PUSHED
 from .records import ParentModel
-from .run_arguments import DECISIVE_OF_TRANSFORMERS, DEFAULTS, LENGTHS, ModelArguments, RecipeTrainingArguments
+from .run_arguments import DECISIVE_OF_TRANSFORMERS, DEFAULTS, ModelArguments, RecipeTrainingArguments
 
 
 logger = logging.get_logger(__name__)
@@ -81,9 +81,9 @@ class TrainingSettings:
             **{name: getattr(config, name) for name in of_model},
             **decisive_values(args, "weights"),
             **{name: as_json(getattr(args, name)) for name in of_transformers},
-            # Another length would make a falling rate jump.
-            **({name: getattr(args, name) for name in LENGTHS} if args.cooldown else {}),
         }
+        if args.cooldown:  # with another length, the rate would jump
+            values |= {name: getattr(args, name) for name in ("max_steps", "num_train_epochs", "max_minutes")}
         defaults: dict[str, Json] = {
             **dict.fromkeys((*identified, "model")),
             **decisive_options(type(data), "data", "weights"),

@@ -288,9 +288,9 @@ class TrainingRun:
         )
 
     def _choose_length_penalty(self, trainer: VaswaniTrainer, data: TrainingData) -> None:
-        """Give the model the first alpha of the options, or the one with the best validation BLEU. Collective.
+        """Choose the alpha of the model: the first of the options, unless another has a better BLEU. Collective.
 
-        The best must be better than the first by more than noise: p < 0.05 for all others together (Bonferroni).
+        Better by more than noise: p < 0.05 on the validation set, divided by the number of the others (Bonferroni).
         """
         model, penalties = trainer.model, self.args.length_penalties or []
         if len(penalties) == 1:

@@ -45,7 +45,7 @@ class ProgressBar(tqdm):
         return self.line(self.n, self.format_dict["ncols"])
 
     def line(self, done: int, width: int | None = None) -> str:
-        """What is done, or the minutes if they end sooner, the time passed and left, values; in `width` columns."""
+        """Progress, time, values and speed, in at most `width` columns; minutes instead of steps if they end first."""
         seconds = time.monotonic() - self.began
         rate = (done - self.initial) / seconds if seconds > 0 else 0.0
         share, left = done / max(self.total, 1), (self.total - done) / rate if rate else math.inf

@@ -92,20 +92,11 @@ class Ramps(TrainerCallback):
         highest: The rate after them.
         cooldown: Share of the training in which the rate falls; 1 for all of it, 0 for no cooldown.
         minutes: As of `TimeLimit`; by default the steps alone count.
-
-    Raises:
-        ValueError: `cooldown` is not a share.
     """
 
     def __init__(
-        self,
-        warmup_steps: float = 0,
-        highest: float = 0.0,
-        cooldown: float = 0.0,
-        minutes: float | None = None,
+        self, warmup_steps: float = 0, highest: float = 0.0, cooldown: float = 0.0, minutes: float | None = None
     ) -> None:
-        if not 0 <= cooldown <= 1:
-            raise ValueError(f"cooldown: must be at least 0 and at most 1, is {cooldown}")
         self.warmup_steps, self.highest = warmup_steps, highest
         self.cooldown, self.minutes = cooldown, minutes
         self._began = self._passed = 0.0
