@@ -216,10 +216,10 @@ class TrainingRun:
             config.longest_source = max(config.longest_source or 1, max(data.train["source_length"][:]))
         held_out = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
         callbacks: list[TrainerCallback] = [TimeLimit(args.max_minutes)] if args.max_minutes is not None else []
-        if args.constant_learning_rate is None:
-            callbacks.append(NoamSchedule(int(args.warmup_steps), args.learning_rate_factor))
-        warmup_steps, factor = args.warmup_steps, args.learning_rate_factor
-        highest = args.constant_learning_rate or noam_learning_rate(warmup_steps, config.d_model, warmup_steps, factor)
+        warmup_steps, factor, highest = int(args.warmup_steps), args.learning_rate_factor, args.constant_learning_rate
+        if highest is None:
+            callbacks.append(NoamSchedule(warmup_steps, factor))
+            highest = noam_learning_rate(warmup_steps, config.d_model, warmup_steps, factor)
         callbacks.append(Ramps(warmup_steps, highest, args.cooldown, args.max_minutes))
         if args.early_stopping_patience is not None:
             callbacks.append(EarlyStopping(args.early_stopping_patience))
