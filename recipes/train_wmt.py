@@ -75,10 +75,11 @@ def train_and_score(
         scores[name], translations[name] = score(directory, data, split, languages)
     if not trainer.is_world_process_zero():
         return
-    examples = None
+    examples, held_out = None, "test" if "test" in scores else "validation"
+    if held_out in scores:
+        sources, references = (list(sentences(data.text[held_out], [language])) for language in data_args.languages)
+        scores[f"{held_out}_copy"] = score_texts(sources, sources, references, data_args.languages[1])
     if "test" in scores:
-        sources, references = (list(sentences(data.text["test"], [language])) for language in data_args.languages)
-        scores["test_copy"] = score_texts(sources, sources, references, data_args.languages[1])
         examples = choose_examples(sources, translations["test"], references)
     named = origin and replace(origin, name=str(published(origin.name)))
     record = RunRecord(**{**vars(results), "parent": named, "examples": examples, **scores})
@@ -92,6 +93,8 @@ def train_and_score(
     with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
         show_results(record)
         show_model(args.output_dir, trainer.state.log_history, next_commands(data_args, args.output_dir, record))
+        if held_out in scores and scores[held_out].bleu.score < scores[f"{held_out}_copy"].bleu.score:
+            print(f"By {held_out} BLEU, the model is worse than a copy of the source; train longer, or on more pairs.")
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:

@@ -104,13 +104,16 @@ def test_no_number_of_the_bar_is_cut(columns, args, model, tokenizer, terminal):
     assert ours[-1].startswith("3/3")
 
 
-def test_the_time_left_ends_with_the_limit(args, monkeypatch):
+def test_a_limit_in_time_is_what_is_counted_if_it_comes_first(args, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: now))
     bar = ProgressBar(total=200_000, initial=100, limit=900.0)
     now += 300
-    assert bar.line(400) == "400/200000  33%  05:00<10:00  1.00/s"
+    assert bar.line(400) == "5.0/15 min, step 400  33%  05:00<10:00  1.00/s"
     assert bar.line(199_900) == "199900/200000  100%  05:00<00:00  666.00/s"
+    resumed = ProgressBar(total=200_000, initial=100, limit=900.0, passed=450.0)
+    now += 300
+    assert resumed.line(400) == "12.5/15 min, step 400  83%  05:00<02:30  1.00/s"
     assert ProgressBar(total=10, limit=None).line(0) == "0/10  0%  00:00<?  0.00/s"
 
 

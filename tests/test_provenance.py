@@ -58,10 +58,10 @@ def test_published_paths_tell_of_no_user(value, shown):
     assert published(str(Path.cwd() / "runs" / "a")) == "runs/a"
 
 
-def test_a_published_command_tells_of_no_user_and_no_token(monkeypatch, tmp_path):
+def test_a_published_command_tells_of_no_user_no_token_and_no_address(monkeypatch, tmp_path):
     options = ["--model", "/home/alice/m", "--output=/home/alice/o", "--text=a=/b", str(tmp_path), "two words"]
-    options += ["--hub_token", "secret", "--hub_token=secret", "--last"]
+    options += ["--hub_token", "secret", "--hub_token=secret", "--main_process_ip", "10.0.0.1", "--master-addr=h", "-n"]
     monkeypatch.setattr(sys, "argv", [str(Path.cwd() / "recipes" / "x.py"), *options])
     expected = f"python recipes/x.py --model m --output=o --text=a=/b {tmp_path.name} 'two words'"
-    expected += " --hub_token ... --hub_token=... --last"
+    expected += " --hub_token ... --hub_token=... --main_process_ip ... --master-addr=... -n"
     assert describe_run().command == expected

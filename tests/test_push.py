@@ -18,6 +18,7 @@ from vaswani_transformer.data.phrasebook.corpus import phrasebook
 
 
 pytestmark = pytest.mark.system
+RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
 SPLITS = {"train": 300, "validation": 6, "test": 6}
 SIZES = "--vocab_size 320 --encoder_layers 1 --decoder_layers 1 --d_model 32 --d_ff 32 --num_proc 1"
 STEPS = "--max_steps 4 --save_steps 2 --warmup_steps 4 --logging_steps 2 --eval_strategy no"
@@ -61,13 +62,18 @@ print(json.dumps(results))
 
 def train(hub: HubServer, folder: Path, token: str | None, *options: str) -> subprocess.CompletedProcess:
     """Run the recipe on a small corpus; all files are given by their full names."""
+    config = REPOSITORY / "recipes" / "configs" / "demo.yaml"
+    words = ["--config", config, "--output_dir", folder / "out", *SIZES.split(), "--hub_model_id", "user/en-de"]
+    return hub.run(RECIPE, *words, *on_corpora(folder), *options, folder=folder, token=token)
+
+
+def on_corpora(folder: Path) -> list[str]:
+    """Options that train on a small corpus, push, and name its files in full."""
     corpora = []
     for split, size in SPLITS.items():
         pairs = phrasebook(split)[:size]
         corpora += [f"--{split}", *write_pairs(pairs, folder / f"{split}.en", folder / f"{split}.de")]
-    recipe, config = (REPOSITORY / "recipes" / name for name in ("train_wmt.py", "configs/demo.yaml"))
-    words = [*SIZES.split(), *STEPS.split(), *corpora, "--push_to_hub", "--hub_model_id", "user/en-de", *options]
-    return hub.run(recipe, "--config", config, "--output_dir", folder / "out", *words, folder=folder, token=token)
+    return [*STEPS.split(), *corpora, "--push_to_hub"]
 
 
 def translate(hub: HubServer, name: str, folder: Path, *options: str) -> dict:
@@ -110,13 +116,29 @@ def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     assert {name: entry["sha256"] for name, entry in manifest.items()} == {
         name: hashlib.sha256(files[name]).hexdigest() for name in covered - {"config.json"}
     }
+    require_private(files, pushed.folder)
+    for name in files.keys() - {".gitattributes"}:
+        assert (pushed.out / name).read_bytes() == files[name]
+
+
+def require_private(files: dict[str, bytes], folder: Path) -> None:
+    """No file has the token, or a path; recipe, configuration, corpora and output were given by their full names."""
     for name, content in files.items():
         assert b"hf_right" not in content, f"{name} contains the token"
-        # The recipe, the configuration and the output were given by their full names.
-        for path in (pushed.folder, REPOSITORY, Path.home(), sys.prefix):
+        for path in (folder, REPOSITORY, Path.home(), sys.prefix):
             assert str(path).encode() not in content, f"{name} contains {path}"
-        if name != ".gitattributes":
-            assert (pushed.out / name).read_bytes() == content
+
+
+def test_a_fine_tuned_model_does_not_tell_where_its_parent_was(hub, pushed):
+    parent = shutil.copytree(pushed.out, pushed.folder / "parent", ignore=shutil.ignore_patterns("all_results.json"))
+    words = ["--model", parent, "--output_dir", pushed.folder / "tuned", "--hub_model_id", "user/tuned"]
+    words += ["--source_language", "en", "--target_language", "de", *on_corpora(pushed.folder)]
+    result = hub.run(RECIPE, *words, folder=pushed.folder, token="hf_right")
+    assert result.returncode == 0, result.stderr[-3000:]
+    files = hub.repositories["user/tuned"].files
+    require_private(files, pushed.folder)
+    results = json.loads(files["all_results.json"])
+    assert results["parent"]["name"] == results["model"]["_name_or_path"] == "parent"
 
 
 def test_translates_in_a_process_without_the_package(hub, pushed):

@@ -111,6 +111,16 @@ def test_another_training_is_not_resumed(
     assert begin(directory, describe(corpus), resume=True) is None
 
 
+def test_a_cooldown_has_one_length(tmp_path: Path, corpus: list[str]) -> None:
+    lengths = {"max_steps": 100, "num_train_epochs": 4.0, "max_minutes": 20.0}
+    begin(tmp_path, describe(corpus, cooldown=0.5, **lengths))
+    for name, value in lengths.items():
+        with pytest.raises(ValueError, match=rf"it differs in {name} \({value} then, {2 * value} now\); "):
+            begin(tmp_path, describe(corpus, cooldown=0.5, **{**lengths, name: 2 * value}), resume=True)
+    forget(tmp_path, *lengths)  # an earlier version did not say
+    assert begin(tmp_path, describe(corpus, cooldown=0.5, **lengths), resume=True) is None
+
+
 def test_a_precision_that_was_not_chosen_yet_may_be_given(tmp_path: Path, corpus: list[str]) -> None:
     begin(tmp_path, describe(corpus))
     assert recorded_precision(tmp_path) == "auto"

@@ -1,5 +1,6 @@
 """The learning rate (5.3) that the optimizer is really given, in the Trainer of transformers."""
 
+import itertools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from vaswani_transformer import NoamSchedule, VaswaniForConditionalGeneration, noam_learning_rate
 from vaswani_transformer.training import callbacks, schedule
-from vaswani_transformer.training.schedule import Cooldown
+from vaswani_transformer.training.schedule import Ramps
 
 
 pytestmark = pytest.mark.system
@@ -97,7 +98,7 @@ def test_rates_and_weights_go_on_exactly_after_an_interruption(tmp_path, tiny, s
 
 @pytest.mark.parametrize("noam", [True, False])
 def test_a_cooldown_ends_any_schedule_at_zero(tiny, stock_trainer, noam):
-    callbacks = [NoamSchedule(WARMUP), Cooldown(0.4), recorder := Recorder()]
+    callbacks = [NoamSchedule(WARMUP), Ramps(cooldown=0.4), recorder := Recorder()]
     settings = {"max_steps": 10, "learning_rate": 7.0, "lr_scheduler_type": "constant"}
     trainer = stock_trainer(tiny, *callbacks[0 if noam else 1 :], **settings)
     trainer.train()
@@ -108,28 +109,49 @@ def test_a_cooldown_ends_any_schedule_at_zero(tiny, stock_trainer, noam):
     assert [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry] == expected
 
 
-def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, monkeypatch):
-    clock = iter(range(100, 160, 6))  # the training begins at 100, and each step takes 6 seconds
+@pytest.fixture
+def six_seconds_a_step(monkeypatch):
+    """Each reading of the schedule's clock, once a step, is six seconds after the one before."""
+    clock = itertools.count(100, 6)
     fake = SimpleNamespace(monotonic=lambda: float(next(clock)))
     monkeypatch.setattr(schedule, "time", fake)
     monkeypatch.setattr(callbacks, "time", fake)
+
+
+def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, six_seconds_a_step):
     settings = {"max_steps": 8, "learning_rate": 8.0, "lr_scheduler_type": "constant"}
-    stock_trainer(tiny, Cooldown(1.0, minutes=0.5), recorder := Recorder(), **settings).train()
+    stock_trainer(tiny, Ramps(cooldown=1.0, minutes=0.5), recorder := Recorder(), **settings).train()
     seconds = [6, 12, 18, 24, 30, 36, 42, 48]
     steps = [0, 1, 2, 3, 4, 5, 6, 7]
     done = [min(1.0, max(each / 30, step / 8)) for each, step in zip(seconds, steps, strict=True)]
     assert recorder.rates == [[pytest.approx(8.0 * (1 - share))] * 2 for share in done]
 
 
+@pytest.mark.parametrize("minutes", [4, 40])
+@pytest.mark.parametrize("noam", [True, False])
+def test_a_warm_up_takes_a_tenth_of_the_minutes_at_most(tiny, stock_trainer, six_seconds_a_step, minutes, noam):
+    """24 seconds, a tenth of 4 minutes, are four steps; a tenth of 40 minutes has more than the six."""
+    highest = rate_of_equation_3(6, 24, 6) if noam else 7.0
+    settings = {"max_steps": 9, "learning_rate": 7.0, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 6}
+    ramps, recorder = Ramps(6, highest, minutes=minutes), Recorder()
+    stock_trainer(tiny, *[NoamSchedule(6)] * noam, ramps, recorder, **settings).train()
+    # transformers' warm-up begins with a step at 0
+    expected = [rate_of_equation_3(step, 24, 6) if noam else 7.0 * min(1, (step - 1) / 6) for step in range(1, 10)]
+    for step in range(1, 7):
+        expected[step - 1] = max(expected[step - 1], highest * min(1, step / minutes))
+    assert recorder.rates == [[pytest.approx(rate)] * 2 for rate in expected]
+
+
 def test_a_skipped_step_is_not_cooled_twice(tiny):
     optimizer = torch.optim.SGD(tiny.parameters(), lr=8.0)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
-    cooldown, args, control = Cooldown(1.0), SimpleNamespace(world_size=1), TrainerControl()
+    cooldown, args, control = Ramps(cooldown=1.0), SimpleNamespace(world_size=1), TrainerControl()
     found = []
     for step, is_skipped in enumerate((False, True, True, False)):
         state = TrainerState(global_step=step, max_steps=4)
         cooldown.on_step_begin(args, state, control, optimizer=optimizer, lr_scheduler=scheduler)
         found.append(optimizer.param_groups[0]["lr"])
+        cooldown.on_optimizer_step(args, state, control, optimizer=optimizer)
         if not is_skipped:
             optimizer.param_groups[0]["lr"] = 8.0  # as a scheduler does after each step that was not skipped
     assert found == [8.0, 6.0, 4.0, 2.0]
@@ -139,12 +161,6 @@ def test_a_skipped_step_is_not_cooled_twice(tiny):
 def test_several_gpus_ask_for_the_time_at_every_tenth_step(world_size, device, asked):
     args = SimpleNamespace(world_size=world_size, device=torch.device(device))
     assert sum(callbacks.is_time_known(args, step) for step in range(1, 21)) == asked
-
-
-@pytest.mark.parametrize("share", [0, 1.5, math.nan])
-def test_a_cooldown_is_a_share(share):
-    with pytest.raises(ValueError, match=r"^share: must be above 0 and at most 1, is "):
-        Cooldown(share)
 
 
 @pytest.mark.parametrize(("field", "value"), [("warmup_steps", 0), ("warmup_steps", -5), ("factor", math.nan)])

@@ -20,6 +20,7 @@ from vaswani_transformer import VaswaniTrainer
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.training_run import configure_model
+from vaswani_transformer.runs.validation_bleu import ValidationBleu
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
@@ -128,7 +129,9 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     card = ModelCard.load(directory / "README.md")
     assert f"| {results['test']['bleu']['score']:.2f} | {chrf.score:.2f} |" in card.text
     assert re.search(r"^- Speed: \d+\.\d sentences of the test set a second", card.text, re.M)
-    heading, *following = result.stdout.partition("The model is in ")[2].splitlines()
+    heading, *following, last = result.stdout.partition("The model is in ")[2].splitlines()
+    assert results["test"]["bleu"]["score"] < copy.score
+    assert last == "By test BLEU, the model is worse than a copy of the source; train longer, or on more pairs."
     best = max((entry["eval_bleu"], -entry["step"]) for entry in logged if "eval_bleu" in entry)
     assert heading == f"{directory}; its best eval_bleu was {best[0]:.4g}, at step {-best[1]:.0f}. Next:"
     assert [Path(re.search(r"\S+\.py", command)[0]).stem for command in following] == ["translate", "score", "explore"]
@@ -142,7 +145,9 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
 
 
 @pytest.mark.system
-def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penalty(settings, tmp_path, capsys):
+def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penalty(
+    settings, tmp_path, capsys, monkeypatch
+):
     settings |= {"muon": True, "cooldown": 0.5, "lr_scheduler_type": "constant_with_warmup", "learning_rate": 1e-3}
     settings |= {"length_penalties": [0.0, 50.0], "cooccurrence_embeddings": True}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
@@ -155,22 +160,40 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     output = capsys.readouterr().out
     assert re.search(r"^embeddings from co-occurrence: \d+\.\d s$", output, re.M)
     shown = re.search(
-        r"^length_penalty (\d+); validation BLEU by length_penalty: 0: ([\d.]+), 50: ([\d.]+)$", output, re.M
+        r"^length_penalty (\d+); validation BLEU by length_penalty: 0: ([\d.]+), 50: ([\d.]+); (?:0|50) against 0: "
+        r"p = ([\d.]+)$",
+        output,
+        re.M,
     )
-    chosen, *found = map(float, shown.groups())
-    assert chosen == (0.0 if found[0] >= found[1] else 50.0)
+    chosen, *found, p_value = map(float, shown.groups())
+    assert chosen == (50.0 if p_value < 0.05 else 0.0)
     assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == chosen
     validation = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))["validation"]
-    assert validation["bleu"]["score"] == pytest.approx(max(found), abs=0.006)
+    assert validation["bleu"]["score"] == pytest.approx(found[chosen > 0], abs=0.006)
     assert f"decoding as in section 6.1, with a length penalty of {chosen}." in card
     assert "\n- Embeddings: at first from the co-occurrence of tokens in sentence pairs; the paper's are " in card
     assert "\n- Optimizer: Muon (Jordan et al., 2024) for the matrices of the layers, Adam for the rest;" in card
     assert "\n- Cooldown: the learning rate falls to zero over the last 50 % of the training; " in card
     assert "\n| warmup_steps | 2 | 4,000 |\n| learning_rate_factor | none: constant rate 0.001 | 1 |\n" in card
-    resumed = ("--resume", "--max_steps", "5", "--length_penalties", "0.9")
-    call_recipe("train_wmt.py", "--config", tmp_path / "config.yaml", *resumed)
+    resumed = ("train_wmt.py", "--config", tmp_path / "config.yaml", "--resume")
+    with pytest.raises(SystemExit, match=r"it differs in max_steps \(4 then, 5 now\)"):
+        call_recipe(*resumed, "--max_steps", 5)
+
+    def chosen_again(*options):
+        (directory / "all_results.json").unlink()
+        call_recipe(*resumed, *options)
+        return AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty
+
+    assert chosen_again("--length_penalties", "0.9") == 0.9
     assert "co-occurrence" not in capsys.readouterr().out  # the checkpoint has them
-    assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == 0.9
+    for better, expected in ((1, 0.0), (12, 50.0)):  # sentences of twelve
+
+        def translate(measure, *_, count=better):
+            right = count if measure.length_penalty == 50 else 0
+            return [line + " und so weiter" * (row >= right) for row, line in enumerate(measure.references)]
+
+        monkeypatch.setattr(ValidationBleu, "translate", translate)
+        assert chosen_again() == expected
 
 
 @pytest.mark.system

@@ -15,6 +15,10 @@ from accelerate import PartialState
 from .records import Provenance
 
 
+# How options end whose values are not published: tokens, and addresses of machines for `accelerate launch`, `torchrun`.
+_SECRET = ("token", "_ip", "addr", "endpoint")
+
+
 def describe_run(repository: str | None = None) -> Provenance:
     """Describe this process: its command, the package's commit, the machine, library versions.
 
@@ -51,16 +55,16 @@ def _published_path(name: str) -> str:
 
 
 def _published_command(command: list[str]) -> list[str]:
-    """The command with shortened paths, and "..." for the values of options such as `--hub_token`."""
+    """The command with shortened paths, and "..." for the values of `--hub_token` and of addresses of machines."""
     shown, secret = [], False
     for word in command:
         option, equals, value = word.partition("=")
-        is_token = option.startswith("--") and option.endswith("token")
+        is_secret = option.startswith("--") and option.endswith(_SECRET)
         if option.startswith("--") and equals:
-            shown.append(f"{option}={'...' if is_token else _published_path(value)}")
+            shown.append(f"{option}={'...' if is_secret else _published_path(value)}")
         else:
             shown.append("..." if secret else _published_path(word))
-        secret = is_token and not equals
+        secret = is_secret and not equals
     return shown
 
 

@@ -313,6 +313,7 @@ class TrainingResults(Record, Generic[Split]):
 _SCORED = {
     "validation": "validation, {final}",
     "validation_reverse": "validation, {back}, {final}",
+    "validation_copy": "validation, a copy of the source",
     "test_copy": "test, a copy of the source",
     "test_parent": "test, parent",
     "test": "test, {final}",
@@ -334,7 +335,8 @@ class RunRecord(TrainingResults[SplitScores]):
         test, test_reverse: The same on the test set.
         test_last_checkpoint: Scores of the last checkpoint on the test set, if the final model is an average.
         test_parent: Scores of the parent on the test set.
-        test_copy: Scores of the sources, as if they were translations: a baseline.
+        test_copy, validation_copy: Scores of the sources, as if they were translations: a baseline; of validation
+            without a test set.
         replay_test, replay_test_parent: Scores of both models on another test set, such as the parent's.
         examples: Some sentences of the test set, from the worst by chrF to the best.
     """
@@ -347,6 +349,7 @@ class RunRecord(TrainingResults[SplitScores]):
     test_last_checkpoint: SplitScores | None = None
     test_parent: SplitScores | None = None
     test_copy: SplitScores | None = None
+    validation_copy: SplitScores | None = None
     replay_test: SplitScores | None = None
     replay_test_parent: SplitScores | None = None
     examples: list[Example] | None = None

@@ -125,9 +125,9 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     resume: bool = option(
         False,
         "Continue from the newest complete checkpoint in output_dir, or from the beginning if there is none yet. The "
-        "training must be the same, except for max_steps, num_train_epochs, max_minutes, early stopping, the number of "
-        "processes, gradient_accumulation_steps, average_last, validation and test, and how it is logged, evaluated, "
-        "saved and pushed.",
+        "training must be the same, except for max_steps, num_train_epochs and max_minutes (without cooldown), early "
+        "stopping, the number of processes, gradient_accumulation_steps, average_last, validation and test, and how it "
+        "is logged, evaluated, saved and pushed.",
         decides=None,
     )
     # Of these six, None becomes the default, or that of fine-tuning.
@@ -141,7 +141,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     target_tokens: int = option(None, "The same of target tokens.", COUNT, decides="weights")
     warmup_steps: float = option(
         None,
-        "Steps until the learning rate is highest (5.3), by default 4000.",
+        "Steps until the learning rate is highest (5.3), by default 4000; at most a tenth of max_minutes.",
         Interval(minimum=1, maximum=2**31 - 1, whole=True),
         decides="weights",
     )
@@ -160,8 +160,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     cooldown: float = option(
         0.0,
-        "Share of the training, at its end, in which the learning rate falls to zero: of max_steps, or of max_minutes. "
-        "With it, average_last 1 is best.",
+        "Share of the training, at its end, in which the learning rate falls to zero: of max_steps, or of max_minutes, "
+        "which a resumed training must keep. With it, average_last 1 is best.",
         Interval(minimum=0, maximum=1),
         decides="weights",
     )
@@ -192,8 +192,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     length_penalties: list[float] | None = option(
         None,
-        "Values of the search's alpha (6.1), by default 0.6; of several, the best by validation sacreBLEU is saved "
-        "with the model.",
+        "Values of the search's alpha (6.1), by default 0.6; of several, the first is saved with the model, unless "
+        "another's validation sacreBLEU is better by more than noise (paired bootstrap, p < 0.05).",
         Interval(minimum=0, maximum=100),  # as of the search
         decides=None,
     )

@@ -82,6 +82,8 @@ class TrainingSettings:
             **decisive_values(args, "weights"),
             **{name: as_json(getattr(args, name)) for name in of_transformers},
         }
+        if args.cooldown:  # with another length, the rate would jump
+            values |= {name: getattr(args, name) for name in ("max_steps", "num_train_epochs", "max_minutes")}
         defaults: dict[str, Json] = {
             **dict.fromkeys((*identified, "model")),
             **decisive_options(type(data), "data", "weights"),

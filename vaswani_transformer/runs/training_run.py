@@ -15,6 +15,7 @@ from typing import Any
 from accelerate import PartialState
 from datasets import concatenate_datasets
 from huggingface_hub.errors import StrictDataclassError
+from sacrebleu.metrics import BLEU
 from transformers import (
     AutoModelForSeq2SeqLM,
     PreTrainedModel,
@@ -31,6 +32,7 @@ from ..data.corpora import sentences, spread
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
+from ..evaluation.scores import sacrebleu_score, sacrebleu_tokenizer, two_sided_bootstrap
 from ..io.console import fault_in_one_line, one_line
 from ..io.files import Json, require_directory
 from ..io.typed_json import from_json
@@ -47,7 +49,7 @@ from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
-from ..training.schedule import Cooldown, NoamSchedule, warn_of_short_training
+from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_of_short_training
 from ..training.trainer import VaswaniTrainer
 from .fine_tuning import fit_batches
 from .plots import plot_learning_curve
@@ -214,10 +216,11 @@ class TrainingRun:
             config.longest_source = max(config.longest_source or 1, max(data.train["source_length"][:]))
         held_out = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
         callbacks: list[TrainerCallback] = [TimeLimit(args.max_minutes)] if args.max_minutes is not None else []
-        if args.constant_learning_rate is None:
-            callbacks.append(NoamSchedule(int(args.warmup_steps), args.learning_rate_factor))
-        if args.cooldown:
-            callbacks.append(Cooldown(args.cooldown, args.max_minutes))
+        warmup_steps, factor, highest = int(args.warmup_steps), args.learning_rate_factor, args.constant_learning_rate
+        if highest is None:
+            callbacks.append(NoamSchedule(warmup_steps, factor))
+            highest = noam_learning_rate(warmup_steps, config.d_model, warmup_steps, factor)
+        callbacks.append(Ramps(warmup_steps, highest, args.cooldown, args.max_minutes))
         if args.early_stopping_patience is not None:
             callbacks.append(EarlyStopping(args.early_stopping_patience))
         validation_bleu = None
@@ -285,18 +288,28 @@ class TrainingRun:
         )
 
     def _choose_length_penalty(self, trainer: VaswaniTrainer, data: TrainingData) -> None:
-        """Give the model the alpha of the options with the best validation BLEU. Collective."""
+        """Choose the alpha of the model: the first of the options, unless another has a better BLEU. Collective.
+
+        Better by more than noise: p < 0.05 on the validation set, divided by the number of the others (Bonferroni).
+        """
         model, penalties = trainer.model, self.args.length_penalties or []
         if len(penalties) == 1:
             model.generation_config.length_penalty = penalties[0]
         if len(penalties) < 2:
             return
         measure = _validation_bleu(model.config, data, len(data.text["validation"]))
-        found = {alpha: replace(measure, length_penalty=alpha)(model) for alpha in penalties}
-        best = model.generation_config.length_penalty = max(found, key=found.__getitem__)
+        language = model.config.target_language
+        found = {alpha: replace(measure, length_penalty=alpha).translate(model) for alpha in penalties}
+        scores = {alpha: sacrebleu_score(lines, measure.references, language).score for alpha, lines in found.items()}
+        first, best = penalties[0], max(scores, key=scores.__getitem__)
+        references = [[line] for line in measure.references]
+        metric = BLEU(tokenize=sacrebleu_tokenizer(language))
+        p_value = (len(found) - 1) * two_sided_bootstrap(metric, found[first], found[best], references, 1000)
+        chosen = model.generation_config.length_penalty = best if p_value < 0.05 else first
         if trainer.is_world_process_zero():
-            measured = ", ".join(f"{alpha:g}: {bleu:.2f}" for alpha, bleu in found.items())
-            print(f"length_penalty {best:g}; validation BLEU by length_penalty: {measured}", flush=True)
+            measured = ", ".join(f"{alpha:g}: {bleu:.2f}" for alpha, bleu in scores.items())
+            against = f"{best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
+            print(f"length_penalty {chosen:g}; validation BLEU by length_penalty: {measured}; {against}", flush=True)
 
     def models_to_score(self, splits: Container[str], parent: SavedModel | None = None) -> dict[str, tuple[str, Path]]:
         """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
@@ -354,9 +367,11 @@ class TrainingRun:
             return
         scored = on_main_process(lambda: self.results.of_training(Path(directory)))  # which alone writes them
         if scored is not None and scored.training.steps >= steps:
+            longer = "to continue it, raise max_steps, num_train_epochs or max_minutes"
+            if self.args.cooldown:
+                longer = "its learning rate has fallen to zero; to train longer, choose another directory"
             raise AlreadyTrainedError(
-                f"output_dir: the training in {directory} has ended, after {steps} steps; "
-                f"to continue it, raise max_steps, num_train_epochs or max_minutes"
+                f"output_dir: the training in {directory} has ended, after {steps} steps; {longer}"
             )
 
 
@@ -454,8 +469,8 @@ def _describe_data(arguments: DataArguments, data: TrainingData) -> RunData:
 
 
 def _describe_model(model: PreTrainedModel) -> RunModel:
-    """The size and the configuration of a model, without references to remote code."""
-    config = model.config.to_dict()
+    """The size and the configuration of a model, without references to remote code, and paths to its parent."""
+    config = {name: published(value) for name, value in model.config.to_dict().items()}
     for name in ("auto_map", "custom_pipelines"):
         config.pop(name, None)
     return from_json(RunModel, {"parameters": model.num_parameters(), **config})

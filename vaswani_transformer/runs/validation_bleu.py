@@ -34,7 +34,11 @@ class ValidationBleu:
     length_penalty: float | None = None
 
     def __call__(self, model: PreTrainedModel, after_round: Callable[[], object] = lambda: None) -> float:
-        """BLEU of a model, from 0 to 100. Collective: the processes share the sentences, and all return the same.
+        """BLEU of a model, from 0 to 100; as `translate`."""
+        return sacrebleu_score(self.translate(model, after_round), self.references, model.config.target_language).score
+
+    def translate(self, model: PreTrainedModel, after_round: Callable[[], object] = lambda: None) -> list[str]:
+        """Translate the sentences. Collective: the processes share them, and all return the same.
 
         Args:
             model: The model, on the device to use; it is left in evaluation mode.
@@ -52,5 +56,4 @@ class ValidationBleu:
             found = translate_corpus(model, self.tokenizer, texts, show_progress=False, target_language=into, **search)
             translations.update(zip(indices, found, strict=True))
             after_round()
-        found = [translations[index] for index in range(len(order))]
-        return sacrebleu_score(found, self.references, model.config.target_language).score
+        return [translations[index] for index in range(len(order))]

@@ -32,10 +32,12 @@ class ProgressBar(tqdm):
 
     Args:
         limit: Seconds after which the work ends, however much is done; None for no limit.
+        passed: Seconds of them that have passed before.
     """
 
-    def __init__(self, *args: Any, limit: float | None = None, **kwargs: Any) -> None:
-        self.limit, self.began, self.initial = limit, time.monotonic(), kwargs.get("initial", 0)
+    def __init__(self, *args: Any, limit: float | None = None, passed: float = 0.0, **kwargs: Any) -> None:
+        self.limit, self.passed = limit, passed
+        self.began, self.initial = time.monotonic(), kwargs.get("initial", 0)
         self.values: list[str] = []
         super().__init__(*args, dynamic_ncols=True, disable=None, **kwargs)
 
@@ -43,14 +45,18 @@ class ProgressBar(tqdm):
         return self.line(self.n, self.format_dict["ncols"])
 
     def line(self, done: int, width: int | None = None) -> str:
-        """What is done, the time passed and left, and the values, in at most `width` columns."""
+        """Progress, time, values and speed, in at most `width` columns; minutes instead of steps if they end first."""
         seconds = time.monotonic() - self.began
         rate = (done - self.initial) / seconds if seconds > 0 else 0.0
         share, left = done / max(self.total, 1), (self.total - done) / rate if rate else math.inf
+        counted = f"{done}/{self.total}"
         if self.limit is not None:
-            share, left = max(share, min(1.0, seconds / self.limit)), min(left, max(0.0, self.limit - seconds))
+            spent = min(self.limit, self.passed + seconds)
+            left = min(left, self.limit - spent)
+            if spent / self.limit > share:
+                share, counted = spent / self.limit, f"{spent / 60:.1f}/{self.limit / 60:g} min, step {done}"
         times = [self.format_interval(each) if each < math.inf else "?" for each in (seconds, left)]
-        fields = [f"{done}/{self.total}", f"{share:.0%}", "<".join(times), *self.values, f"{rate:.2f}/s"]
+        fields = [counted, f"{share:.0%}", "<".join(times), *self.values, f"{rate:.2f}/s"]
         while width is not None and fields and len("  ".join(fields)) >= width:
             fields.pop()
         return "  ".join(fields)
@@ -71,11 +77,11 @@ class TrainingProgress(ProgressCallback):
         self.max_minutes = max_minutes
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        limit = None
-        if self.max_minutes is not None:
-            limit = 60 * self.max_minutes - TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
+        limit = None if self.max_minutes is None else 60 * self.max_minutes
+        passed = TrainingTotals.of_checkpoint(state).get("seconds", 0.0)
         if state.is_world_process_zero:
-            self.training_bar = ProgressBar(total=state.max_steps, initial=state.global_step, limit=limit)
+            steps = {"total": state.max_steps, "initial": state.global_step}
+            self.training_bar = ProgressBar(**steps, limit=limit, passed=passed)
         self.current_step = state.global_step
         self._latest: dict[str, float] = {}
 

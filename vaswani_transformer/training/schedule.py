@@ -17,6 +17,9 @@ from .callbacks import TrainingTotals, is_time_known, minutes_since
 
 logger = logging.get_logger(__name__)
 
+# The longest warm-up, as a share of a training's minutes. The paper's has 4 % of its steps.
+WARMUP_SHARE = 0.1
+
 
 def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> float:
     """Equation 3 (5.3): `factor * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`.
@@ -77,28 +80,27 @@ class NoamSchedule(TrainerCallback):
         _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], [rate] * len(kwargs["optimizer"].param_groups))
 
 
-class Cooldown(TrainerCallback):
-    """Lowers the rate of any schedule to zero at the end of the training, in a straight line over a share of it.
+class Ramps(TrainerCallback):
+    """Fits the rise and the fall of any schedule's rate into the time of the training.
 
-    The paper averages checkpoints instead (6.1). The training ends after `args.max_steps`, or after some minutes, if
-    that comes first.
+    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. A cooldown lowers the rate to
+    zero at the end, in a straight line; the paper averages checkpoints instead (6.1). The training ends after
+    `args.max_steps`, or after the minutes, if that comes first.
 
     Args:
-        share: Of the training; 1 for all of it.
+        warmup_steps: Steps in which the schedule's rate rises.
+        highest: The rate after them.
+        cooldown: Share of the training in which the rate falls; 1 for all of it, 0 for no cooldown.
         minutes: As of `TimeLimit`; by default the steps alone count.
-
-    Raises:
-        ValueError: `share` is not above 0 and at most 1.
     """
 
-    def __init__(self, share: float, minutes: float | None = None) -> None:
-        if not 0 < share <= 1:
-            raise ValueError(f"share: must be above 0 and at most 1, is {share}")
-        self.share = share
-        self.minutes = minutes
+    def __init__(
+        self, warmup_steps: float = 0, highest: float = 0.0, cooldown: float = 0.0, minutes: float | None = None
+    ) -> None:
+        self.warmup_steps, self.highest = warmup_steps, highest
+        self.cooldown, self.minutes = cooldown, minutes
         self._began = self._passed = 0.0
-        self._rates: list[float] = []
-        self._lowered: list[float] = []
+        self._rates: list[float] = []  # the schedule's
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._passed = TrainingTotals.of_checkpoint(state).get("seconds", 0.0) / 60
@@ -107,17 +109,23 @@ class Cooldown(TrainerCallback):
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        done = state.global_step / state.max_steps
+        time_share = 0.0
         if self.minutes is not None:
             if is_time_known(args, state.global_step):
                 self._passed = minutes_since(self._began, args)
-            done = max(done, self._passed / self.minutes)
-        factor = min(1.0, max(0.0, 1.0 - done) / self.share)
-        rates = [group["lr"] for group in kwargs["optimizer"].param_groups]
-        if rates != self._lowered:  # else the gradient scaler has skipped a step, and nothing has set them since
-            self._rates = rates
-        self._lowered = [rate * factor for rate in self._rates]
-        _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], self._lowered)
+            time_share = self._passed / self.minutes
+        left = max(0.0, 1.0 - max(state.global_step / state.max_steps, time_share))
+        fall = min(1.0, left / self.cooldown) if self.cooldown else 1.0
+        is_warmup = state.global_step < self.warmup_steps
+        lowest = min(1.0, time_share / WARMUP_SHARE) * self.highest if is_warmup else 0.0
+        self._rates = [group["lr"] for group in kwargs["optimizer"].param_groups]
+        fitted = [fall * max(rate, lowest) for rate in self._rates]
+        _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], fitted)
+
+    def on_optimizer_step(self, *_: Any, optimizer: Optimizer, **__: Any) -> None:
+        """Give the schedule's rates back, since no schedule sets them after a step that the gradient scaler skips."""
+        for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate
 
 
 def _set_rates(optimizer: Optimizer, scheduler: LRScheduler, rates: list[float]) -> None:
