@@ -10,8 +10,7 @@ ONNX = ["onnx>=1.17", "onnxscript>=0.5", "onnxruntime>=1.20"]  # recipes/export.
 TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
 PARSING = ["nltk>=3.9.1"]  # recipes/train_parsing.py: treebanks
-TEXT = ["sentencex>=1.0.32,<2"]  # split_sentences of pipeline("translation") and of recipes/translate.py
-DEMO = ["gradio>=6.31,<7", *TEXT]  # recipes/demo_app.py
+DEMO = ["gradio>=6.31,<7"]  # recipes/demo_app.py
 EXECUTION = ["ipykernel>=6.29", "jupytext>=1.17", "nbclient>=0.10"]  # tests/paper_notebook.py
 NOTEBOOK = ["jupyterlab>=4.4", *EXECUTION, *PARSING]  # recipes/the_paper_in_code.ipynb
 BROWSER = ["playwright>=1.50"]  # tests/test_explorer.py: drives a Chromium that is installed
@@ -44,6 +43,7 @@ setup(
         "huggingface_hub>=1.33",
         "sacrebleu>=2.4",
         "sacremoses>=0.1",
+        "sentencex>=1.0.32,<2",
         "jinja2>=3.1",
         "matplotlib>=3.8",
         "rich>=13.8",
@@ -59,7 +59,6 @@ setup(
         "tracking": TRACKING,
         "parsing": PARSING,
         "demo": DEMO,
-        "text": TEXT,
         "notebook": NOTEBOOK,
         "dev": [
             "pytest>=8.0",

@@ -39,9 +39,8 @@ class DemoArguments(ShownSearchArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.push_to_space is None:
-            for package in ("gradio", "sentencex"):
-                if importlib.util.find_spec(package) is None:
-                    raise ValueError(f"{package} is not installed; run `pip install {package}`")
+            if importlib.util.find_spec("gradio") is None:
+                raise ValueError("gradio is not installed; run `pip install gradio`")
         elif Path(self.push_to_space).exists():
             raise ValueError(f"push_to_space: {self.push_to_space} exists already; name another folder, or remove it")
 

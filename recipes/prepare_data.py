@@ -12,7 +12,6 @@ text. A dataset on the Hub is downloaded into the cache of datasets or, with `--
 """
 
 import time
-from dataclasses import replace
 
 from vaswani_transformer.data.preparation import prepare_corpus
 from vaswani_transformer.data.prepared_directory import load_prepared
@@ -28,8 +27,7 @@ def main() -> None:
     with exit_on_error("prepare_data.py", f"repeat the command to continue in {data_args.prepared}"):
         if data_args.prepared is None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
-        if open_parent(model_args, data_args, args) is not None:
-            data_args = replace(data_args, tokenizer=model_args.model)
+        _, data_args = open_parent(model_args, data_args, args)
         splits = prepare_corpus(data_args.prepared, data_args)
         load_prepared(data_args.prepared, splits)  # raises if files were damaged since
         for split, entry in splits.items():

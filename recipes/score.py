@@ -31,6 +31,7 @@ from pathlib import Path
 from accelerate import PartialState
 from rich.table import Table
 
+from vaswani_transformer.data.corpora import language_of_name, resolve_languages
 from vaswani_transformer.decoding.decoding_arguments import BEAMS, DecodingArguments
 from vaswani_transformer.evaluation.confidence import ConfidenceReport, require_enough
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
@@ -65,8 +66,8 @@ class EvaluationArguments(DecodingArguments):
     source: str | None = option(None, "Source sentences (plain, .gz, .xz).")
     reference: list[str] | None = option(None, "Their translations; several files if each sentence has several.")
     test_set: str | None = option(None, "Test set by sacreBLEU's name, such as wmt14/full, instead of files.")
-    source_language: str | None = option(None, "Code of the source language; by default the model's, else en.")
-    target_language: str | None = option(None, "Code of the target language; by default the model's, else de.")
+    source_language: str | None = option(None, "Code of the source language; by default the model's or the suffix'.")
+    target_language: str | None = option(None, "Code of the target language; by default the model's or the suffix'.")
     num_beams: list[int] | None = option(
         None, "Beams (6.1), one number or several; by default the model's generation_config.", BEAMS
     )
@@ -127,7 +128,11 @@ def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
     require_new(args)
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
     configs = [saved.config for saved in models.values()]
-    languages = languages_to_score(configs, args.source_language, args.target_language)
+    source, target = languages_to_score(configs, args.source_language, args.target_language)
+    if not configs and args.test_set is None:  # nothing depends on the source's language
+        source = source or language_of_name(args.source or "") or "und"
+    corpora = [[args.source or "-", reference] for reference in args.reference or ()]
+    languages = resolve_languages(corpora, source, target)
     paper_tokenizer(languages[1])  # refuses an unknown language now, not after translating
     with state.main_process_first():
         test_set = load_test_set(args, languages)

@@ -53,6 +53,7 @@ class ParsingArguments(DataArguments):
     )
     validation: list[str] | None = option(None, "As train.", decides="inputs")
     test: list[str] | None = option(None, "As train.", decides="inputs")
+    source_language: str = option("en", "Code of the language of the words.", decides="data")
     target_language: str = option(PARSE, "What targets are called; leave it as it is.", decides="data")
     vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
     shared_vocabulary: bool = option(

@@ -57,9 +57,7 @@ def train_and_score(
     data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
     with run.errors_in_one_line():
-        parent = open_parent(model_args, data_args, args)
-        if parent is not None:
-            data_args = replace(data_args, tokenizer=model_args.model)
+        parent, data_args = open_parent(model_args, data_args, args)
         require_byte_pairs(args.bpe_dropout, data_args)
         model = parent.load("float32") if parent else None  # also refuses weights that are not finite
         config = model.config if model else configure_model(model_args, *data_args.languages)

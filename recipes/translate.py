@@ -7,9 +7,9 @@ From file to file, on all GPUs of a machine, and as a filter:
     head news.en | python recipes/translate.py --model runs/demo
 
 Lines end at line feeds, and empty lines stay empty. Of a table (.jsonl, .csv, .tsv, .parquet, .tmx, or a directory of
-datasets' save_to_disk), each row of `--column` is a line. Each line is translated as one sentence, and if it holds
-several, parts may be missing; `--split_sentences` translates lines sentence by sentence, still one line for each line,
-and needs the extra "text". With an output file, the same command continues after an interruption, on any number of
+datasets' save_to_disk), each row of `--column` is a line. Lines are translated sentence by sentence, still one line for
+each line; with `--split_sentences false`, each is translated as one sentence, and if it holds several, parts may be
+missing. With an output file, the same command continues after an interruption, on any number of
 processes. Finished shards of `--lines_per_shard` lines are kept in `<output>.shards/`, and the output is locked, until
 the output file is written. An existing output file is replaced only with `--overwrite`. Standard output gets each shard
 when it is finished; it needs a single process, and cannot be continued.
@@ -74,7 +74,6 @@ from vaswani_transformer.decoding.line_translation import (
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import is_first_to_claim, on_main_process
-from vaswani_transformer.model.languages_vaswani import require_splitter
 from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, require_new_file
 from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
@@ -143,8 +142,6 @@ def main() -> None:
         joined_processes("translate.py", args.timeout_minutes, "repeat the command to continue"),
         ExitStack() as until_the_end,
     ):
-        if args.split_sentences:
-            require_splitter()
         if args.takes_options_from_work:
             go_on_with_work(args)
         elif args.output == "-" and args.work is None:

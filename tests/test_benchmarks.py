@@ -497,7 +497,7 @@ def test_the_script_for_a_gpu_is_rehearsed_on_a_cpu(parts, left, tmp_path):
 
 def test_models_of_a_benchmark_have_its_options_and_killed_ones_are_resumed(tmp_path, monkeypatch):
     frame = recipe_module("benchmarks/frame.py")
-    files = {"work": "w", "corpus": [], "validation": ["v.en", "v.de"], "test": ["t.en", "t.de"]}
+    files = {"work": "w", "corpus": ["c.en", "c.de"], "validation": ["v.en", "v.de"], "test": ["t.en", "t.de"]}
     commands = {}
 
     def train_all(jobs: list, environments: list[dict[str, str]], command: Callable) -> list:

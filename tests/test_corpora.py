@@ -6,13 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from corpus_folder import COMPRESS, PAIRS, ROWS, Folder
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from vaswani_transformer.data import corpora
-from vaswani_transformer.data.corpora import is_of_hub, load_parallel_corpus, sentences, spread
+from vaswani_transformer.data.corpora import is_of_hub, load_parallel_corpus, resolve_languages, sentences, spread
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.data.text_files import read_lines
 
@@ -217,7 +217,7 @@ def test_a_damaged_parquet_file_is_refused(folder):
 def test_a_missing_file_is_named(folder):
     english, german = folder.pair((".gz", ""))
     os.remove(german)
-    for names in ([english, german], [german, english], [str(folder.path / "a.jsonl.gz")]):
+    for names in ([english, german], [str(folder.path / "a.jsonl.gz")]):
         missing = next(name for name in names if not os.path.exists(name))
         assert error_of(FileNotFoundError, *names) == f"{missing}: there is no such file"
     for name in ("nothing.en", "/nothing/here", "someone/nothing"):  # the Hub cannot be asked
@@ -292,7 +292,11 @@ def test_parquet_texts_that_are_not_strings_are_refused(folder, nested, value):
 
 
 def test_the_phrasebook_refuses_other_languages():
-    assert "English-German (en, de), not en-fr" in error_of(ValueError, "phrasebook", languages=("en", "fr"))
+    message = error_of(ValueError, "phrasebook", languages=("en", "fr"))
+    assert message.startswith("target_language: is fr, but the phrasebook is in de; ")
+    assert load("phrasebook", languages=("de_AT", "en")) == [
+        {"translation": {"de_AT": german, "en": english}} for english, german in phrasebook("train")
+    ]
 
 
 def test_one_language_twice_is_refused(folder):
@@ -340,17 +344,73 @@ def test_a_file_format_of_datasets_is_no_corpus(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("names", [("a.de", "a.en"), ("x.de.gz", "b"), ("b", "en-de.en"), ("de.txt", "en.txt")])
-def test_files_named_after_the_other_language_are_refused(folder, names):
+def test_files_named_after_another_language_are_refused(folder, names):
     names = [folder.lines(name, ["one"]) for name in names]
-    message = error_of(ValueError, *names)
-    assert message.startswith("source_language, target_language: ")
-    assert "by its name, but given as" in message
+    source, target = f"source_language: is en, but {names[0]} is in de", f"target_language: is de, but {names[1]} is in"
+    assert error_of(ValueError, *names).startswith((source, target))
     assert load(*names, languages=("de", "en")) == [{"translation": {"de": "one", "en": "one"}}]
+    assert "_language: is " in error_of(ValueError, *names, languages=("fr", "nl"))
+
+
+@pytest.mark.parametrize(
+    ("corpora", "named", "columns", "languages"),
+    [
+        ([["train.en", "train.fr"]], (None, None), None, ("en", "fr")),
+        ([["x.pt_BR.gz", "x.zh-TW.txt.xz"]], (None, None), None, ("pt_BR", "zh-TW")),
+        ([["x.src", "x.tgt"], ["v.fr", "v.en"]], (None, None), None, ("fr", "en")),
+        ([["x.src", "x.tgt"]], ("nl", "eo"), None, ("nl", "eo")),
+        ([["x.src", "x.fr"]], ("en_GB", None), None, ("en_GB", "fr")),
+        ([["x.fr", "x.ga"]], (None, "ga"), None, ("fr", "ga")),
+        (["phrasebook"], (None, None), None, ("en", "de")),
+        ([["phrasebook"]], ("de", None), None, ("de", "en")),
+        (["some/dataset"], (None, None), ["en", "fr"], ("en", "fr")),
+        ([["a.en", "a.de"]], ("source", "target"), None, ("source", "target")),
+    ],
+)
+def test_languages_are_those_that_corpora_say_unless_named(corpora, named, columns, languages):
+    assert resolve_languages(corpora, *named, columns) == languages
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "tsv", "parquet", "saved", "splits"])
+def test_columns_of_a_table_say_the_languages(folder, kind):
+    rows = Dataset.from_list([{"id": 1, "fr": "un", "note": "", "en": "one"}] * 2).remove_columns("id")
+    name = str(folder.path / f"a.{kind}")
+    if kind in ("json", "parquet"):
+        getattr(rows, f"to_{kind}")(name)
+    elif kind in ("csv", "tsv"):
+        rows.to_csv(name, sep="," if kind == "csv" else "\t")
+    else:
+        (rows if kind == "saved" else DatasetDict(train=rows)).save_to_disk(name)
+    assert resolve_languages([[name]]) == ("fr", "en")
+    assert resolve_languages([[name]], None, "fr") == resolve_languages([[name]], "en") == ("en", "fr")
+    assert load_parallel_corpus(name)["translation"][:] == [{"en": "one", "fr": "un"}] * 2
+    with pytest.raises(ValueError, match=r"^source_language: is nl, but .* is in fr; "):
+        resolve_languages([[name]], "nl")
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "missing"),
+    [
+        (["a.src", "a.tgt"], (None, None), "source_language, target_language"),
+        (["a.en", "a.tgt"], (None, None), "target_language"),
+        (["a.src", "a.de"], (None, None), "source_language"),
+        (["a.src", "a.tgt"], ("en", None), "target_language"),
+        (["three.jsonl"], (None, None), "source_language, target_language"),
+        (["damaged.jsonl"], (None, None), "source_language, target_language"),
+        (["some/dataset"], (None, "en"), "source_language"),
+    ],
+)
+def test_languages_that_nothing_says_are_asked_for(folder, files, named, missing):
+    folder.lines("three.jsonl", ['{"en": "a", "de": "b", "fr": "c"}'])
+    folder.lines("damaged.jsonl", ["{"])
+    names = [str(folder.path / name) if name.endswith("jsonl") else name for name in files]
+    with pytest.raises(ValueError, match=f"^{missing}: neither suffixes .* give --{missing.replace(', ', ' and --')}$"):
+        resolve_languages([names], *named)
 
 
 @pytest.mark.parametrize(
     "names",
-    [("a.en", "a.de"), ("de-en.en", "de-en.de"), ("a.src", "a.tgt"), ("fr", "is.it"), ("en.de.src", "en.de.tgt")],
+    [("a.en", "a.de"), ("de-en.en", "de-en.de"), ("a.src", "a.tgt"), ("a", "is.or"), ("en.de.src", "en.de.tgt")],
 )
 def test_files_whose_names_do_not_contradict_the_languages_are_read(folder, names):
     assert load(*(folder.lines(name, ["one"]) for name in names)) == [{"translation": {"en": "one", "de": "one"}}]

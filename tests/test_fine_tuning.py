@@ -308,7 +308,9 @@ def test_other_languages_and_parsers_are_refused(corpus, lively_model, tmp_path,
     parent = shutil.copytree(lively_model, tmp_path / "parent")
     config = json.loads((parent / "config.json").read_text(encoding="utf-8"))
     (parent / "config.json").write_text(json.dumps({**config, "target_language": target}), encoding="utf-8")
-    options = {"target_language": "parse"} if target == "parse" else {}
+    options = {"target_language": "parse" if target == "parse" else "de"}
+    if target == "fr":
+        assert "target_language: is fr, but" in refusal(corpus, tmp_path, model=parent)
     assert message.format(parent=parent) in refusal(corpus, tmp_path, model=parent, **options)
 
 

@@ -163,7 +163,7 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path, capsys)
     assert translate("--target_language", "en") == [
         {"de": line, "en": text} for line, text in zip(lines, expected, strict=True)
     ]
-    assert "1 lines have more tokens than the longest sentence trained on, 9; " in capsys.readouterr().err
+    assert "1 lines have sentences with more tokens than the longest" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
         translate("--overwrite")
     with pytest.raises(SystemExit, match="between de and en, not into fr"):
@@ -251,7 +251,7 @@ def test_other_languages_are_refused_before_a_test_set_is_scored(two_way, tmp_pa
 @pytest.mark.parametrize(
     ("model", "given", "expected"),
     [
-        ({}, (None, None), ("en", "de")),
+        ({}, (None, None), (None, None)),
         ({}, ("fr", "nl"), ("fr", "nl")),
         ({"source_language": "de", "target_language": "en"}, (None, None), ("de", "en")),
         ({"source_language": "de", "target_language": "en"}, (None, "en_GB"), ("de", "en_GB")),

@@ -176,9 +176,6 @@ def test_all_translations_begin_with_given_tokens(lively_model, num_beams):
     ):
         with pytest.raises(ValueError, match=f"decoder_input_ids: {message}"):
             translator(SENTENCES, **{**options, "decoder_input_ids": wrong})
-    for name, value in (("decoder_input_ids", prefix), ("force_words_ids", prefix.tolist())):
-        with pytest.raises(ValueError, match=f"{name}: would apply to each sentence of a text"):
-            translator(SENTENCES, split_sentences=True, **{name: value})
 
 
 def test_other_things_than_text_are_refused(translator):
@@ -354,8 +351,6 @@ def test_token_ids_are_returned_on_request(lively_model):
     assert always("Dogs!", return_tensors=False, max_new_tokens=30) == [{"translation_text": texts[0]}]
     with pytest.raises(ValueError, match="nothing to return"):
         translator("Dogs!", return_text=False)
-    with pytest.raises(ValueError, match=r"^return_tensors: "):
-        translator("Dogs! Cats!", split_sentences=True, return_tensors=True)
 
 
 def test_spaces_before_punctuation_are_cleaned_up_on_request(translator, monkeypatch):

@@ -62,7 +62,10 @@ def output(tmp_path) -> Path:
 
 
 def arguments(files: dict[str, list[str]], **changes) -> PreparationArguments:
-    return PreparationArguments(**{"vocab_size": 300, "num_proc": 2, "pairs_per_shard": SIZE, **files, **changes})
+    languages = {"source_language": "en", "target_language": "de"}
+    return PreparationArguments(
+        **{**languages, "vocab_size": 300, "num_proc": 2, "pairs_per_shard": SIZE, **files, **changes}
+    )
 
 
 def contents(directory: Path) -> dict[str, tuple[bytes, int]]:
@@ -97,6 +100,16 @@ def check_rows(output: Path, names: list[str], rules: CleaningRules | None = Non
     assert data.train.to_list() == expected.to_list()
     assert data.cleaning == totals
     assert 0 < totals["kept"] < len(corpus)
+
+
+def test_languages_that_suffixes_say_are_recorded(files, output):
+    prepare_corpus(output, replace(arguments(files), source_language=None, target_language=None))
+    prepare_corpus(output, arguments(files))  # the same
+    message = error_of(ValueError, output, arguments(files, source_language="en_GB"))
+    assert "differs in source_language (en then, en_GB now)" in message
+    assert error_of(ValueError, output, arguments(files, target_language="fr")).startswith(
+        "target_language: is fr, but"
+    )
 
 
 def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output):
@@ -345,9 +358,9 @@ def test_a_file_of_the_same_content_is_the_same(files, output, tmp_path):
 
 def test_every_difference_is_named(files, output):
     prepare_corpus(output, arguments(files))
-    swapped = {"train": files["train"][::-1], "test": files["train"]}
+    swapped = {"train": files["test"], "test": files["train"]}
     message = error_of(ValueError, output, arguments(swapped, max_length=9, pairs_per_shard=8))
-    then, now = (" ".join(names) for names in (files["train"], files["train"][::-1]))
+    then, now = (" ".join(names) for names in (files["train"], files["test"]))
     assert f"max_length (256 then, 9 now), pairs_per_shard (7 then, 8 now), train ({then} then, {now} now);" in message
     message = error_of(ValueError, output, arguments({**files, "test": files["train"]}))
     assert f"differs in test ({' '.join(files['test'])} then, {then} now);" in message

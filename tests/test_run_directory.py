@@ -59,7 +59,8 @@ def corpus(tmp_path: Path) -> list[str]:
 
 def describe(corpus: list[str], parent: ParentModel | None = None, **changes: Any) -> TrainingSettings:
     """The settings of a training, with `changes`."""
-    data = {"train": corpus, **{name: value for name, value in changes.items() if name in vars(DataArguments())}}
+    data = {"train": corpus, "source_language": "en", "target_language": "de"}
+    data |= {name: value for name, value in changes.items() if name in vars(DataArguments())}
     config = VaswaniConfig(**{name: changes.get(name, value) for name, value in MODEL.items()})
     args = RecipeTrainingArguments(source_tokens=400, target_tokens=400, report_to="none")
     for name in changes.keys() & vars(args).keys():

@@ -29,6 +29,7 @@ RECIPE = REPOSITORY / "recipes" / "score.py"
 PAIRS = [*phrasebook("test")[:38], ("It's up-to-date.", "Das ist up-to-date."), ("'Oh', he said.", '"Oh", sagte er.')]
 SOURCES = [english for english, _ in PAIRS]
 REFERENCES = [german for _, german in PAIRS]
+EN_DE = ("--source_language", "en", "--target_language", "de")
 SHORT = 8  # sentences that a model translates
 
 
@@ -103,12 +104,13 @@ def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
 
 
 def test_several_references_and_no_source(run, files):
-    results = run("--hypotheses", "better.de", "--reference", "ref.de", "worse.de", "--target_language", "fr")
+    results = run("--hypotheses", "better.de", "--reference", "ref.de", "worse.de")
+    assert (results.test_set.source_language, results.test_set.target_language) == ("und", "de")
     (system,) = results.systems
     assert system.sacrebleu.score == pytest.approx(BLEU().corpus_score(BETTER, [REFERENCES, WORSE]).score)
     assert system.chrf.score == pytest.approx(CHRF().corpus_score(BETTER, [REFERENCES, WORSE]).score)
     both = [list(texts) for texts in zip(REFERENCES, WORSE, strict=True)]
-    assert system.paper_bleu.score == paper_bleu(BETTER, both, "fr")
+    assert system.paper_bleu.score == paper_bleu(BETTER, both, "de")
     assert system.by_source_length is None
     assert [path.name for path in (files / "out").iterdir()] == ["results.json"]
 
@@ -197,7 +199,7 @@ def place_test_set(folder: Path, monkeypatch, name: str, **lines: list[str]) -> 
 
 def test_a_test_set_by_its_name(run, lively_model, tmp_path, monkeypatch, capsys):
     place_test_set(tmp_path, monkeypatch, "wmt13", src=SOURCES[:SHORT], ref=REFERENCES[:SHORT])
-    results = run("--model", lively_model, "--test_set", "wmt13", "--num_beams", 1)
+    results = run("--model", lively_model, "--test_set", "wmt13", "--num_beams", 1, *EN_DE)
     assert results.test_set.name == "wmt13, en-de"
     assert results.test_set.lines == SHORT
     assert results.systems[0].num_beams == 1
@@ -211,7 +213,7 @@ def test_a_test_set_out_of_reach(run, tmp_path, monkeypatch):
     place_test_set(tmp_path, monkeypatch, "wmt14/full")
     monkeypatch.setattr("urllib.request.urlopen", unreachable)
     with pytest.raises(SystemExit, match=r"test_set: wmt14/full .* cannot be downloaded .*no route.*--download"):
-        run("--hypotheses", "better.de", "--test_set", "wmt14/full")
+        run("--hypotheses", "better.de", "--test_set", "wmt14/full", *EN_DE)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,8 @@ def test_a_test_set_out_of_reach(run, tmp_path, monkeypatch):
         ("--hypotheses better.de --reference ref.de --test_set wmt14", "test_set: it has its own"),
         ("--model m --reference ref.de", "source: give the sentences"),
         ("--hypotheses better.de --reference ref.de --target_language German", "language: .* 'German'"),
+        ("--hypotheses better.de --reference ref.de --target_language fr", "target_language: is fr, but ref.de is in"),
+        ("--hypotheses better.de --reference out.txt", "target_language: neither suffixes of files, such as train.en"),
         ("--hypotheses better.de --reference ref.de --compare better.de", "compare: better.de is the fir"),
         ("--hypotheses better.de --reference none.de", "reference: there is no file none.de"),
         ("--hypotheses better.de --reference ref.de --num_beams 4", "num_beams: there is no model"),

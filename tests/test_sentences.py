@@ -1,11 +1,14 @@
 import logging
 import re
+from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
+from transformers.utils.logging import warning_once
 
 from vaswani_transformer.model import languages_vaswani
 from vaswani_transformer.model.languages_vaswani import Paragraph, split_sentences
@@ -37,10 +40,10 @@ def test_nothing_is_lost_between_sentences(text, language):
     assert "".join(pieces) == text
     assert not any(space.strip() for space in pieces[::2])
     assert all(sentence and sentence == sentence.strip() for sentence in pieces[1::2])
-    assert not any(len(sentence.splitlines()) > 1 for sentence in pieces[1::2])
+    assert not any("\n" in sentence for sentence in pieces[1::2])
     config = PreTrainedConfig(source_language=language, target_language="zh")  # writes no spaces
     paragraph = Paragraph.of(config, text)
-    assert paragraph.join(paragraph.sentences) == text
+    assert paragraph.join(paragraph.sentences) == text.strip()
 
 
 @pytest.mark.parametrize(("text", "sentences"), PARAGRAPHS.items())
@@ -77,20 +80,20 @@ def translator(lively_model):
     return pipeline("translation", model=str(lively_model))
 
 
-def test_each_sentence_of_a_text_is_translated_and_white_space_kept(translator):
+def test_each_sentence_of_a_text_is_translated_and_white_space_between_kept(translator):
     texts, expected = list(PARAGRAPHS), []
     for text, sentences in PARAGRAPHS.items():
         translated = iter([translator(sentence, **SHORT)[0]["translation_text"] for sentence in sentences])
         pattern = "|".join(map(re.escape, sentences))
-        expected.append({"translation_text": re.sub(pattern, lambda match: next(translated), text)})  # noqa: B023
+        expected.append({"translation_text": re.sub(pattern, lambda match: next(translated), text.strip())})  # noqa: B023
     assert len({each["translation_text"] for each in expected}) == len(texts)
-    assert translator(texts, split_sentences=True, **SHORT) == expected
-    assert translator(texts[0], split_sentences=True, **SHORT) == expected[:1]
-    assert translator([], split_sentences=True) == []
-    assert translator(" \n\n ", split_sentences=True) == [{"translation_text": " \n\n "}]
-    assert translator(["", texts[1]], split_sentences=True, **SHORT) == [{"translation_text": ""}, expected[1]]
+    assert translator(texts, **SHORT) == expected
+    assert translator(texts[0], **SHORT) == expected[:1]
+    assert translator([]) == []
+    assert translator(" \n\n ") == [{"translation_text": ""}]
+    assert translator(["", texts[1]], **SHORT) == [{"translation_text": ""}, expected[1]]
     for stream in (Texts(), (text for text in texts)):
-        streamed = translator(stream, split_sentences=True, batch_size=3, **SHORT)
+        streamed = translator(stream, batch_size=3, **SHORT)
         assert not isinstance(streamed, list)
         assert list(streamed) == [[each] for each in expected]
 
@@ -98,7 +101,7 @@ def test_each_sentence_of_a_text_is_translated_and_white_space_kept(translator):
 @pytest.mark.parametrize("tokens_per_batch", [1, 4096])
 def test_texts_in_batches_are_complete_when_all_their_sentences_are(translator, tokens_per_batch):
     model, tokenizer, texts = translator.model, translator.tokenizer, [*PARAGRAPHS, "", "Dogs!", " \n"]
-    expected = [[each["translation_text"]] for each in translator(texts, split_sentences=True, **SHORT)]
+    expected = [[each["translation_text"]] for each in translator(texts, **SHORT)]
     options = {"tokens_per_batch": tokens_per_batch, "split_sentences": True, **SHORT}
     batches = list(translate_in_batches(model, tokenizer, texts, **options))
     assert len(batches) == (1 if tokens_per_batch == 4096 else sum(map(len, PARAGRAPHS.values())) + 1) + 1
@@ -109,19 +112,59 @@ def test_texts_in_batches_are_complete_when_all_their_sentences_are(translator, 
     assert [found[index] for index in range(len(texts))] == expected
 
 
-def test_hypotheses_of_a_text_are_those_of_its_sentences_by_rank(translator):
-    options = {"num_return_sequences": 2, **SHORT}
-    first, second = (translator(sentence, **options) for sentence in ("Dogs!", "A man sleeps."))
-    joined = [f"{a['translation_text']} {b['translation_text']}" for a, b in zip(first, second, strict=True)]
-    found = translator("Dogs! A man sleeps.", split_sentences=True, **options)
-    assert [each["translation_text"] for each in found] == joined
-    assert len(set(joined)) == 2
+def whole(translator, text: str, **options) -> list[str]:
+    """The translations of a text as one sentence, by `generate`."""
+    inputs = translator.tokenizer(text, return_tensors="pt")
+    ids = translator.model.generate(**inputs, **options, **SHORT)
+    return translator.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
-def test_splitting_needs_a_library(translator, monkeypatch):
+@pytest.mark.parametrize(
+    ("option", "given", "of_generate"),
+    [
+        ("return_scores", True, {}),
+        ("return_alignment", True, {}),
+        ("return_tensors", True, {}),
+        ("num_return_sequences", 3, {"num_return_sequences": 3}),
+        ("decoder_input_ids", torch.tensor([[0, 7]]), {"decoder_input_ids": torch.tensor([[0, 7]])}),
+        ("force_words_ids", [[[7]]], {"force_words_ids": [[[7]]]}),
+        ("prompt_lookup_num_tokens", 2, {"prompt_lookup_num_tokens": 2, "num_beams": 1}),
+        ("streamer", SimpleNamespace(put=str, end=str), {"num_beams": 1}),
+    ],
+)
+def test_what_is_of_one_sentence_leaves_texts_whole_and_warns_of_several(
+    translator, caplog, option, given, of_generate
+):
+    options = {option: given, **of_generate, **SHORT}
+    warning_once.cache_clear()
+    for text, count in (("Dogs!", 0), ("Dogs! A man sleeps.", 1)):
+        found = translator(text, return_text=True, **options)
+        assert [each["translation_text"] for each in found] == whole(translator, text, **of_generate)
+        start = f"{option}: is of one sentence; a text of several"
+        assert [record.getMessage().startswith(start) for record in caplog.records].count(True) == count
+
+
+def test_texts_stay_whole_on_request_and_samples_do_not(translator, caplog):
+    assert (
+        translator("Dogs! A man sleeps.", split_sentences=False, **SHORT)[0]["translation_text"]
+        == whole(translator, "Dogs! A man sleeps.")[0]
+    )
+    sampled = {"do_sample": True, "top_k": 1, "num_beams": 1, "num_return_sequences": 2}
+    (one, two) = translator("Dogs! A man sleeps.", **sampled, **SHORT)
+    assert one["translation_text"] == two["translation_text"]
+    assert one == translator("Dogs! A man sleeps.", num_beams=1, **SHORT)[0]
+    assert not any("one sentence" in record.getMessage() for record in caplog.records)
+
+
+def test_without_the_library_texts_stay_whole_and_one_line_says_so(translator, monkeypatch, caplog):
     monkeypatch.setattr(languages_vaswani, "sentencex", None)
-    with pytest.raises(ImportError, match="run `pip install sentencex`"):
-        translator("Dogs! Cats!", split_sentences=True)
+    warning_once.cache_clear()
+    for text in ("Dogs!", "Dogs! A man sleeps."):
+        assert [each["translation_text"] for each in translator(text, **SHORT)] == whole(translator, text)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "`pip install sentencex`" in message
+    translator("Dogs! Cats!", split_sentences=False, **SHORT)
+    assert len(caplog.records) == 1
 
 
 @pytest.fixture
@@ -133,7 +176,7 @@ def trained_on_short(lively_model):
 
 
 def test_one_warning_a_call_of_inputs_longer_than_anything_trained_on(trained_on_short, caplog):
-    long = "The old man reads a book. " * 4
+    long = " ".join(["The old man reads a book because"] * 4)
     tokens = len(trained_on_short.tokenizer(long).input_ids)
     calls = {
         "whole": lambda: trained_on_short(["Dogs!", long, long], **SHORT),
@@ -146,13 +189,13 @@ def test_one_warning_a_call_of_inputs_longer_than_anything_trained_on(trained_on
             call()
             (warning,) = [record.getMessage() for record in caplog.records]
             number = 0 if name == "single" else 1
-            assert warning.startswith(f"text {number} has {tokens} tokens, and the longest sentence trained on 12; ")
-            assert warning.endswith("split_sentences=True")
+            start = f"a sentence of text {number} has {tokens} tokens, and the longest sentence trained on 12; "
+            assert warning.startswith(start)
         caplog.clear()
         trained_on_short(["Dogs!", "A cat."], **SHORT)
-        trained_on_short("Dogs! Cats! " * 9, split_sentences=True, **SHORT)
+        trained_on_short("Dogs! Cats! " * 9, **SHORT)
         assert not caplog.records
-        trained_on_short(["Dogs! " + "dog " * 20], split_sentences=True, **SHORT)
+        trained_on_short(["Dogs! " + "dog " * 20], **SHORT)
         assert "a sentence of text 0 has" in caplog.records[0].getMessage()
 
 

@@ -225,13 +225,13 @@ def test_parquet_in_an_archive_is_refused(folder):
 )
 @pytest.mark.parametrize("compress", [bytes, COMPRESS[".gz"]])
 def test_what_is_no_text_is_called_by_its_name(folder, content, complaint, compress):
-    bad, text = folder.raw("a.en", compress(content)), folder.lines("a.de", ["x"])
+    bad, text = folder.raw("a.de", compress(content)), folder.lines("a.en", ["x"])
     for names in ([bad], [text, bad]):
         assert error_of(*names).startswith(f"{bad}: {complaint}")
 
 
 def test_a_table_beside_text_is_refused(folder):
-    table, text = folder.parquet("a.en", ROWS), folder.lines("a.de", ["x"])
+    table, text = folder.parquet("a.de", ROWS), folder.lines("a.en", ["x"])
     assert error_of(text, table).startswith(f"{table} is a table, but {text} is text")
 
 

@@ -26,7 +26,6 @@ from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
-from vaswani_transformer.model import languages_vaswani
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"
@@ -392,7 +391,6 @@ def error(run, monkeypatch):
         ("--output {folder}/out.csv", "output: {folder}/out.csv would hold lines of text"),
         ("--input {folder}/latin-1.txt --column en", "column: {folder}/latin-1.txt is text"),
         ("--do_sample --num_beams 2", "num_beams: has an effect only without --do_sample"),
-        ("--split_sentences --num_return_sequences 2", "num_return_sequences: the best translations of a line"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_the_model_is_loaded(error, tmp_path, options, message):
@@ -402,13 +400,6 @@ def test_what_cannot_be_done_is_said_before_the_model_is_loaded(error, tmp_path,
     given = [option.format(folder=tmp_path) for option in options.split(" ")]
     assert message.format(folder=tmp_path) in error(*given)
     assert {path.name for path in tmp_path.iterdir()} == before
-
-
-def test_without_the_splitter_no_sentence_is_split(error, source, output, monkeypatch):
-    monkeypatch.setattr(languages_vaswani, "sentencex", None)
-    assert "split_sentences: sentencex is not installed; run `pip install" in error(
-        "--input", source, "--output", output, "--split_sentences"
-    )
 
 
 def test_closed_standard_output_is_one_line(saved_model, source, monkeypatch):
@@ -450,7 +441,7 @@ def test_other_settings_do_not_go_on(interrupted, translated, error, source, out
         message = error("--input", source, "--output", output, f"--{name}", now)
         difference = f"{name} ({then} then, {now} now)"
         assert f"{folder} holds part of another translation, which differs in {difference}; repeat" in message
-    assert "differs in split_sentences" in error("--input", source, "--output", output, "--split_sentences")
+    assert "differs in split_sentences" in error("--input", source, "--output", output, "--no_split_sentences")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
 
 
@@ -616,14 +607,19 @@ def test_each_sentence_of_a_line_is_translated(interrupted, run, output, oracle,
         expected = [line.replace(sentence, translation) for line in expected]
     source = tmp_path / "paragraphs.txt"
     source.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    options = ["--input", source, "--output", output, "--split_sentences"]
-    assert not interrupted(MIDDLE, *options[:2], *options[4:])
+    options = ["--input", source, "--output", output]
+    assert not interrupted(MIDDLE, *options[:2])
     assert any(output.with_name("out.txt.shards").glob("shard-*.txt"))
     run(*options)
     assert output.read_text(encoding="utf-8") == "".join(line + "\n" for line in expected)
-    run(*options[:2], "--output", tmp_path / "pairs.jsonl", "--model", bilingual, "--split_sentences")
+    run(*options[:2], "--output", tmp_path / "pairs.jsonl", "--model", bilingual)
     pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
     assert pairs == [{"en": line.strip(), "de": text} for line, text in zip(lines, expected, strict=True)]
+    run(*options, "--overwrite", "--no_split_sentences")
+    whole = output.read_text(encoding="utf-8").split("\n")
+    assert whole != [*expected, ""]
+    run(*options, "--overwrite", "--num_return_sequences", 2)  # the best of the beam are of whole lines
+    assert output.read_text(encoding="utf-8").split("\n")[::2] == whole
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(interrupted, run, error, source, output):
@@ -680,10 +676,8 @@ def test_lines_longer_than_any_trained_on_are_counted(run, source, output, token
     long = sum(len(ids) > 12 for ids in tokenizer(lines).input_ids)
     assert 2 < long < len(lines) - 2
     run("--input", source, "--output", output, "--model", tmp_path / "model")
-    assert f"\n{long} lines have more tokens than the longest sentence trained on, 12; " in capsys.readouterr().err
+    message = "lines have sentences with more tokens than the longest sentence trained on, 12; "
+    assert f"\n{long} {message}" in capsys.readouterr().err
     source.write_text(f"{'Dogs! ' * 9}\n{'Dogs! ' * 9}{'dog ' * 20}\n", encoding="utf-8")
-    run("--input", source, "--output", output, "--model", tmp_path / "model", "--overwrite", "--split_sentences")
-    assert (
-        "\n1 lines have sentences with more tokens than the longest sentence trained on, 12; "
-        in capsys.readouterr().err
-    )
+    run("--input", source, "--output", output, "--model", tmp_path / "model", "--overwrite")
+    assert f"\n1 {message}" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from rich.progress import track
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.data.corpora import resolve_languages, spread
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.experiments.sweep import Job, train_all
@@ -54,8 +54,8 @@ class TrainingArguments(BenchmarkArguments):
     corpus: list[str] = option(MISSING, "Training pairs, as for --train of train_wmt.py.")
     validation: list[str] = option(MISSING, "Validation corpus.")
     test: list[str] = option(MISSING, "Test corpus.")
-    source_language: str = option("en", "Code of the source language.")
-    target_language: str = option("de", "Code of the target language.")
+    source_language: str | None = option(None, "Code of the source language; by default as for train_wmt.py.")
+    target_language: str | None = option(None, "Code of the target language.")
     options: list[str] = option([], "More options of all trainings, such as d_model=64.")
     parallel: int = option(1, "Trainings at the same time, one thread each.", COUNT)
 
@@ -63,6 +63,9 @@ class TrainingArguments(BenchmarkArguments):
         for setting in self.options:
             if not setting.partition("=")[0].isidentifier() or "=" not in setting:
                 raise ValueError(f"options: must be name=value, such as d_model=64, is {setting!r}")
+        languages = self.source_language, self.target_language
+        corpora = (self.corpus, self.validation, self.test)
+        self.source_language, self.target_language = resolve_languages(corpora, *languages)
 
 
 def run_benchmark(

@@ -33,7 +33,7 @@ class DatatroveArguments:
     workers: int = option(1, "How many tasks run at once.", COUNT)
     documents_at_once: int = option(10_000, "How many documents are sorted by length into batches.", COUNT)
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
-    split_sentences: bool = option(False, "Translate texts sentence by sentence; by default each is one sentence.")
+    split_sentences: bool = option(True, "Translate texts sentence by sentence; otherwise each is one sentence.")
 
 
 class Translate(PipelineStep):

@@ -5,7 +5,8 @@ Every corpus becomes a memory-mapped `datasets.Dataset` of rows `{"translation":
 
 import glob
 import pkgutil
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -16,19 +17,31 @@ from datasets import Dataset, Features, IterableDataset, Translation, load_datas
 from datasets.exceptions import DatasetGenerationError, DatasetsError
 
 from ..io.files import Json, identify
+from ..model.languages_vaswani import is_same_language, language_name
 from .phrasebook.corpus import phrasebook
-from .tables import Pair, is_saved, kind_of_suffix, kind_of_table, pairs_of_batches, read_table, saved_files
-from .text_files import read_lines
+from .tables import (
+    Pair,
+    column_names,
+    is_saved,
+    kind_of_suffix,
+    kind_of_table,
+    pairs_of_batches,
+    read_table,
+    saved_files,
+)
+from .text_files import COMPRESSED, read_lines
 
 
 Row = dict[str, dict[str, str]]
 Source = str | Path | Sequence[str | Path]
 
+_CODE = re.compile(r"[a-z]{2,3}(_\w+|-[A-Z]\w*)?")  # "de-en" is a pair
+
 
 def load_parallel_corpus(
     source: Source,
-    source_language: str,
-    target_language: str,
+    source_language: str | None = None,
+    target_language: str | None = None,
     split: str = "train",
     config_name: str | None = None,
     *,
@@ -44,7 +57,7 @@ def load_parallel_corpus(
             such as "part-*.parquet"; or "phrasebook", the embedded English-German corpus; or one dataset of the Hub.
             All but Parquet may be compressed as .gz, .bz2 or .xz. A file is recognised by its first bytes, then by its
             suffix; a single one also by its first line.
-        source_language: Code of the source language, such as "en".
+        source_language: Code of the source language, such as "en"; None for what `resolve_languages` tells.
         target_language: Code of the target language.
         split: Which part of the phrasebook ("train", "validation", "test"), of a saved directory or a Hub dataset.
         config_name: Configuration of a Hub dataset, such as "de-en" of "wmt14".
@@ -56,12 +69,10 @@ def load_parallel_corpus(
 
     Raises:
         ValueError: The files are not aligned, not UTF-8, damaged, lack a language or column, or hold nothing. The
-            message names the file and, where there is one, the line.
+            message names the file and, where there is one, the line. Or as from `resolve_languages`.
         OSError: A file is missing.
     """
-    languages = (source_language, target_language)
-    if source_language == target_language:
-        raise ValueError(f"source_language, target_language: both are {source_language!r}; name two languages")
+    languages = resolve_languages([source], source_language, target_language, columns)
     names = _names(source)
     features = Features({"translation": Translation(languages=sorted(languages))})
     if names == ["phrasebook"]:
@@ -89,6 +100,76 @@ def load_parallel_corpus(
         )
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None
+
+
+def resolve_languages(
+    corpora: Iterable[Source],
+    source_language: str | None = None,
+    target_language: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> tuple[str, str]:
+    """The source and target language of corpora: as named, or as suffixes of files or columns of tables say.
+
+    Of two columns called by languages, in a table or the phrasebook, the first is the source, unless a named language
+    tells. Suffixes also count before ".txt" and that of a compression.
+
+    Args:
+        corpora: Each as for `load_parallel_corpus`.
+        source_language: Its code; None if it is not named.
+        target_language: Its code; None if it is not named.
+        columns: Columns of source and target in tables.
+
+    Raises:
+        ValueError: Nothing says a language; a suffix or column is another language's; or both are the same.
+        OSError: A table, which must say the languages, is missing.
+    """
+    options, languages = ("source_language", "target_language"), [source_language, target_language]
+    contradictions = []
+    for source in corpora:
+        for side, (name, code) in enumerate(_sides(source, columns, languages)):
+            named = languages[side] = languages[side] or code
+            if code and named and language_name(named) != named and not is_same_language(code, named):
+                contradictions.append(f"{options[side]}: is {named}, but {name} is in {code}")
+    if missing := [option for option, language in zip(options, languages, strict=True) if not language]:
+        raise ValueError(
+            f"{', '.join(missing)}: neither suffixes of files, such as train.en, nor columns of tables say it; give "
+            f"{' and '.join(f'--{option}' for option in missing)}"
+        )
+    if languages[0] == languages[1]:
+        raise ValueError(f"{', '.join(options)}: both are {languages[0]!r}; name two languages")
+    if contradictions:
+        raise ValueError(f"{contradictions[0]}; give the source first, or the languages of the corpora")
+    return str(languages[0]), str(languages[1])
+
+
+def language_of_name(name: str) -> str | None:
+    """The language code that a column is called, or a file by its last suffix; None if there is none."""
+    parts = [part for part in Path(name).name.split(".") if f".{part}" not in (*COMPRESSED, ".txt")]
+    code = parts[-1] if parts else ""
+    return code if _CODE.fullmatch(code) and language_name(code) != code else None
+
+
+def _sides(
+    source: Source, columns: Sequence[str] | None, languages: Sequence[str | None]
+) -> list[tuple[str, str | None]]:
+    """What the source and the target of a corpus are called, and their languages by these names; empty if unknown."""
+    names = _names(source)
+    if names == ["phrasebook"]:
+        found = [("the phrasebook", "en"), ("the phrasebook", "de")]
+    elif len(names) == 2 and not any(kind_of_suffix(Path(name)) or Path(name).is_dir() for name in names):
+        return [(name, language_of_name(name)) for name in names]
+    elif columns:
+        return [(f"column {name}", language_of_name(name)) for name in require_columns(columns)]
+    elif None not in languages or is_of_hub(source):
+        return []
+    else:
+        path, kind = _tables(source)[0]
+        found = [(str(path), name) for name in column_names(path, kind) if language_of_name(name) == name]
+        if len(found) != 2:
+            return []
+    pairs = zip(found, reversed(languages), strict=True)
+    is_turned = any(language and is_same_language(code, language) for (_, code), language in pairs)
+    return [*(reversed(found) if is_turned else found)]
 
 
 def check_parallel_corpus(
@@ -205,7 +286,7 @@ def _readers(
     """
     keys = require_columns(columns) if columns else languages
     readers = [read_table(path, kind, keys, split, languages) for path, kind in _tables(source)]
-    return readers or [_aligned_lines(_names(source), languages)]
+    return readers or [_aligned_lines(_names(source))]
 
 
 def _rows(
@@ -225,14 +306,8 @@ def _rows(
         raise ValueError(f"{shown}: the corpus is empty; give files with at least one sentence pair")
 
 
-def _aligned_lines(names: Sequence[str], languages: tuple[str, str]) -> Iterator[Pair]:
-    """The pairs of lines of two files, unless their names contradict the languages."""
-    for name, language, other in zip(names, languages, reversed(languages), strict=True):
-        if {*Path(name).name.split(".")} & {*languages} == {other}:
-            raise ValueError(
-                f"source_language, target_language: {name} is {other} by its name, but given as {language}; give the "
-                f"source first, or exchange the languages"
-            )
+def _aligned_lines(names: Sequence[str]) -> Iterator[Pair]:
+    """The pairs of lines of two files."""
     lengths = [0, 0]
     for source, target in zip_longest(*(read_lines(Path(name)) for name in names)):
         if source is not None and target is not None:
@@ -246,17 +321,12 @@ def _aligned_lines(names: Sequence[str], languages: tuple[str, str]) -> Iterator
         )
 
 
-def require_phrasebook_languages(languages: Sequence[str], option: str = "") -> None:
-    """Raise a ValueError, which begins with the option, unless the languages are English and German."""
-    if set(languages) != {"en", "de"}:
-        raise ValueError(
-            f"{option}the phrasebook is English-German (en, de), not {'-'.join(languages)}; name another corpus"
-        )
-
-
 def _phrasebook_rows(split: str, languages: Sequence[str]) -> list[Row]:
-    require_phrasebook_languages(languages)
-    return [{"translation": {"en": english, "de": german}} for english, german in phrasebook(split)]
+    sides = [0 if is_same_language(language, "en") else 1 for language in languages]
+    return [
+        {"translation": {code: pair[side] for code, side in zip(languages, sides, strict=True)}}
+        for pair in phrasebook(split)
+    ]
 
 
 def _load_from_hub(name: str, config_name: str | None, split: str, streaming: bool) -> Dataset | IterableDataset:

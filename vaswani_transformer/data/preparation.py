@@ -75,6 +75,7 @@ def load_corpora(
     Raises:
         ValueError, OSError: As from `prepare_corpus` and `load_prepared`.
     """
+    args = args.with_languages()
     if directory is None:
         inputs = inputs or identify_inputs(args, {})
         digest = manifest_digest({**_settings(args), **inputs, "format": FORMAT, **package_versions()})
@@ -98,7 +99,7 @@ def prepare_corpus(
             from `load_parallel_corpus`, `VaswaniTokenizer.train` and `clean_corpus`.
         OSError: A file is missing, or the directory has other files in it.
     """
-    path = Path(directory)
+    path, args = Path(directory), args.with_languages()
     prepared = PreparedDirectory.open(path)
     if inputs is None:
         inputs = identify_inputs(args, prepared.inputs)

@@ -1,12 +1,14 @@
 """Options of the corpora: where they are, how they are cleaned, mixed and encoded (5.1)."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from transformers import PreTrainedConfig
 
 from ..model.languages_vaswani import language_tag
 from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
 from .cleaning import CleaningRules
-from .corpora import require_columns, require_phrasebook_languages
+from .corpora import require_columns, resolve_languages
 
 
 # Corpora of which pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
@@ -20,8 +22,15 @@ _RATIO = Interval(above=0, maximum=1000)
 class CorpusArguments:
     """Languages and corpora (5.1)."""
 
-    source_language: str = option("en", "Code of the language to translate from.", decides="data")
-    target_language: str = option("de", "Code of the language to translate into.", decides="data")
+    source_language: str | None = option(
+        None,
+        "Code of the language to translate from; by default that of the model to fine-tune or the suffix of the first "
+        "file, or the first column of a table that is called by a language.",
+        decides="data",
+    )
+    target_language: str | None = option(
+        None, "Code of the language to translate into; by default as source_language.", decides="data"
+    )
     both_directions: bool = option(
         False,
         "Translate from target to source as well: each source begins with the tag of its target, as <2de>.",
@@ -101,12 +110,23 @@ class PreparationArguments(CleaningRules, CorpusArguments):
         refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
         if self.columns is not None:
             require_columns(self.columns)
-        for name in (*TRAINED_ON, *_HELD_OUT):
-            if getattr(self, name) == ["phrasebook"]:
-                require_phrasebook_languages(self.languages, f"{name}: ")
+
+    def with_languages(self, model: PreTrainedConfig | None = None) -> Self:
+        """The arguments with the languages that they name or else the model's, or else those of the corpora.
+
+        Raises:
+            ValueError, OSError: As from `resolve_languages`.
+        """
+        names = ("source_language", "target_language")
+        source, target = (getattr(self, name) or getattr(model, name, None) for name in names)
+        source, target = resolve_languages(self.sources.values(), source, target, self.columns)
+        return replace(self, source_language=source, target_language=target)
 
     @property
     def languages(self) -> tuple[str, str]:
+        """Codes of the source and target language, which `with_languages` has decided."""
+        assert self.source_language is not None
+        assert self.target_language is not None
         return self.source_language, self.target_language
 
     @property

@@ -12,7 +12,7 @@ import locale
 import os
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
 from textwrap import shorten
@@ -125,6 +125,25 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str, languages
     saved = _load_saved(path, split)
     allowance = Allowance(path, sum(Path(file["filename"]).stat().st_size for file in saved.cache_files))
     return pairs_of_batches(_saved_batches(path, saved), str(path), keys, allowance)
+
+
+def column_names(path: Path, kind: str) -> list[str]:
+    """Names of a table's columns, in their order; none of a translation memory, or of a first line that is damaged."""
+    if kind == "parquet":
+        with _damage(path, "Parquet file"):
+            return parquet.read_schema(path).names
+    if kind == "saved":
+        with _damage(path, "dataset of save_to_disk"):
+            names = load_from_disk(str(path)).column_names
+            return names if isinstance(names, list) else next(iter(names.values()))
+    if kind == "json":
+        with suppress(ValueError):
+            row = json.loads(next(filter(str.strip, read_lines(path)), "{}"))
+            return [*row] if isinstance(row, dict) else []
+    if kind in ("csv", "tsv"):
+        records = _csv_records(path, [""]) if kind == "csv" else _tsv_records(path)
+        return [name.strip() for name in next((fields for _, fields in records if fields), [])]
+    return []
 
 
 def _places(names: Sequence[str], keys: Sequence[str]) -> list[int]:

@@ -35,7 +35,9 @@ class TranslationOptions(GenerationArguments):
     """How lines are translated, and what is written of each."""
 
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
-    split_sentences: bool = option(False, "Translate lines sentence by sentence; by default each is one sentence.")
+    split_sentences: bool = option(
+        True, "Translate lines sentence by sentence; if false, or with scores or the best of the beam, each as one."
+    )
     return_scores: bool = option(
         False,
         "Write log-probabilities of each translation and of its words, into .jsonl, and the confidence; null where "
@@ -61,18 +63,10 @@ class TranslationOptions(GenerationArguments):
             names = (*self.search_settings, "precision", "return_scores", "return_alignment")
             advice = "an engine gives the best translation, by its own generation_config; leave one of the two out"
             refuse_unused(self, dict.fromkeys(names, advice))
-        for name in ("return_scores", "return_alignment"):
-            if getattr(self, name) and self.split_sentences:
-                raise ValueError(f"{name}: is of one sentence; leave out --split_sentences")
         if self.num_beams is not None and self.num_return_sequences > self.num_beams:
             raise ValueError(
                 f"num_return_sequences: {self.num_beams} beams find no {self.num_return_sequences} translations; give "
                 f"more with --num_beams"
-            )
-        if self.split_sentences and self.num_return_sequences > 1 and not self.do_sample:
-            raise ValueError(
-                "num_return_sequences: the best translations of a line are not made of the best of its sentences, "
-                "rank by rank; leave out --split_sentences, or draw them with --do_sample"
             )
 
     @property
@@ -185,13 +179,10 @@ class Translator:
 
     def warn_of_long_lines(self) -> None:
         """Say on standard error how many lines are longer, or hold a longer sentence, than all sources trained on."""
-        what, advice = "have", "--split_sentences translates sentence by sentence"
-        if self._options.split_sentences:
-            what, advice = "have sentences with", "divide these sentences"
         if self.long:
             print(
-                f"{self.long} lines {what} more tokens than the longest sentence trained on, "
-                f"{longest_known(self.model.config)}; parts of them may be untranslated; {advice}",
+                f"{self.long} lines have sentences with more tokens than the longest sentence trained on, "
+                f"{longest_known(self.model.config)}; parts of them may be untranslated; divide these sentences",
                 file=sys.stderr,
             )
 

@@ -15,7 +15,7 @@ from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
 try:
     import sentencex
-except ImportError:  # only `split_sentences` needs it
+except ImportError:  # without this package, a model's code may lack it
     sentencex = None
 
 
@@ -147,14 +147,8 @@ def require_tags(config: PreTrainedConfig, input_ids: torch.Tensor) -> None:
         )
 
 
-def require_splitter() -> None:
-    """Raise an ImportError unless the sentence splitter is installed."""
-    if sentencex is None:
-        raise ImportError("split_sentences: sentencex is not installed; run `pip install sentencex`")
-
-
 def split_sentences(text: str, language: str | None) -> list[str]:
-    """Divide text into sentences and the white space between them. A line break ends a sentence.
+    """Divide text into sentences and the white space between them. A line feed ends a sentence.
 
     Args:
         text: Any text.
@@ -165,7 +159,7 @@ def split_sentences(text: str, language: str | None) -> list[str]:
         sentences at odd ones.
     """
     found = [""]
-    for line in text.splitlines(keepends=True):
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         before, *rest = _split_line(line, _base(language))
         found = [*found[:-1], found[-1] + before, *rest]
     return found
@@ -222,13 +216,13 @@ class Paragraph:
         return cls(pieces[::2], [with_tag(sentence, tag) for sentence in pieces[1::2]], target)
 
     def join(self, translations: Sequence[str]) -> str:
-        """Concatenate the translations of the sentences, with the white space that was between these.
+        """Concatenate the translations of the sentences, with the white space that was between, not around these.
 
         Sentences without white space between them get a space, unless the target language writes none.
         """
         space = " " if writes_spaces(self.target) else ""
-        before = [self.spaces[0], *(between or space for between in self.spaces[1:-1])]
-        return "".join(map("".join, zip(before, translations, strict=True))) + self.spaces[-1]
+        before = ["", *(between or space for between in self.spaces[1:-1])]
+        return "".join(map("".join, zip(before, translations, strict=True)))
 
 
 class Paragraphs:
@@ -247,7 +241,8 @@ class Paragraphs:
     """
 
     def __init__(self, config: PreTrainedConfig, texts: Sequence[str]) -> None:
-        require_splitter()
+        if sentencex is None:
+            raise ImportError("split_sentences: run `pip install sentencex`, or set this to False")
         self._paragraphs = [Paragraph.of(config, text) for text in texts]
         self.sentences = [sentence for paragraph in self._paragraphs for sentence in paragraph.sentences]
         self.texts = [index for index, paragraph in enumerate(self._paragraphs) for _ in paragraph.sentences]

@@ -22,7 +22,6 @@ from .languages_vaswani import (
     Paragraphs,
     long_sentence,
     longer_than_trained,
-    require_splitter,
     split_tag,
     target_tag,
     with_tag,
@@ -42,6 +41,12 @@ _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
 # Tokens that a batch may generate, in all its beams, for each source token of `tokens_per_batch`. With the paper's
 # search only sentences below 17 tokens reach this limit, since each may generate 50 tokens more than its source.
 _GENERATED_PER_SOURCE_TOKEN = 16
+
+# Options that are of one sentence, or with which `generate` takes one at a time.
+_OF_ONE_SENTENCE = (
+    *("return_tensors", "return_scores", "return_alignment", "decoder_input_ids", "force_words_ids"),
+    *("streamer", "assistant_model", "prompt_lookup_num_tokens"),
+)
 
 
 class GeneratingPipeline(Pipeline):
@@ -100,8 +105,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     """Translates strings, lists, datasets and generators; an item may be a dict with "text".
 
     For a string or a list it returns a list of `{"translation_text": ...}`, one for each input (a list of lists with
-    `num_return_sequences` above 1); for a dataset or generator, a lazy iterator over such lists. The translation of
-    empty text is empty. Keywords of `generate` are passed on; by default it decodes as in the paper.
+    `num_return_sequences` above 1); for a dataset or generator, a lazy iterator over such lists. Texts are translated
+    sentence by sentence; the translation of blank text is empty. Keywords of `generate` are passed on; by default it
+    decodes as in the paper.
     """
 
     _items, _has_warned = 0, False  # texts that the present call has read, and whether it has warned of a long one
@@ -118,8 +124,10 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             truncation: Cut inputs at the tokenizer's `model_max_length`.
             src_lang, tgt_lang: Languages to translate from and into, which must be the model's. One with several
                 directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
-            split_sentences: Translate texts sentence by sentence. White space between sentences stays as it is; a line
-                break ends a sentence. Needs sentencex: `pip install sentencex`.
+            split_sentences: Translate texts sentence by sentence, as by default; a line feed ends a sentence, and white
+                space between sentences stays as it is. If another keyword is of one sentence, such as `return_scores`,
+                `force_words_ids` or, in beam search, `num_return_sequences`, each text is translated as one, as with
+                False; parts of several sentences may then be missing, and a warning says so.
             clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
             return_tensors: Return "translation_token_ids", without trailing padding, instead of the text.
             return_text: Return "translation_text" as well.
@@ -132,8 +140,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         Raises:
             TypeError: An input is not text.
             ValueError: The model translates another pair of languages, or does not know into which; a text has a lone
-                surrogate; or neither text nor tensors are to be returned, or tensors or scores of split text.
-            ImportError: The sentence splitter is not installed.
+                surrogate; or neither text nor tensors are to be returned.
         """
         self._items, self._has_warned = 0, False
         return super().__call__(inputs, **kwargs)
@@ -151,8 +158,6 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         split_sentences: bool | None = None,
         **generate: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        if split_sentences:
-            require_splitter()
         tag = self._tag_of(src_lang, tgt_lang)
         is_first = not hasattr(self, "_preprocess_params")
         given = {
@@ -168,11 +173,6 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         merged = {**getattr(self, "_forward_params", {}), **forward}
         if merged.get("return_text") is False and not merged.get("return_tensors"):
             raise ValueError("return_text: false leaves nothing to return; leave it out, or set return_tensors")
-        if merged.get("return_tensors") and merged.get("split_sentences"):
-            raise ValueError("return_tensors: the tokens of several sentences are no text; leave out split_sentences")
-        for name in ("return_scores", "return_alignment"):
-            if merged.get(name) and merged.get("split_sentences"):
-                raise ValueError(f"{name}: is of one sentence; leave out split_sentences")
         return {"tag": tag} if src_lang or tgt_lang or is_first else {}, {**forward, **generate}, {}
 
     def _tag_of(self, source: str | None, target: str | None) -> str | None:
@@ -194,14 +194,12 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         tag, text = split_tag(self.model.config, require_text(item, name), tag)
         return with_tag(text, tag)
 
-    def _warn_of_length(self, split_sentences: bool, long: dict[int, int]) -> None:
-        """Warn, once a call, of a text or sentence longer than any trained on; `long` has its tokens, by its index."""
+    def _warn_of_length(self, long: dict[int, int]) -> None:
+        """Warn, once a call, of a sentence longer than any trained on; `long` has its tokens, by its text's index."""
         for index, tokens in islice(long.items(), 0 if self._has_warned else 1):
             self._has_warned = True
-            what, advice = f"text {self._items + index}", "translate it with split_sentences=True"
-            if split_sentences:
-                what, advice = f"a sentence of {what}", "divide that sentence"
-            logger.warning(f"{long_sentence(self.model.config, what, tokens)}; {advice}")
+            what = f"a sentence of text {self._items + index}"
+            logger.warning(f"{long_sentence(self.model.config, what, tokens)}; divide it")
 
     def preprocess(self, items: list[Any], tag: str | None = None) -> dict[str, list[str]]:
         return {"texts": [self._text_of(item, tag, f"text {self._items + index}") for index, item in enumerate(items)]}
@@ -211,7 +209,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         model_inputs: dict[str, list[str]],
         batch_size: int | None = None,
         truncation: bool = False,
-        split_sentences: bool = False,
+        split_sentences: bool = True,
         clean_up_tokenization_spaces: bool | None = None,
         return_tensors: bool = False,
         return_text: bool | None = None,
@@ -219,14 +217,16 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         return_alignment: bool = False,
         **generate_kwargs: Any,
     ) -> dict[str, list[list[Any]]]:
-        def decode(output_ids: torch.Tensor) -> list[str] | list[Translation]:
-            texts = self.tokenizer.batch_decode(
-                output_ids, skip_special_tokens=True, clean_up_tokenization_spaces=clean_up_tokenization_spaces
-            )
-            if not return_tensors:
-                return texts
+        to_texts = partial(
+            self.tokenizer.batch_decode,
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+        )
+
+        def to_records(output_ids: torch.Tensor) -> list[Translation]:
             records: list[Translation] = [{"translation_token_ids": self._without_padding(ids)} for ids in output_ids]
             if return_text:
+                texts = to_texts(output_ids)
                 records = [{**each, "translation_text": text} for each, text in zip(records, texts, strict=True)]
             return records
 
@@ -237,8 +237,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             batch_size=batch_size,
             truncation=truncation,
             split_sentences=split_sentences,
-            observe_long=partial(self._warn_of_length, split_sentences),
-            decode=decode,
+            observe_long=self._warn_of_length,
+            decode=to_records if return_tensors else to_texts,
+            return_tensors=return_tensors,
             return_scores=return_scores,
             return_alignment=return_alignment,
             **self._with_defaults(generate_kwargs),
@@ -310,6 +311,7 @@ def translate_in_batches(
     split_sentences: bool = False,
     observe_long: Callable[[dict[int, int]], None] | None = None,
     decode: Callable[[torch.Tensor], list[Any]] | None = None,
+    return_tensors: bool = False,
     return_scores: bool = False,
     return_alignment: bool = False,
     **generate_kwargs: Any,
@@ -328,12 +330,13 @@ def translate_in_batches(
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         target_language: Of a model of several directions; by default each sentence begins with the tag of its target.
-        split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is.
+        split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is. If
+            another option is of one sentence, texts are translated as they are, with a warning for several sentences.
         observe_long: Called before the first batch with those `sentences`, by index, that have more tokens than any
             trained on, and the number of tokens, including any cut off; with `split_sentences`, of such a sentence.
-        decode: What to make of generated ids `[rows, target]`: a translation of each row; by default its text, and
-            with `split_sentences` a string.
-        return_scores: Yield pairs of each translation and its `TranslationScore`; not with `split_sentences`.
+        decode: What to make of generated ids `[rows, target]`: a translation of each row; by default its text.
+        return_tensors: `decode` returns other things than strings.
+        return_scores: Yield pairs of each translation and its `TranslationScore`.
         return_alignment: As `return_scores`, with the alignment.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are
             tokens with which all translations begin.
@@ -343,7 +346,6 @@ def translate_in_batches(
         yielded once.
 
     Raises:
-        ImportError: The sentence splitter is not installed.
         TypeError: A sentence is not a string.
         ValueError: `tokens_per_batch` or `batch_size` is below 1; a sentence has a lone surrogate; the model does not
             translate into the language, or does not know into which; `decoder_input_ids` are no prefix; or scores or
@@ -356,11 +358,9 @@ def translate_in_batches(
     if generate_kwargs.get("ensemble") and (return_scores or return_alignment):
         raise ValueError("ensemble: scores and alignments are of one model; leave out return_scores, return_alignment")
     own = (tokens_per_batch, batch_size, truncation)
-    if split_sentences:
-        for name in ("decoder_input_ids", "force_words_ids"):
-            if name in generate_kwargs:
-                raise ValueError(f"{name}: would apply to each sentence of a text; leave out split_sentences")
-        paragraphs = Paragraphs(model.config, sentences)
+    asked = {"return_tensors": return_tensors, "return_scores": return_scores, "return_alignment": return_alignment}
+    options = {**generate_kwargs, **{name: True for name, is_asked in asked.items() if is_asked}}
+    if split_sentences and (paragraphs := _paragraphs(model, sentences, options)) is not None:
 
         def observe(long: dict[int, int]) -> None:
             if observe_long is not None:
@@ -395,6 +395,23 @@ def translate_in_batches(
             empty = TranslationScore(0.0, 0.0, 0, [], alignment=[] if return_alignment else None)
             translations = [(each, empty) for each in translations]
         yield blank, [list(translations) for _ in blank]
+
+
+def _paragraphs(model: PreTrainedModel, texts: Sequence[str], options: dict[str, Any]) -> Paragraphs | None:
+    """The texts in sentences; None if an option is of one sentence, or the splitter is not installed."""
+    obstacles = [name for name in _OF_ONE_SENTENCE if options.get(name) is not None]
+    if setting(model, options, "num_return_sequences", 1) > 1 and not setting(model, options, "do_sample", False):
+        obstacles.append("num_return_sequences")  # the best of a text are not made of those of its sentences, by rank
+    try:
+        paragraphs = Paragraphs(model.config, texts)
+    except ImportError as error:
+        logger.warning_once(f"{error}; until then, each text is translated as one sentence, and parts may be missing")
+        return None
+    if obstacles and len(paragraphs.sentences) > len(texts):
+        logger.warning_once(
+            f"{obstacles[0]}: is of one sentence; a text of several is translated as one, and parts may be missing"
+        )
+    return None if obstacles else paragraphs
 
 
 @dataclass(frozen=True)

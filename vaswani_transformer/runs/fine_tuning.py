@@ -1,8 +1,9 @@
 """Fine-tuning: a training that starts from a saved model, with its weights, configuration and tokenizer."""
 
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from ..options.arguments import refuse_unused
 from .records import ParentModel, RunRecord
 from .run_arguments import ModelArguments, RecipeTrainingArguments
 
+
+Data = TypeVar("Data", bound=PreparationArguments)
 
 # Options of the model that change no weight's shape or meaning.
 _CHANGEABLE = ("model", "dropout", "attention_dropout", "label_smoothing", "layer_norm_eps")
@@ -29,24 +32,25 @@ _UNUSED_OF_DATA = dict.fromkeys(
 )
 
 
-def open_parent(
-    args: ModelArguments, data: PreparationArguments, training: RecipeTrainingArguments
-) -> SavedModel | None:
-    """Check the saved model to start from; None if no model was named.
+def open_parent(args: ModelArguments, data: Data, training: RecipeTrainingArguments) -> tuple[SavedModel | None, Data]:
+    """Check the saved model to start from, if one was named, and resolve the languages.
 
-    Its configuration gets the changes of `args` and the languages of `data`, and `training` the defaults of
-    fine-tuning. The caller must encode the corpora with its tokenizer.
+    Its configuration gets the changes of `args` and the languages, and `training` the defaults of fine-tuning.
+
+    Returns:
+        The model, or None, and `data` with the languages and the model's tokenizer.
 
     Raises:
-        ValueError: As from `open_model`; or an option contradicts the model, such as its languages; or its tokenizer
-            cannot encode targets.
+        ValueError: As from `open_model` or `with_languages`; or an option contradicts the model, such as its languages;
+            or its tokenizer cannot encode targets.
     """
     if args.model is None:
-        return None
+        return None, data.with_languages()
     refuse_unused(args, _UNUSED_OF_MODEL)
     refuse_unused(data, _UNUSED_OF_DATA)
     parent = open_model(args.model, model_type="vaswani", parses=False)
     config, languages = parent.config, ("source_language", "target_language")
+    data = data.with_languages(config)
     theirs = [getattr(config, name) or getattr(data, name) for name in languages]
     if theirs != list(data.languages):
         raise ValueError(
@@ -65,7 +69,7 @@ def open_parent(
             setattr(config, name, value)
     config.confidence_curve = config.alignment_heads = None  # measured on the parent's weights
     training.tune(config.d_model)
-    return parent
+    return parent, replace(data, tokenizer=args.model)
 
 
 def fit_batches(args: RecipeTrainingArguments, data: TrainingData) -> None:

@@ -4,7 +4,7 @@ from dataclasses import MISSING, dataclass
 
 from datasets import Dataset
 
-from ..data.corpora import has_columns, load_parallel_corpus
+from ..data.corpora import has_columns, load_parallel_corpus, resolve_languages
 from ..decoding.decoding_arguments import DecodingArguments
 from ..launch.processes import main_process_first
 from ..model.languages_vaswani import target_tag
@@ -36,18 +36,19 @@ class PairArguments(DecodingArguments):
     reverse_model: str | None = option(None, "A model of the opposite direction, or of both.")
     corpus: list[str] = option(MISSING, "The pairs, as for --train of train_wmt.py.")
     columns: list[str] | None = option(None, "Columns of source and target in tables.")
-    source_language: str | None = option(None, "Code of the source language; by default the model's.")
-    target_language: str | None = option(None, "Code of the target language; by default the model's.")
+    source_language: str | None = option(None, "Code of the source language; by default the model's or the corpus'.")
+    target_language: str | None = option(None, "Code of the target language; by default the model's or the corpus'.")
     output: str = option(MISSING, "File or directory to create.")
 
     def open_models(self) -> list[DirectedModel]:
         """The model, and the reverse model if there is one; their weights are not read yet.
 
         Raises:
-            ValueError: A model does not translate between the languages.
+            ValueError: A model does not translate between the languages; or as from `resolve_languages`.
         """
         saved = self.open(self.model)
-        languages = languages_to_score([saved.config], self.source_language, self.target_language)
+        named = languages_to_score([saved.config], self.source_language, self.target_language)
+        languages = resolve_languages([self.corpus], *named, self.columns)
         found = [DirectedModel(saved, languages, target_tag(saved.config, *languages))]
         if self.reverse_model is not None:
             saved, languages = self.open(self.reverse_model, "reverse_model"), languages[::-1]

@@ -62,8 +62,10 @@ class System:
     perplexity: Perplexity | None = None
 
 
-def languages_to_score(configs: Sequence[PreTrainedConfig], source: str | None, target: str | None) -> tuple[str, str]:
-    """Languages to translate from and into: `source` and `target`, or else the first model's, or English and German.
+def languages_to_score(
+    configs: Sequence[PreTrainedConfig], source: str | None, target: str | None
+) -> tuple[str | None, str | None]:
+    """Languages to translate from and into: `source` and `target`, or else the first model's; None for an unknown one.
 
     Raises:
         ValueError: A model does not translate between them, or has several directions and `target` is None.
@@ -73,7 +75,7 @@ def languages_to_score(configs: Sequence[PreTrainedConfig], source: str | None, 
         source, target = source or own[0], target or own[1]
     for config in configs:
         target_tag(config, source, target)
-    return source or "en", target or "de"
+    return source, target
 
 
 def translate_test_set(

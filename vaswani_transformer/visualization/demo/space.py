@@ -94,6 +94,6 @@ def _copy(source: Path, copy: Path, patterns: Iterable[str]) -> None:
 def _requirements() -> list[str]:
     """What the package and the page need; gradio comes with the Space."""
     found = [Requirement(line) for line in requires(_PACKAGE.name) or []]
-    extras = ({"extra": "text"}, {"extra": "convert"})  # the latter for the tokenizers of converted models
-    needed = [each for each in found if each.marker is None or any(map(each.marker.evaluate, extras))]
+    extra = {"extra": "convert"}  # for the tokenizers of converted models
+    needed = [each for each in found if each.marker is None or each.marker.evaluate(extra)]
     return sorted({f"{each.name}{each.specifier}" for each in needed})
