@@ -48,7 +48,6 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
     """
 
     model_input_names = ["input_ids", "attention_mask"]
-    _tokenizer: Tokenizer
 
     @classmethod
     def train(
@@ -126,39 +125,44 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         return super().train_new_from_iterator(text_iterator, vocab_size, *args, **kwargs)
 
     @cached_property
-    def _label_backend(self) -> Tokenizer | None:
+    def _label_tokenizer(self) -> PreTrainedTokenizerFast | None:
         """Encodes targets of labels; None if the vocabulary has none."""
         labels = {entry[1:]: number for entry, number in self.get_vocab().items() if entry.startswith(MARK)}
         if not labels or not isinstance(self.backend_tokenizer.model, models.BPE):
             return None
-        backend = Tokenizer(models.WordLevel({UNK: self.unk_token_id, **labels}, unk_token=UNK))
+        padding = f" {PAD}"  # no word of a text has this name, since it has a space
+        entries = {padding: self.pad_token_id, UNK: self.unk_token_id, **labels}
+        backend = Tokenizer(models.WordLevel(entries, unk_token=UNK))
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         backend.post_processor = self.backend_tokenizer.post_processor
-        return backend
+        options = {"split_special_tokens": True, "model_input_names": self.model_input_names}
+        return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=padding, **options)
 
-    def _encode_plus(self, text: str | list, *args: Any, **kwargs: Any) -> BatchEncoding:
-        """Called by transformers to encode one text or several.
+    def __call__(
+        self, text: Any = None, text_pair: Any = None, text_target: Any = None, *args: Any, **kwargs: Any
+    ) -> BatchEncoding:
+        """Encode text, and targets; see `transformers.PreTrainedTokenizerBase.__call__`.
 
         Raises:
             ValueError: A text has a lone surrogate.
         """
         try:
-            return super()._encode_plus(text, *args, **kwargs)
+            if text_target is None or (label_tokenizer := self._label_tokenizer) is None:
+                return super().__call__(text, text_pair, text_target, *args, **kwargs)
+            for name in ("model_max_length", "padding_side", "truncation_side"):
+                setattr(label_tokenizer, name, getattr(self, name))
+            targets = label_tokenizer(None, None, text_target, *args, **kwargs)
+            if text is None:
+                return targets
+            encoded = super().__call__(text, text_pair, None, *args, **kwargs)
+            encoded["labels"] = targets["input_ids"]
+            return encoded
         except TypeError:  # of the backend, which names neither text nor reason
-            for number, each in enumerate([text] if isinstance(text, str) else text):
-                if isinstance(each, str):
-                    require_text(each, f"text {number}")
+            for texts in (text, text_target):
+                for number, each in enumerate([texts] if isinstance(texts, str) else texts or []):
+                    if isinstance(each, str):
+                        require_text(each, f"text {number}")
             raise
-
-    def _switch_to_target_mode(self) -> None:
-        """Called by transformers before it encodes `text_target`."""
-        if self._label_backend is not None:
-            self._text_backend, self._tokenizer = self._tokenizer, self._label_backend
-
-    def _switch_to_input_mode(self) -> None:
-        """Called by transformers before it encodes text."""
-        if self._tokenizer is self._label_backend:
-            self._tokenizer = self._text_backend
 
     def add_tokens(
         self, new_tokens: str | AddedToken | Sequence[str | AddedToken], special_tokens: bool = False
