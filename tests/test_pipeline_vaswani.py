@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, pipeline
 from transformers import pipelines as transformers_pipelines
 from transformers.pipelines.pt_utils import KeyDataset
 
@@ -77,8 +77,7 @@ def shapes(translator, monkeypatch):
 def test_batch_size_is_honoured_and_blank_sentences_are_not_decoded(translator, shapes):
     translator(SENTENCES, batch_size=2, **SHORT)
     assert [shape[0] for shape in shapes] == [2, 1]
-    translator._batch_size = 1  # as given to `pipeline(...)`
-    translator(SENTENCES, **SHORT)
+    pipeline("translation", model=translator.model, tokenizer=translator.tokenizer, batch_size=1)(SENTENCES, **SHORT)
     assert [shape[0] for shape in shapes[2:]] == [1, 1, 1]
     with pytest.raises(ValueError, match="at least 1"):
         translator(SENTENCES, batch_size=-1, **SHORT)
@@ -114,6 +113,9 @@ def test_what_the_pipeline_was_made_with_counts_for_lists_too(lively_model):
     translator = pipeline("translation", model=str(lively_model), max_new_tokens=2, num_return_sequences=2)
     assert translator([SENTENCES[0]]) == [translator(SENTENCES[0])]
     assert translator(SENTENCES[0], max_new_tokens=5) != translator(SENTENCES[0])
+    search = GenerationConfig(max_new_tokens=5)  # replaces the constructor's, as in transformers' pipelines
+    default = pipeline("translation", model=str(lively_model))
+    assert translator(SENTENCES[0], generation_config=search) == default(SENTENCES[0], max_new_tokens=5)
     forced = pipeline("translation", model=str(lively_model), max_new_tokens=2, prefix_allowed_tokens_fn=lambda *_: [9])
     assert forced(SENTENCES[0]) != translator(SENTENCES[0])[:1]
 
@@ -212,7 +214,7 @@ def test_translations_end_with_a_stop_string(translator):
 
 
 def test_a_tokenizer_with_languages_of_its_own_is_not_given_others(translator, monkeypatch):
-    monkeypatch.setattr(type(translator.tokenizer), "_build_translation_inputs", None, raising=False)
+    monkeypatch.setattr(type(translator.tokenizer), "set_src_lang_special_tokens", None, raising=False)
     with pytest.raises(ValueError, match=r"src_lang, tgt_lang: .* names languages itself"):
         translator(SENTENCES[0], tgt_lang="de")
     with pytest.raises(ValueError, match=r"src_lang, tgt_lang: .* names languages itself"):

@@ -170,13 +170,12 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         """
         return super().__call__(inputs, **kwargs)
 
-    def _sanitize_parameters(
-        self, constrained: bool | None = None, return_nltk: bool | None = None, **generate: Any
+    def stage_parameters(
+        self, return_nltk: bool = False, **forward: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if return_nltk and Tree is None:
             raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`")
-        forward = generate if constrained is None else {**generate, "constrained": constrained}
-        return {}, forward, {} if return_nltk is None else {"return_nltk": return_nltk}
+        return {}, forward, {"return_nltk": return_nltk}
 
     def preprocess(self, items: list[Any]) -> dict[str, list[list[str]]]:
         texts = [item["text"] if isinstance(item, Mapping) and "text" in item else item for item in items]
@@ -186,7 +185,6 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         self, model_inputs: dict[str, list[list[str]]], batch_size: int | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         sentences = model_inputs["sentences"]
-        kwargs = self._with_defaults(kwargs)
         batches = parse_in_batches(self.model, self.tokenizer, sentences, batch_size=batch_size, **kwargs)
         return {"sentences": sentences, "parses": in_order(batches)}
 

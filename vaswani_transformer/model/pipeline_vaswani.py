@@ -2,6 +2,7 @@
 
 import re
 import reprlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -60,22 +61,33 @@ class GeneratingPipeline(Pipeline):
     _load_processor = False
     _load_image_processor = False
     _load_feature_extractor = False
-    _pipeline_calls_generate = True
+
+    def __init__(self, *args: Any, batch_size: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.options["batch_size"] = batch_size
+
+    @abstractmethod
+    def stage_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Keywords for `preprocess`, `_forward` and `postprocess`, of the options of the constructor and a call."""
+
+    def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Called by the base class with the options of the constructor, the defaults of every call."""
+        self.options = options
+        return self.stage_parameters(**options)
 
     def __call__(self, inputs: Any, **kwargs: Any) -> Any:
         """Records of each input; `num_workers` concerns data loaders and is ignored."""
         kwargs.pop("num_workers", None)
-        size = kwargs.pop("batch_size", None) or self._batch_size
-        own = (self._preprocess_params, self._forward_params, self._postprocess_params)
-        given = self._sanitize_parameters(**kwargs)
-        preprocess, forward, postprocess = ({**a, **b} for a, b in zip(own, given, strict=True))
-        forward["batch_size"] = size
+        search = kwargs.get("generation_config")  # replaces what the constructor was given for `generate`
+        kept = {name: value for name, value in self.options.items() if not hasattr(search, name)}
+        options = {name: value for name, value in {**kept, **kwargs}.items() if value is not None}
+        parameters = self.stage_parameters(**options)
 
         def run(items: list[Any]) -> list[list[Any]]:
-            return self.run_single(items, preprocess, forward, postprocess)
+            return self.run_single(items, *parameters)
 
         if isinstance(inputs, (GeneratorType, Dataset)):
-            return _stream(run, inputs, size or 1)
+            return _stream(run, inputs, options.get("batch_size") or 1)
         is_sequence = isinstance(inputs, Iterable) or hasattr(inputs, "__getitem__")
         if isinstance(inputs, (str, Mapping)) or not is_sequence:
             return run([inputs])[0]
@@ -83,14 +95,6 @@ class GeneratingPipeline(Pipeline):
         if all(len(records) == 1 for records in results):
             return [records[0] for records in results]
         return results
-
-    def _with_defaults(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Keywords for `generate`, merged with those given to the pipeline's constructor."""
-        if hasattr(self, "_prepare_generate_kwargs"):  # from transformers 5.20
-            return self._prepare_generate_kwargs(generate_kwargs)
-        if "generation_config" in generate_kwargs:
-            return generate_kwargs
-        return {**generate_kwargs, "generation_config": self.generation_config}
 
 
 def _stream(run: Callable[[list[Any]], list[list[Any]]], inputs: Any, size: int) -> Iterator[list[Any]]:
@@ -145,35 +149,12 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         self._items, self._has_warned = 0, False
         return super().__call__(inputs, **kwargs)
 
-    def _sanitize_parameters(
-        self,
-        truncation: bool | None = None,
-        src_lang: str | None = None,
-        tgt_lang: str | None = None,
-        clean_up_tokenization_spaces: bool | None = None,
-        return_tensors: bool | None = None,
-        return_text: bool | None = None,
-        return_scores: bool | None = None,
-        return_alignment: bool | None = None,
-        split_sentences: bool | None = None,
-        **generate: Any,
+    def stage_parameters(
+        self, src_lang: str | None = None, tgt_lang: str | None = None, **forward: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        tag = self._tag_of(src_lang, tgt_lang)
-        is_first = not hasattr(self, "_preprocess_params")
-        given = {
-            "truncation": truncation,
-            "split_sentences": split_sentences,
-            "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
-            "return_tensors": return_tensors,
-            "return_text": return_text,
-            "return_scores": return_scores,
-            "return_alignment": return_alignment,
-        }
-        forward = {name: value for name, value in given.items() if value is not None}
-        merged = {**getattr(self, "_forward_params", {}), **forward}
-        if merged.get("return_text") is False and not merged.get("return_tensors"):
+        if forward.get("return_text") is False and not forward.get("return_tensors"):
             raise ValueError("return_text: false leaves nothing to return; leave it out, or set return_tensors")
-        return {"tag": tag} if src_lang or tgt_lang or is_first else {}, {**forward, **generate}, {}
+        return {"tag": self._tag_of(src_lang, tgt_lang)}, forward, {}
 
     def _tag_of(self, source: str | None, target: str | None) -> str | None:
         """The tag for languages, given or in the task's name; raises a ValueError if they are not the model's."""
@@ -242,7 +223,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             return_tensors=return_tensors,
             return_scores=return_scores,
             return_alignment=return_alignment,
-            **self._with_defaults(generate_kwargs),
+            **generate_kwargs,
         )
         return {"translations": in_order(batches)}
 
@@ -271,11 +252,9 @@ def in_order(batches: Iterable[tuple[list[int], list[Result]]]) -> list[Result]:
 
 def register_task(task: str, pipeline_class: type[GeneratingPipeline]) -> None:
     """Add a task to transformers' registry."""
-    _pipelines.PIPELINE_REGISTRY.register_pipeline(
-        task, pipeline_class=pipeline_class, pt_model=AutoModelForSeq2SeqLM, type="text"
-    )
-    # Otherwise `pipe.save_pretrained` would declare the pipeline as remote code of the saved directory.
-    del pipeline_class._registered_impl
+    # Not by `register_pipeline`, with which `save_pretrained` would declare the pipeline as remote code.
+    entry = {"impl": pipeline_class, "pt": (AutoModelForSeq2SeqLM,), "type": "text"}
+    _pipelines.PIPELINE_REGISTRY.supported_tasks[task] = entry
 
 
 def install_translation_task() -> None:
@@ -539,7 +518,7 @@ def require_text(text: object, name: str) -> str:
 
 def require_no_languages(tokenizer: PreTrainedTokenizerBase, named: str | None) -> None:
     """Raise a ValueError if languages are named for a tokenizer, such as NLLB's, that has its own way to name them."""
-    if named and hasattr(tokenizer, "_build_translation_inputs"):
+    if named and hasattr(tokenizer, "set_src_lang_special_tokens"):
         raise ValueError(
             f"src_lang, tgt_lang: {type(tokenizer).__name__} names languages itself: set its src_lang, and give "
             f"forced_bos_token_id of the target language instead"
