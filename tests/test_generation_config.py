@@ -132,19 +132,19 @@ def test_a_limit_set_between_two_evaluations_counts(make_trainer, model):
     assert model.generation_config.num_beams == 1
 
 
-def test_a_configuration_with_the_defaults_is_loaded_and_used_without(make_trainer, model, tokenizer, tmp_path):
-    expected, own = translate(model, tokenizer), model.generation_config.to_dict()
-    model.save_pretrained(tmp_path)
+def test_a_reference_and_a_copy_have_the_models_own_settings(make_trainer, model, tokenizer):
+    expected, reference = translate(model, tokenizer), model.generation_config
     make_trainer().evaluate()
-    filled = copy.deepcopy(model.generation_config)
-    filled.save_pretrained(tmp_path)
-    assert saved_config(tmp_path)["max_length"] == 20
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    assert loaded.generation_config.to_dict() == own
-    assert translate(loaded, tokenizer) == expected
-    assert translate(model, tokenizer, generation_config=filled) == expected
-    filled.max_length = 9
-    assert {len(ids) for ids in translate(model, tokenizer, generation_config=filled)} == {8}
+    for config in (copy.deepcopy(model.generation_config), reference):
+        assert translate(model, tokenizer, generation_config=config) == expected
+
+
+def test_settings_that_the_user_assigns_are_kept_too(make_trainer, model):
+    model.generation_config = config = GenerationConfig(num_beams=2, eos_token_id=1, decoder_start_token_id=0)
+    before = config.to_diff_dict()
+    make_trainer().evaluate()
+    assert model.generation_config is config
+    assert {**before, "eos_token_id": [1]} == {**config.to_diff_dict(), "eos_token_id": [1]}
 
 
 @pytest.mark.parametrize("content", [None, "{}", '{"_from_model_config": true, "eos_token_id": 1}'])

@@ -470,3 +470,18 @@ def test_dropout_of_nothing_or_all(probability, training, expected):
 
 def test_dropout_elsewhere_than_on_a_cpu_is_pytorchs():
     assert drop_out(torch.ones(7, device="meta"), 0.5, training=True).device.type == "meta"
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_all_embeddings_and_the_softmax_are_resized(is_tied):
+    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 1, "encoder_layers": 1, "decoder_layers": 1}
+    model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=20, **sizes, tie_word_embeddings=is_tied))
+    before = model.get_decoder().embed_tokens.weight.detach().clone()
+    model.resize_token_embeddings(24)
+    parts = (model.get_encoder().embed_tokens, model.get_decoder().embed_tokens, model.lm_head)
+    assert {len(part.weight) for part in parts} == {model.config.vocab_size} == {24}
+    assert len({part.weight.data_ptr() for part in parts}) == (1 if is_tied else 3)
+    assert torch.equal(model.get_decoder().embed_tokens.weight[:20], before)
+    separate = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=20, **sizes, target_vocab_size=10))
+    with pytest.raises(ValueError, match="separate source and target vocabularies cannot be resized"):
+        separate.resize_token_embeddings(24)

@@ -205,10 +205,10 @@ def search_of_transformers(ours: GenerationConfig, positions: int = POSITIONS) -
     # scores; this takes hundreds of steps with a limit of 512.
     if settings.get("length_penalty_type") != "transformers" and settings.get("early_stopping") == "never":
         settings["early_stopping"] = False
-    unknown = {"length_penalty_type", "max_new_tokens_over_source", "transformers_version", "_from_model_config"}
+    unknown = {"length_penalty_type", "max_new_tokens_over_source", "transformers_version"}
     if (settings.get("num_beams") or 1) == 1:  # transformers refuses to save fields that greedy search ignores
         unknown |= {"length_penalty", "early_stopping"}
-    settings = {name: value for name, value in settings.items() if name not in unknown}
+    settings = {name: value for name, value in settings.items() if name not in unknown and name[0] != "_"}
     if settings.get("max_new_tokens") is None:
         settings["max_length"] = min(settings.get("max_length") or _MAX_LENGTH, positions)
     return GenerationConfig(**settings)

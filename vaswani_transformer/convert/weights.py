@@ -181,8 +181,7 @@ def _tokens(model: PreTrainedModel) -> dict[str, Any]:
 def _search(model: PreTrainedModel) -> GenerationConfig:
     """A new generation_config with the source's fields; transformers does not load all fields of a derived one."""
     settings = model.generation_config.to_diff_dict()
-    for name in ("_from_model_config", "transformers_version"):
-        settings.pop(name, None)
+    settings = {name: value for name, value in settings.items() if name[0] != "_" and name != "transformers_version"}
     return GenerationConfig(**{**_tokens(model), **settings, "length_penalty_type": "transformers"})
 
 

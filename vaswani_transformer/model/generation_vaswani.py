@@ -3,7 +3,6 @@
 import copy
 import inspect
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
@@ -43,10 +42,6 @@ _KNOWN_INPUTS = {
     "decoder_input_ids",
 }
 
-# What transformers fills into a generation_config. The function is private there, and may go.
-_fillers = getattr(GenerationConfig, "_get_default_generation_params", dict)
-_DEFAULTS: dict[str, Any] = {name: value for name, value in _fillers().items() if value is not None}
-
 # Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
 _NOT_OF_SEARCH = {
     "pad_token_id",
@@ -54,7 +49,6 @@ _NOT_OF_SEARCH = {
     "eos_token_id",
     "decoder_start_token_id",
     "transformers_version",
-    "_from_model_config",
     "use_cache",
 }
 
@@ -339,9 +333,9 @@ def calls_more_than_its_class(module: nn.Module) -> bool:
         return True
     forward = vars(module).get("forward")
     if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # its wrapper for mixed precision
-        forward = vars(module).get("_original_forward", forward)
+        forward = inspect.unwrap(forward)
     own = type(module).forward  # accelerate, on removing its wrapper, restores it without the decorators
-    return forward is not None and getattr(forward, "__func__", None) not in (own, inspect.unwrap(own))
+    return forward is not None and getattr(forward, "__func__", forward) not in (own, inspect.unwrap(own))
 
 
 def _prefix_length(prefix: torch.Tensor | None, start: int) -> int:
@@ -431,18 +425,37 @@ def _attentions_and_states(outputs: list[Seq2SeqLMOutput], encoded: Mapping[str,
     return returned
 
 
-def is_filled(config: GenerationConfig) -> bool:
-    """Whether a library has filled in every default; a user sets a few fields, never all."""
-    return bool(_DEFAULTS) and all(getattr(config, name, value) is not None for name, value in _DEFAULTS.items())
+class UnfilledGenerationConfig(GenerationConfig):
+    """A model's `generation_config`, which remembers what transformers' trainer has filled in, to forget it again."""
+
+    def update(self, defaults_only: bool = False, allow_custom_entries: bool = False, **kwargs: Any) -> dict[str, Any]:
+        before = {name: getattr(self, name, None) for name in kwargs}
+        unused = super().update(defaults_only=defaults_only, allow_custom_entries=allow_custom_entries, **kwargs)
+        if defaults_only:
+            filled = self.__dict__.setdefault("filled", {})
+            filled.update({name: kwargs[name] for name, value in before.items() if value is None})
+        return unused
+
+    def forget_defaults(self) -> None:
+        """Remove what was filled in, unless it has been changed since."""
+        for name, value in self.__dict__.pop("filled", {}).items():
+            if getattr(self, name, None) == value:
+                setattr(self, name, None)
 
 
 class OwnGenerationConfig:
     """Keeps transformers' defaults out of a model's `generation_config`; must be the first base class."""
 
-    generation_config: GenerationConfig
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """The model's search, without defaults; an object assigned to it becomes an `UnfilledGenerationConfig`."""
+        self._search.forget_defaults()
+        return self._search
 
-    # The configuration, and its last copy without the defaults.
-    _seen: tuple[GenerationConfig, GenerationConfig] | None = None
+    @generation_config.setter
+    def generation_config(self, config: GenerationConfig) -> None:
+        config.__class__ = UnfilledGenerationConfig
+        self._search = config
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
@@ -452,34 +465,6 @@ class OwnGenerationConfig:
         """
         loaded = super().from_pretrained(*args, **kwargs)  # type: ignore[misc]  # a mixin
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
-        model.restore_generation_config()
-        if not set(model.generation_config.to_diff_dict()) - _NOT_OF_SEARCH:
+        if {name for name in model.generation_config.to_diff_dict() if name[0] != "_"} <= _NOT_OF_SEARCH:
             model.generation_config = paper_generation_config(model.config)
         return loaded
-
-    def restore_generation_config(self) -> None:
-        """Remove filled-in defaults from `generation_config`; keep the user's fields."""
-        config = self.generation_config
-        if not is_filled(config):
-            self._seen = (config, copy.copy(config))
-            return
-        own = self._seen[1] if self._seen is not None and self._seen[0] is config else None
-        for name, default in _DEFAULTS.items():
-            if getattr(config, name, None) == default and getattr(own, name, None) is None:
-                setattr(config, name, None)
-
-    def generate(
-        self, inputs: Any = None, generation_config: GenerationConfig | None = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Translate; see `VaswaniGenerationMixin.generate`. A filled-in default does not limit the length."""
-        self.restore_generation_config()
-        given = generation_config
-        if given is not None and is_filled(given) and given.max_length == _DEFAULTS["max_length"]:
-            generation_config = copy.deepcopy(given)
-            generation_config.max_length = None
-        return super().generate(inputs, generation_config, *args, **kwargs)  # type: ignore[misc]
-
-    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Save the model with its own generation_config; see `transformers.PreTrainedModel.save_pretrained`."""
-        self.restore_generation_config()
-        super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]

@@ -440,13 +440,12 @@ class VaswaniPreTrainedModel(PreTrainedModel):
         """Whether source and target share one vocabulary and embedding matrix."""
         return self.config.tie_word_embeddings and self.config.target_vocab_size is None
 
-    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         if self.config.target_vocab_size is not None:
             raise ValueError("resize_token_embeddings: separate source and target vocabularies cannot be resized")
-        if not self._shares_embeddings:
-            decoder = self.get_decoder()
-            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, *args, **kwargs)
-        return super()._resize_token_embeddings(*args, **kwargs)
+        if not self._shares_embeddings and self.get_decoder() is not self:
+            self.get_decoder().resize_token_embeddings(*args, **kwargs)
+        return super().resize_token_embeddings(*args, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -20,7 +20,6 @@ _NOT_OF_SEARCH = {
     "num_return_sequences",
     "use_cache",
     "transformers_version",
-    "_from_model_config",
     "generation_config",
 }
 
@@ -165,10 +164,8 @@ def is_own_search(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) ->
     own |= {name: value for name, value in vars(model.generation_config).items() if value is not None}
     config, measured = generate_kwargs.get("generation_config"), getattr(model.config, "confidence_search", None)
     fields = {} if config is None else vars(config)
-    if fields.get("typical_p") is not None:  # a pipeline of transformers before 5.20 has filled in all defaults
-        fields = {name: fields.get(name) for name in own}
     return all(
-        value is None or name in _NOT_OF_SEARCH or (name in own and value == own[name])
+        value is None or name[0] == "_" or name in _NOT_OF_SEARCH or (name in own and value == own[name])
         for scope in (measured or {}, fields, generate_kwargs)
         for name, value in scope.items()
     )
