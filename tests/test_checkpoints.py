@@ -145,6 +145,11 @@ def test_a_damaged_checkpoint_is_refused_when_it_is_named(copied, train):
         train(copied, str(copied / "checkpoint-4"))
 
 
+def test_tied_weights_which_are_saved_once_are_not_called_missing(copied, train, caplog):
+    train(copied, str(copied / "checkpoint-4"))
+    assert not [record for record in caplog.records if "missing keys" in record.getMessage()]
+
+
 def test_a_checkpoint_under_another_name_is_damaged(copied):
     shutil.rmtree(copied / "checkpoint-4")
     (copied / "checkpoint-2").rename(copied / "checkpoint-4")

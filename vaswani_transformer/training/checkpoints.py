@@ -130,6 +130,11 @@ def publish_files(staged: Path, directory: Path) -> None:
         publish(path, destination)
 
 
+def forget_tied_keys(model: Any, keys: Any) -> None:
+    """A hook of `load_state_dict`: tied weights are saved once, and not missing."""
+    keys.missing_keys[:] = [name for name in keys.missing_keys if name not in model.all_tied_weights_keys]
+
+
 @runtime_checkable
 class NeedsCheckpoints(Protocol):
     """A callback that reads checkpoints later."""
@@ -160,12 +165,8 @@ class CheckpointingTrainer(Seq2SeqTrainer):
             remove_incomplete(self.args.output_dir)
         if self.args.save_on_each_node:  # transformers 5.23 writes weights on rank 0 alone
             self.model.should_save_on_this_rank = bool
+        self.model.register_load_state_dict_post_hook(forget_tied_keys)
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
-
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        missing = load_result.missing_keys
-        missing[:] = [name for name in missing if name not in self.model.all_tied_weights_keys]  # saved once
-        super()._issue_warnings_after_load(load_result)
 
     def _verified(self, checkpoint: str | Literal[True]) -> Path:
         if checkpoint is True:

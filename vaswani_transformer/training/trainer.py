@@ -224,7 +224,9 @@ class VaswaniTrainer(CheckpointingTrainer):
     def get_train_dataloader(self) -> DataLoader:
         self._check_train_dataset()
         sampler: TokenBudgetBatchSampler | EpochBatches = self._plan_batches()
-        rows = self._remove_unused_columns(self.train_dataset, description="training")
+        rows = self.train_dataset
+        if self.args.remove_unused_columns:
+            rows = rows.select_columns(sorted({"input_ids", "attention_mask", "labels"} & {*rows.column_names}))
         if self._resampled is not None:
             rows, sampler = self._resampled, EpochBatches(self.batch_sampler)
         ranks = self.virtual_ranks
@@ -309,25 +311,34 @@ class VaswaniTrainer(CheckpointingTrainer):
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
-    def _prepare_inputs(self, inputs: Any) -> Any:
-        inputs = super()._prepare_inputs(inputs)
+    def compute_loss(self, model: torch.nn.Module, inputs: MicroBatch, *args: Any, **kwargs: Any) -> Any:
         if self.args.torch_compile:  # else each new shape, or two sizes that happen to be equal, may ask for a graph
             for tensor in inputs.values():
                 for dimension in range(tensor.dim()):
                     torch._dynamo.maybe_mark_dynamic(tensor, dimension)
-        return inputs
+        return super().compute_loss(model, inputs, *args, **kwargs)
 
     def _count_labels(self, micro_batches: list[MicroBatch]) -> torch.Tensor:
         """Number of target tokens in the global batch; each process gives its own micro-batches. Collective."""
         count = torch.stack([batch["labels"].ne(-100).sum() for batch in micro_batches]).sum()
         return self.accelerator.gather(count.to(self.args.device)).sum()
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate as `Seq2SeqTrainer.evaluate` does, without any effect on later training steps."""
-        device = self.args.device
-        # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
-        with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-            return super().evaluate(*args, **kwargs)
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate as `Seq2SeqTrainer.evaluate` does, without any effect on later training steps.
+
+        A signal that ends an evaluation of the training leaves a checkpoint.
+        """
+        device, logged = self.args.device, len(self.state.log_history)
+        try:
+            # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
+            with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+                return super().evaluate(eval_dataset, *args, **kwargs)
+        except EvaluationInterrupted:
+            if eval_dataset is None:  # else the trainer evaluates several, and the outer call comes here, too
+                del self.state.log_history[logged:]  # metrics before the signal; resuming evaluates all datasets again
+                self._save_checkpoint(self.model, None)
+                self.callback_handler.on_save(self.args, self.state, self.control)
+            raise
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
         output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
@@ -336,16 +347,6 @@ class VaswaniTrainer(CheckpointingTrainer):
             event = partial(self.callback_handler.on_prediction_step, self.args, self.state, self.control)
             output.metrics["eval_bleu"] = self.validation_bleu(self.model, event)
         return output
-
-    def _evaluate(self, trial: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
-        logged = len(self.state.log_history)
-        try:
-            return super()._evaluate(trial, *args, **kwargs)
-        except EvaluationInterrupted:
-            del self.state.log_history[logged:]  # metrics before the signal; resuming evaluates all datasets again
-            self._save_checkpoint(self.model, trial)
-            self.callback_handler.on_save(self.args, self.state, self.control)
-            raise
 
     def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
         if epoch == epochs_trained:
