@@ -15,6 +15,7 @@ from helpers import REPOSITORY, recipe_module, run_python
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, RecipeParser, check_values, option
 
 
+LANGUAGES = ["--source_language=en", "--target_language=de"]
 # Each recipe, and the options without which it does not start.
 RECIPES = {
     "train_wmt.py": [],
@@ -36,9 +37,9 @@ RECIPES = {
     "benchmarks/table1.py": [],
     "benchmarks/corpus.py": ["--model=m"],
     "benchmarks/elastic.py": [],
-    "benchmarks/noise.py": ["--work=w", "--corpus=c", "--validation=v", "--test=t"],
+    "benchmarks/noise.py": ["--work=w", "--corpus=c", "--validation=v", "--test=t", *LANGUAGES],
     "benchmarks/scaling.py": ["--source=s", "--target=t"],
-    "benchmarks/sizes.py": ["--name=n", "--work=w", "--corpus=c", "--validation=v", "--test=t"],
+    "benchmarks/sizes.py": ["--name=n", "--work=w", "--corpus=c", "--validation=v", "--test=t", *LANGUAGES],
     "benchmarks/speedrun.py": ["--runs=r", "--change=c", "--validation", "v", "v"],
     "benchmarks/train.py": ["--source=s", "--target=t"],
     "benchmarks/trust.py": ["--name=n", "--scores=s", "--model=m", "--corpus=c", "--statistics=t"],

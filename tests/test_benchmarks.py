@@ -45,6 +45,7 @@ def text(tmp_path) -> Path:
 DECODE = "decode --text {folder}/text.en --output {folder}/out"
 SCALING = "scaling --source {folder}/text.en --output {folder}/out"
 SIZES = "sizes --name a --work {folder}/out/w --corpus a a --validation b b --test c c --output {folder}/out"
+SIZES += " --source_language en --target_language de"
 SPEEDRUN = "speedrun --output {folder}/out --change a --runs {folder} --validation v v"
 TRAIN = "train --source {folder}/text.en --target {folder}/text.en --output {folder}/out"
 

@@ -93,7 +93,7 @@ def test_evaluation_of_hostile_lines_in_a_hostile_file(capsys, tmp_path):
     for path in names:
         path.write_text(lines, encoding="utf-8")
     options = [f"--{option}={path}" for option, path in zip(("source", "reference", "hypotheses"), names, strict=True)]
-    call_recipe("score.py", *options, "--output_dir", tmp_path / "out")
+    call_recipe("score.py", *options, "--target_language", "de", "--output_dir", tmp_path / "out")
     out = capsys.readouterr().out
     assert out.count("[bold]hypotheses[") == 1
     assert (tmp_path / "out" / "results.json").is_file()

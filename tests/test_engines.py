@@ -44,7 +44,7 @@ def by_engine_alone(directory: Path, lines: list[str]) -> list[str]:
 
 def test_a_file_is_translated_as_by_the_engine_alone(saved, tmp_path):
     (tmp_path / "input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    arguments = ("--model", saved, "--input", tmp_path / "input", "--lines_per_shard", 4)
+    arguments = ("--model", saved, "--input", tmp_path / "input", "--lines_per_shard", 4, "--split_sentences", "false")
     call_recipe("translate.py", *arguments, "--engine", saved / "engine", "--output", tmp_path / "found")
     expected = by_engine_alone(saved / "engine", LINES)
     assert (tmp_path / "found").read_text(encoding="utf-8").split("\n") == [*expected, ""]
@@ -56,6 +56,7 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path, monk
     export_ctranslate2(distinct(len(tokenizer)), tokenizer, tmp_path / "other")
     monkeypatch.chdir(saved)
     options = ("--model", saved, "--input", tmp_path / "input", "--engine", "engine", "--lines_per_shard", 4)
+    options += ("--split_sentences", "false")
     call_recipe("translate.py", *options, "--work", tmp_path / "work", "--output", tmp_path / "found.jsonl")
     monkeypatch.chdir(tmp_path)
     ShardedTranslation("work").translate(1)

@@ -212,9 +212,8 @@ def test_corpora(score, tmp_path_factory, suffix, edits, is_inside, option):
     content = PACK[suffix](edit_bytes(TEXT, edits)) if is_inside else edit_bytes(PACK[suffix](TEXT), edits)
     files[option].write_bytes(content)
     out = folder / "out"
-    message = run_recipe(
-        score, "score.py", *(f"--{name}={file}" for name, file in files.items()), f"--output_dir={out}"
-    )
+    options = [*(f"--{name}={file}" for name, file in files.items()), "--target_language=de", f"--output_dir={out}"]
+    message = run_recipe(score, "score.py", *options)
     try:
         text = UNPACK[suffix](content).decode("utf-8")
         lines = text.removesuffix("\n").split("\n") if text else []

@@ -16,6 +16,7 @@ from torch import nn
 from transformers import GenerationConfig, TextStreamer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import logging as transformers_logging
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook.corpus import phrasebook
@@ -173,6 +174,7 @@ def test_text_that_stops_a_search_needs_the_tokenizer(trained, tokenizer, num_be
 
 def test_a_slow_search_says_once_what_makes_it_slow(talkative_model, caplog):
     logging.getLogger("transformers").propagate = True
+    transformers_logging.warning_once.cache_clear()  # another test may have been the once
     for _ in range(2):
         talkative_model.generate(as_batch(SOURCES[:1]), decoder_attention_mask=torch.ones(1, 1, dtype=torch.long))
     (record,) = caplog.records

@@ -505,9 +505,9 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
     else:
         assert data.train
         assert data.validation
-        assert data.test
+        assert data.test or path.stem == "multi30k_speedrun"  # speedrun.py scores it, once
     if model.model is None:
-        config = configure_model(model, *data.languages)
+        config = configure_model(model, data.source_language, data.target_language)
         assert config.d_model == (model.d_model or {"big": 1024}.get(model.variant, 512))
     assert args.max_steps > 0
     if path.stem.startswith("wmt14"):

@@ -147,6 +147,8 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
                 surrogate; or neither text nor tensors are to be returned.
         """
         self._items, self._has_warned = 0, False
+        if kwargs.get("src_lang") or kwargs.get("tgt_lang"):  # replace both of the constructor's
+            kwargs = {"src_lang": None, "tgt_lang": None, **kwargs}
         return super().__call__(inputs, **kwargs)
 
     def stage_parameters(
