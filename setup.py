@@ -37,8 +37,8 @@ setup(
         "tokenizers>=0.22.1",
         "datasets>=4.0",
         "evaluate>=0.4.6",
-        "filelock>=3.21",
-        "accelerate>=1.10",
+        "filelock>=3.30",
+        "accelerate>=1.14",
         "safetensors>=0.8",
         "huggingface_hub>=1.33",
         "sacrebleu>=2.4",
@@ -61,7 +61,7 @@ setup(
         "demo": DEMO,
         "notebook": NOTEBOOK,
         "dev": [
-            "pytest>=8.0",
+            "pytest>=8.2",
             "pytest-xdist>=3.6.1",
             "hypothesis>=6.100",
             "parameterized>=0.9",  # by the tests of transformers

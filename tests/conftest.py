@@ -32,6 +32,7 @@ os.environ.update(
     HF_HUB_DISABLE_TELEMETRY="True",  # as gradio sets it
     HYPOTHESIS_STORAGE_DIRECTORY=f"{_CACHE}/hypothesis",
     OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"),
+    TORCHINDUCTOR_COMPILE_THREADS="1",  # older torch starts a pool of processes that compile
 )
 
 # Where the tests run in the background it is ignored, which the programs that they start would inherit.

@@ -261,6 +261,7 @@ def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, n
     for languages in (("en", "fr"), ("fr", "de")):
         message = error_of(ValueError, name, languages=languages)
         assert message.startswith(name)
+        message = message.replace("de, en", "en, de")  # before 4.8 datasets sorts columns
         assert "there is no column 'fr', only en, de; name two of them with the option columns" in message
 
 

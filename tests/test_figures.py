@@ -113,7 +113,7 @@ def test_words_are_plain_text_in_their_places(weights):
     for column in (texts[12:17], texts[17:]):
         assert len({x for _, x, _, _ in column}) == 1
         steps = np.diff([y for _, _, y, _ in column])
-        np.testing.assert_allclose(steps, steps.mean(), atol=0.1)
+        np.testing.assert_allclose(steps, steps.mean(), atol=0.2)  # matplotlib before 3.11 places words on whole pixels
         assert steps.min() > 10
     assert texts[12][2] == texts[17][2]  # both columns begin, and end, together
     assert texts[16][2] == pytest.approx(texts[-1][2], abs=0.1)

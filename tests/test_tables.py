@@ -137,7 +137,9 @@ def test_a_directory_of_save_to_disk_is_a_table(folder):
 
 def test_a_saved_directory_without_rows_is_refused(folder):
     Dataset.from_list(ROWS).select([]).save_to_disk(folder.path / "saved")
-    assert error_of(folder.path / "saved").startswith(f"{folder.path / 'saved'}: not a whole dataset of save_to_disk")
+    message = error_of(folder.path / "saved").removeprefix(f"{folder.path / 'saved'}: ")
+    # By datasets from 4.8, and before.
+    assert message.startswith(("not a whole dataset of save_to_disk", "the corpus is empty"))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a"])
