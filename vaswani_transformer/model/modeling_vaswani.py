@@ -7,6 +7,7 @@ and dropout (5.4).
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
@@ -487,6 +488,8 @@ def strict_keywords(forward: Callable) -> Callable:
 
     @wraps(forward)
     def checked(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if CACHE == "cache" and kwargs.get("past_key_values") is not None:
+            warnings.warn("`past_key_values` is deprecated; name it `cache`", FutureWarning, stacklevel=2)
         kwargs = named_cache(kwargs, "cache")
         unknown = [name for name, value in kwargs.items() if name not in known and value is not None]
         if unknown:

@@ -45,10 +45,13 @@ _STEPS_WORTH_A_CAPTURE = 4
 def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The keywords, with the cache under `name`, whichever of its two names it has there.
 
+    Of two, the empty one is dropped: PEFT's prefix has the older name beside the new cache of `generate`.
+
     Raises:
-        TypeError: It has both.
+        TypeError: Both names have keys and values.
     """
     caches = [kwargs[each] for each in ("cache", "past_key_values") if kwargs.get(each) is not None]
+    caches = [cache for cache in caches if cache.get_seq_length()] if len(caches) > 1 else caches
     if len(caches) > 1:
         raise TypeError("cache and past_key_values are two names of one argument; give one of them")
     others = {each: value for each, value in kwargs.items() if each not in ("cache", "past_key_values")}
