@@ -43,7 +43,7 @@ search() {
     CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} python3 -m pytest -q tests/test_acceleration.py
 }
 
-# Training beside MarianMTModel in the stock trainer and torch.nn.Transformer, in large batches. Most of the time compiles.
+# Training beside MarianMTModel in the stock trainer and torch.nn.Transformer, in large batches.
 train() {
     python3 recipes/benchmarks/train.py --device cuda --tokens 6000 --precisions bfloat16 --seconds 2 --output "$out" \
         --source "$data"/train.en.gz --target "$data"/train.de.gz ${OPTIONS:-}
