@@ -31,6 +31,7 @@ os.environ.update(
     GRADIO_ANALYTICS_ENABLED="False",
     HF_HUB_DISABLE_TELEMETRY="True",  # as gradio sets it
     HYPOTHESIS_STORAGE_DIRECTORY=f"{_CACHE}/hypothesis",
+    CUDA_VISIBLE_DEVICES=os.environ.get("CUDA_VISIBLE_DEVICES", ""),  # else pipelines choose a GPU, and tests the CPU
     OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"),
     TORCHINDUCTOR_COMPILE_THREADS="1",  # older torch starts a pool of processes that compile
 )

@@ -3,10 +3,12 @@
 import tracemalloc
 from itertools import pairwise
 from pathlib import Path
+from xml.etree.ElementTree import XMLPullParser
 
 import pytest
 from corpus_folder import COMPRESS, Folder
 
+from vaswani_transformer.data import translation_memory
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.translation_memory import read_memory
 
@@ -159,6 +161,20 @@ def test_a_unit_without_end_is_refused(folder):
 def test_a_long_comment_is_passed_over(folder):
     name = folder.raw("a.tmx", body(f"<!--{'a' * 500_000}-->" * 9 + unit("one", "eins")))
     assert list(read_memory(Path(name), LANGUAGES)) == [("one", "eins")]
+
+
+def test_units_that_a_parser_holds_back_until_the_end_are_read(folder, monkeypatch):
+    class HoldsBack(XMLPullParser):
+        feed = lambda parser, data: held.append(data)  # noqa: E731
+
+        def close(self) -> None:
+            super().feed(b"".join(held))
+            super().close()
+
+    held: list[bytes] = []
+    monkeypatch.setattr(translation_memory, "XMLPullParser", HoldsBack)
+    name = folder.raw("a.tmx", body(unit("one", "eins") + unit("two", "zwei")))
+    assert list(read_memory(Path(name), LANGUAGES)) == [("one", "eins"), ("two", "zwei")]
 
 
 def test_elements_inside_of_elements_without_end_are_refused(folder):

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # What is to be checked and measured on a GPU: `recipes/benchmarks/gpu.sh DATA OUT [PART...]`. Without parts, all of them, in
-# the order of what one wants to know first: after 10 minutes search, faults and train are done, after 25 multi30k and decode (of
-# the model of multi30k), then canlaws and parsing, half an hour each.
+# the order of what one wants to know first. On an H200 search and faults took three minutes, multi30k and decode (of its model)
+# five, and train a minute and a half for the smaller model. canlaws and parsing, half an hour each, have run on CPUs alone.
+#
+# A part's program takes more options from OPTIONS: `OPTIONS="--max_minutes 2" recipes/benchmarks/gpu.sh DATA OUT multi30k`,
+# `OPTIONS="--sizes small"` with train, `OPTIONS="--beams 4"` with decode.
 #
 # DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`; for canlaws its `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz`
 # as `canlaws.*`, and `newstest2014.{en,fr}.gz`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for
@@ -13,7 +16,6 @@
 # torch and transformers alone needs wheels of datasets, evaluate, sacremoses, nltk, dill and multiprocess. CTranslate2, whose
 # wheel needs CUDA 12, is left out where it cannot run. Where a call must end before a part does, start the script by `setsid`
 # with an OUT that later calls keep, such as runs/out; look at its log in them, and pack OUT, which has 20 files, in the last.
-# The times are guesses: it has run on CPUs alone, with small models, in tests/test_benchmarks.py.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 data=$1 out=$2
@@ -38,13 +40,13 @@ keep() {  # what a run in runs/gpu/$1 has to show
 
 # The search on the GPU, replayed as a CUDA graph, against the one on the CPU. A minute.
 search() {
-    python3 -m pytest -q tests/test_acceleration.py
+    CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} python3 -m pytest -q tests/test_acceleration.py
 }
 
-# Training beside MarianMTModel in the stock trainer and torch.nn.Transformer, in batches that fill the GPU. 8 minutes.
+# Training beside MarianMTModel in the stock trainer and torch.nn.Transformer, in large batches.
 train() {
-    python3 recipes/benchmarks/train.py --device cuda --tokens 6000 --output "$out" \
-        --source "$data"/train.en.gz --target "$data"/train.de.gz
+    python3 recipes/benchmarks/train.py --device cuda --tokens 6000 --precisions bfloat16 --seconds 2 --output "$out" \
+        --source "$data"/train.en.gz --target "$data"/train.de.gz ${OPTIONS:-}
 }
 
 # A training that diverges fails and leaves no model; one of virtual ranks, resumed, ends in the weights of an undisturbed one.
@@ -66,20 +68,22 @@ faults() {
     cmp runs/gpu/{undisturbed,resumed}/checkpoint-20/model.safetensors
 }
 
-# To convergence, aim: sacreBLEU >= 40 (cased, 13a) on test_2016_flickr. More dropout and larger batches than on a CPU. 9 minutes.
+# To convergence, aim: sacreBLEU >= 40 (cased, 13a) on test_2016_flickr. More dropout and larger batches than on CPUs. 5 minutes.
 multi30k() {
     python3 recipes/train_wmt.py --config recipes/configs/multi30k_en_de.yaml \
         --train "$data"/train.{en,de}.gz --validation "$data"/val.{en,de}.gz --test "$data"/test_2016_flickr.{en,de}.gz \
         --output_dir runs/gpu/multi30k $(again multi30k) \
-        --dropout 0.3 --source_tokens 4096 --target_tokens 4096 --learning_rate_factor 1 --warmup_steps 2000 \
-        --max_steps 12000 --max_minutes 7 --save_steps 500 --average_last 10 --eval_steps 1000 --dataloader_num_workers 4
+        --dropout 0.3 --source_tokens 4096 --target_tokens 4096 --learning_rate_factor 1 --warmup_steps 1500 \
+        --max_steps 12000 --max_minutes 4 --save_steps 250 --average_last 10 --eval_steps 1000 --dataloader_num_workers 2 \
+        ${OPTIONS:-}
     keep multi30k
 }
 
-# Beam search beside MarianMTModel and CTranslate2; aims: 8 times MarianMTModel in input order, and CTranslate2 in float16.
+# The search beside MarianMTModel and CTranslate2; aims: 8 times MarianMTModel in input order, CTranslate2 in float16. A minute.
 decode() {
     python3 recipes/benchmarks/decode.py --device cuda --sentences 1000 --batch_sizes 64 256 1000 --output "$out" \
-        --text "$data"/test_2016_flickr.en.gz --references "$data"/test_2016_flickr.de.gz --model runs/gpu/multi30k
+        --text "$data"/test_2016_flickr.en.gz --references "$data"/test_2016_flickr.de.gz --model runs/gpu/multi30k \
+        ${OPTIONS:-}
 }
 
 # The base model on statutes. 24 minutes, of which 18 train.
@@ -87,7 +91,7 @@ canlaws() {
     rm -rf runs/gpu/canlaws_newstest2014
     python3 recipes/train_wmt.py --config recipes/configs/canlaws_en_fr.yaml --output_dir runs/gpu/canlaws_en_fr \
         --train "$data"/canlaws.train.{en,fr}.xz --validation "$data"/canlaws.valid.{en,fr}.gz \
-        --test "$data"/canlaws.test.{en,fr}.gz --max_minutes 18 $(again canlaws_en_fr)
+        --test "$data"/canlaws.test.{en,fr}.gz --max_minutes 18 $(again canlaws_en_fr) ${OPTIONS:-}
     keep canlaws_en_fr
     python3 recipes/score.py --model runs/gpu/canlaws_en_fr --source "$data"/newstest2014.en.gz \
         --reference "$data"/newstest2014.fr.gz --source_language en --target_language fr --output_dir runs/gpu/canlaws_newstest2014
@@ -100,7 +104,7 @@ parsing() {
         --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir runs/gpu/craft $(again craft) \
         --d_model 512 --d_ff 2048 --num_heads 8 --encoder_layers 4 --decoder_layers 4 \
         --dropout 0.2 --attention_dropout 0.2 --source_tokens 4000 --target_tokens 6000 --learning_rate 2e-3 \
-        --precision auto --dataloader_num_workers 4 --max_minutes 18 --save_steps 500 --curve_sentences 500
+        --precision auto --dataloader_num_workers 4 --max_minutes 18 --save_steps 500 --curve_sentences 500 ${OPTIONS:-}
     for file in README.md all_results.json parses.validation.txt learning_curve.png; do
         cp "runs/gpu/craft/$file" "$out/craft.$file"
     done

@@ -52,8 +52,10 @@ def _units(path: Path) -> Iterator[Element]:
     pending = 0  # bytes since the last unit
     try:
         with open_binary(path) as file:
-            while chunk := file.read(_CHUNK):
-                parser.feed(chunk)
+            chunk = b" "
+            while chunk:
+                chunk = file.read(_CHUNK)
+                parser.feed(chunk) if chunk else parser.close()  # until then, expat 2.6 keeps what follows long tokens
                 pending += len(chunk)
                 events = cast("Iterator[tuple[str, Element]]", parser.read_events())  # of these two kinds
                 for event, element in events:
@@ -69,7 +71,6 @@ def _units(path: Path) -> Iterator[Element]:
                         pending = 0
                 if pending > LONGEST_RECORD:
                     raise ValueError(f"{path}: no translation unit ends within {LONGEST_RECORD:,} bytes; is it TMX?")
-        parser.close()
     except ParseError as error:
         reason = str(error).rpartition(": line ")[0]
         raise ValueError(f"{path}, line {error.position[0]}: not well-formed XML ({reason}); make it again") from None
