@@ -301,8 +301,8 @@ def test_the_phrasebook_refuses_other_languages():
 
 
 def test_one_language_twice_is_refused(folder):
-    for names in (["phrasebook"], folder.pair()):
-        assert error_of(ValueError, *names, languages=("en", "en")).startswith("source_language, target_language: ")
+    names = [folder.lines(name, ["one"]) for name in ("a", "b")]
+    assert error_of(ValueError, *names, languages=("en", "en")).startswith("source_language, target_language: ")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a"])
@@ -342,6 +342,12 @@ def test_a_file_format_of_datasets_is_no_corpus(folder, monkeypatch):
     folder.lines("found.csv", ["en,de", "one,eins"])
     monkeypatch.chdir(folder.path)
     assert error_of(FileNotFoundError, "csv").startswith("csv: neither a file nor a dataset of the Hub")
+
+
+def test_swapped_files_are_named_if_one_language_is_left_to_them():
+    for named in (("en", None), (None, "de")):
+        with pytest.raises(ValueError, match=r"_language: is (en, but a\.de|de, but a\.en) is in"):
+            resolve_languages([["a.de", "a.en"]], *named)
 
 
 @pytest.mark.parametrize("names", [("a.de", "a.en"), ("x.de.gz", "b"), ("b", "en-de.en"), ("de.txt", "en.txt")])

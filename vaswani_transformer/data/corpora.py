@@ -135,10 +135,10 @@ def resolve_languages(
             f"{', '.join(missing)}: neither suffixes of files, such as train.en, nor columns of tables say it; give "
             f"{' and '.join(f'--{option}' for option in missing)}"
         )
-    if languages[0] == languages[1]:
-        raise ValueError(f"{', '.join(options)}: both are {languages[0]!r}; name two languages")
     if contradictions:
         raise ValueError(f"{contradictions[0]}; give the source first, or the languages of the corpora")
+    if languages[0] == languages[1]:
+        raise ValueError(f"{', '.join(options)}: both are {languages[0]!r}; name two languages")
     return str(languages[0]), str(languages[1])
 
 
