@@ -172,6 +172,13 @@ def test_text_that_stops_a_search_needs_the_tokenizer(trained, tokenizer, num_be
         trained.generate(source, **options)
 
 
+def test_greedy_search_warns_of_nothing(talkative_model, caplog):
+    logging.getLogger("transformers").propagate = True
+    transformers_logging.warning_once.cache_clear()
+    talkative_model.generate(as_batch(SOURCES[:1]), num_beams=1)
+    assert not caplog.records
+
+
 def test_a_slow_search_says_once_what_makes_it_slow(talkative_model, caplog):
     logging.getLogger("transformers").propagate = True
     transformers_logging.warning_once.cache_clear()  # another test may have been the once

@@ -181,7 +181,10 @@ class VaswaniGenerationMixin(GenerationMixin):
         config.update(**self.generation_config.to_dict(), defaults_only=True, allow_custom_entries=True)
         if not hasattr(config, "length_penalty_type"):
             config.length_penalty_type = "transformers"  # else the keyword would be refused
-        return config, config.update(**{name: value for name, value in kwargs.items() if value is not None})
+        others = config.update(**{name: value for name, value in kwargs.items() if value is not None})
+        if (config.num_beams or 1) == 1:  # transformers would warn of the model's, which are for beams
+            config.early_stopping, config.length_penalty = False, 1.0
+        return config, others
 
     def _obstacle_to_search(
         self, config: GenerationConfig, kwargs: Mapping[str, Any], criteria: list[StoppingCriteria]

@@ -3,8 +3,9 @@
 import re
 import reprlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -341,7 +342,8 @@ def translate_in_batches(
     own = (tokens_per_batch, batch_size, truncation)
     asked = {"return_tensors": return_tensors, "return_scores": return_scores, "return_alignment": return_alignment}
     options = {**generate_kwargs, **{name: True for name, is_asked in asked.items() if is_asked}}
-    if split_sentences and (paragraphs := _paragraphs(model, sentences, options)) is not None:
+    paragraphs, whole = _paragraphs(model, sentences, options) if split_sentences else (None, set())
+    if paragraphs is not None:
 
         def observe(long: dict[int, int]) -> None:
             if observe_long is not None:
@@ -361,13 +363,16 @@ def translate_in_batches(
     # The start token is none that was forced.
     forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == model.config.decoder_start_token_id)
     for batch in generated:
-        rows = batch.output_ids.flatten(0, 1)  # [batch * returned, target]
+        rows, returned = batch.output_ids.flatten(0, 1), batch.output_ids.shape[1]  # [batch * returned, target]
         translations = to_translations(rows.cpu())
         if return_scores or return_alignment:
             own_search = is_own_search(model, generate_kwargs)
             scores = score_generated(model, tokenizer, batch.inputs, rows, *penalty, heads, forced, own_search)
+            scores = [
+                replace(score, confidence=None) if batch.indices[row // returned] in whole else score
+                for row, score in enumerate(scores)
+            ]
             translations = list(zip(translations, scores, strict=True))
-        returned = batch.output_ids.shape[1]
         yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
     if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
         returned = setting(model, generate_kwargs, "num_return_sequences", 1)
@@ -378,8 +383,13 @@ def translate_in_batches(
         yield blank, [list(translations) for _ in blank]
 
 
-def _paragraphs(model: PreTrainedModel, texts: Sequence[str], options: dict[str, Any]) -> Paragraphs | None:
-    """The texts in sentences; None if an option is of one sentence, or the splitter is not installed."""
+def _paragraphs(
+    model: PreTrainedModel, texts: Sequence[str], options: dict[str, Any]
+) -> tuple[Paragraphs | None, set[int]]:
+    """The texts in sentences; None if an option is of one sentence, or the splitter is not installed.
+
+    Also the indices of texts that have several sentences, and are translated as one because of an option.
+    """
     obstacles = [name for name in _OF_ONE_SENTENCE if options.get(name) is not None]
     if setting(model, options, "num_return_sequences", 1) > 1 and not setting(model, options, "do_sample", False):
         obstacles.append("num_return_sequences")  # the best of a text are not made of those of its sentences, by rank
@@ -387,12 +397,13 @@ def _paragraphs(model: PreTrainedModel, texts: Sequence[str], options: dict[str,
         paragraphs = Paragraphs(model.config, texts)
     except ImportError as error:
         logger.warning_once(f"{error}; until then, each text is translated as one sentence, and parts may be missing")
-        return None
-    if obstacles and len(paragraphs.sentences) > len(texts):
+        return None, set()
+    several = {index for index, count in Counter(paragraphs.texts).items() if count > 1}
+    if obstacles and several:
         logger.warning_once(
             f"{obstacles[0]}: is of one sentence; a text of several is translated as one, and parts may be missing"
         )
-    return None if obstacles else paragraphs
+    return (None, several) if obstacles else (paragraphs, set())
 
 
 @dataclass(frozen=True)
