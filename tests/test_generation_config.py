@@ -11,6 +11,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
     GenerationConfig,
+    GenerationMixin,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
 )
@@ -145,6 +146,25 @@ def test_settings_that_the_user_assigns_are_kept_too(make_trainer, model):
     make_trainer().evaluate()
     assert model.generation_config is config
     assert {**before, "eos_token_id": [1]} == {**config.to_diff_dict(), "eos_token_id": [1]}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"eos_token_id": None}, {"suppress_tokens": None}, {"do_sample": True, "top_k": None, "temperature": 3.0}],
+)
+def test_a_keyword_that_is_none_removes_a_setting_as_in_transformers(model, tokenizer, options):
+    inputs = tokenizer(SOURCES[0], return_tensors="pt")
+    model.generation_config.update(num_beams=1, max_new_tokens=30)
+    for name, place in (("suppress_tokens", 3), ("eos_token_id", 5)):
+        setattr(model.generation_config, name, model.generate(**inputs)[0, [place]].tolist())
+
+    def generate(function, **options):
+        torch.manual_seed(0)
+        return function(model, **inputs, **options).tolist()
+
+    assert generate(type(model).generate, **options) == generate(GenerationMixin.generate, **options)
+    kept = {name: value for name, value in options.items() if value is not None}
+    assert generate(type(model).generate, **options) != generate(type(model).generate, **kept)
 
 
 @pytest.mark.parametrize("content", [None, "{}", '{"_from_model_config": true, "eos_token_id": 1}'])

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
 from ..model.pipeline_vaswani import in_order
 from ..model.scores_vaswani import TranslationScore, score_generated
-from ..model.step_decoder_vaswani import CACHE
+from ..model.step_decoder_vaswani import CACHE, named_cache
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length, best_hypotheses
 from .marian import (
@@ -278,7 +278,7 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
         """Logits `[batch, target, vocabulary]` of `decoder_input_ids` `[batch, target]`, and the extended cache."""
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask)
-        cache: EncoderDecoderCache | None = kwargs.get(CACHE)
+        cache: EncoderDecoderCache | None = named_cache(kwargs, CACHE).get(CACHE)
         if cache is None or cache.get_seq_length() == 0:
             heads, width = self.config.decoder_attention_heads, self.config.d_model
             past = [torch.zeros(len(decoder_input_ids), heads, 0, width // heads)] * len(self.names)

@@ -165,12 +165,14 @@ class VaswaniGenerationMixin(GenerationMixin):
     ) -> tuple[GenerationConfig, dict[str, Any]]:
         """The search that keywords, a given configuration and the model's determine, and the other keywords.
 
-        A value that is None in one of them is taken from the next, as transformers does.
+        A value that is None in a configuration is taken from the next, as transformers does. A keyword that is None
+        removes what they have; if a search cannot be without it, it is taken from them.
 
         Raises:
             ValueError: A number of beams, sequences or tokens is below 1.
         """
-        for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length"):
+        counts = ("num_beams", "num_return_sequences", "max_new_tokens", "max_length")
+        for name in counts:
             values = (kwargs.get(name), getattr(generation_config, name, None), getattr(self.generation_config, name))
             value = next((each for each in values if each is not None), 1)
             if not (isinstance(value, Integral) and int(value) >= 1):
@@ -181,7 +183,12 @@ class VaswaniGenerationMixin(GenerationMixin):
         config.update(**self.generation_config.to_dict(), defaults_only=True, allow_custom_entries=True)
         if not hasattr(config, "length_penalty_type"):
             config.length_penalty_type = "transformers"  # else the keyword would be refused
-        others = config.update(**{name: value for name, value in kwargs.items() if value is not None})
+        removed = {name for name, value in kwargs.items() if value is None and hasattr(config, name)}
+        config.__class__ = ResolvedGenerationConfig
+        config.removed = sorted(removed - {*counts, "length_penalty"})
+        others = config.update(
+            **{name: value for name, value in kwargs.items() if value is not None or name in config.removed}
+        )
         if (config.num_beams or 1) == 1:  # transformers would warn of the model's, which are for beams
             config.early_stopping, config.length_penalty = False, 1.0
         return config, others
@@ -426,6 +433,14 @@ def _attentions_and_states(outputs: list[Seq2SeqLMOutput], encoded: Mapping[str,
         returned["decoder_hidden_states"] = tuple(output["decoder_hidden_states"] for output in outputs)
         returned["encoder_hidden_states"] = encoded.get("hidden_states")
     return returned
+
+
+class ResolvedGenerationConfig(GenerationConfig):
+    """The search of one call, of whose `removed` fields neither the model nor transformers has a default."""
+
+    def update(self, defaults_only: bool = False, **kwargs: Any) -> dict[str, Any]:
+        removed = self.removed if defaults_only else ()
+        return super().update(defaults_only, **{name: kwargs[name] for name in kwargs if name not in removed})
 
 
 class UnfilledGenerationConfig(GenerationConfig):
