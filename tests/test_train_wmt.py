@@ -229,8 +229,8 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     assert f"output_dir: {directory} already holds a run" in error()
     assert (directory / "model.safetensors").read_bytes() == before
 
-    other = error("--resume", "--target_language", "fr")
-    assert f"output_dir: {directory} holds another training; it differs in target_language (de then, fr now)" in other
+    other = error("--resume", "--vocab_size", "330")
+    assert f"output_dir: {directory} holds another training; it differs in vocab_size (320 then, 330 now)" in other
     weights = directory / "checkpoint-2" / "model.safetensors"
     saved = weights.read_bytes()
     weights.write_bytes(saved[:-1] + bytes([saved[-1] ^ 1]))
