@@ -72,7 +72,7 @@ class Entry:
         minutes: Of training.
         processor_minutes: The same, summed over threads and processes; empty in older trainings.
         target_tokens: Sub-words trained on.
-        alphas: Of the search; of several, each validation score is that of the best.
+        alphas: Exponents of the length penalty; with several, each validation score is the best of them.
         validation: sacreBLEU.
         test: sacreBLEU; empty if it was not scored.
         lowercased: multi-bleu of the lowercased, tokenized test set; empty if it was not scored.

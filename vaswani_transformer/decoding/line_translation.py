@@ -27,7 +27,7 @@ from .decoding_arguments import GenerationArguments
 
 
 # What align.py and score.py write into config.json of a model whose translations stay the same.
-_OF_SCORES = ("alignment_heads", "alignment_shift", "confidence_curve", "confidence_search")
+_SCORE_FIELDS = ("alignment_heads", "alignment_shift", "confidence_curve", "confidence_search")
 
 
 @dataclass
@@ -81,7 +81,7 @@ class TranslationOptions(GenerationArguments):
 
     def model_digest(self, directory: Path) -> str:
         """Digest of a model's files that what is written depends on; the directory's name does not matter."""
-        ignored = () if self.return_scores or self.return_alignment else _OF_SCORES
+        ignored = () if self.return_scores or self.return_alignment else _SCORE_FIELDS
         config = {name: value for name, value in read_json(directory / "config.json").items() if name not in ignored}
         files = {"generation_config.json", *MODEL_FILES} - {"config.json"}
         return f"sha256 {content_digest([config, matching_files_digest(directory, sorted(files))])}"

@@ -45,7 +45,7 @@ _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
 _GENERATED_PER_SOURCE_TOKEN = 16
 
 # Options that are of one sentence, or with which `generate` takes one at a time.
-_OF_ONE_SENTENCE = (
+_ONE_SENTENCE_ONLY = (
     *("return_tensors", "return_scores", "return_alignment", "decoder_input_ids", "force_words_ids"),
     *("streamer", "assistant_model", "prompt_lookup_num_tokens"),
 )
@@ -390,7 +390,7 @@ def _paragraphs(
 
     Also the indices of texts that have several sentences, and are translated as one because of an option.
     """
-    obstacles = [name for name in _OF_ONE_SENTENCE if options.get(name) is not None]
+    obstacles = [name for name in _ONE_SENTENCE_ONLY if options.get(name) is not None]
     if setting(model, options, "num_return_sequences", 1) > 1 and not setting(model, options, "do_sample", False):
         obstacles.append("num_return_sequences")  # the best of a text are not made of those of its sentences, by rank
     try:
