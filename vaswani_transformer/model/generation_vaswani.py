@@ -240,8 +240,8 @@ def search(
     Args:
         model: The model.
         input_ids: `[sentences * num_beams, prefix]`, as all tensors in `model_kwargs`.
-        logits_processor: Those of the caller and of `generation_config`.
-        stopping_criteria: Likewise.
+        logits_processor: The caller's processors, and what `generation_config` asks for.
+        stopping_criteria: The caller's criteria, and what `generation_config` asks for.
         generation_config: As `generate` has prepared it.
         synced_gpus: Whether ranks share weights, so that each calls `forward` until all are done.
         inputs_tensor: `[sentences, source]`, which the other models of an ensemble encode, too.

@@ -392,7 +392,7 @@ def _paragraphs(
     """
     obstacles = [name for name in _ONE_SENTENCE_ONLY if options.get(name) is not None]
     if setting(model, options, "num_return_sequences", 1) > 1 and not setting(model, options, "do_sample", False):
-        obstacles.append("num_return_sequences")  # the best of a text are not made of those of its sentences, by rank
+        obstacles.append("num_return_sequences")  # a text's second best is not its sentences' second best
     try:
         paragraphs = Paragraphs(model.config, texts)
     except ImportError as error:
