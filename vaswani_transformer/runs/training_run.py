@@ -182,7 +182,7 @@ class TrainingRun:
         """Identify corpora and tokenizer. Unchanged files of an earlier record are not read."""
         record = require_usable(Path(self.args.output_dir), self.args.resume)
         known = {} if record is None else record.settings
-        prepared = {} if data.prepared is None else PreparedDirectory.open(data.prepared).inputs
+        prepared = {} if data.prepared is None else PreparedDirectory(Path(data.prepared)).inputs()
         return identify_inputs(data, {**known, **prepared})
 
     def make_trainer(
