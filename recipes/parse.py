@@ -81,7 +81,7 @@ def run(args: ParsingArguments) -> None:
         sentences = [tree.leaves() for tree in gold]
         if args.train is not None:
             seen = {tree_in_one_line(tree) for file in args.train for tree in normalized_trees(file)}
-    saved = args.open(args.model, parses=True)
+    saved = args.open(args.model, architecture="VaswaniForConstituencyParsing")
     if args.draw is not None:
         make_directory("draw", args.draw)
     filled = [words for words in sentences if words]

@@ -38,7 +38,7 @@ from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.io.console import PlainConsole, printable
-from vaswani_transformer.io.files import locked, make_directory, require_directory
+from vaswani_transformer.io.files import locked, make_directory
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.languages_vaswani import direction, target_tag
@@ -123,7 +123,6 @@ def main() -> None:
 
 def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
     state = PartialState()
-    require_directory("output_dir", Path(args.output_dir))
     on_main_process(lambda: until_the_end.enter_context(locked(Path(args.output_dir), "output_dir")))
     require_new(args)
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}

@@ -17,8 +17,17 @@ from datasets.exceptions import DatasetGenerationError
 
 from ..io.files import Json, identify
 from ..model.languages_vaswani import is_same_language, language_name
-from .phrasebook.corpus import phrasebook
-from .tables import Pair, column_names, is_saved, kind_of_suffix, kind_of_table, load_saved, pairs_of_batches, read_table
+from .phrasebook import phrasebook
+from .tables import (
+    Pair,
+    column_names,
+    is_saved,
+    kind_of_suffix,
+    kind_of_table,
+    load_saved,
+    pairs_of_batches,
+    read_table,
+)
 from .text_files import COMPRESSED, read_lines
 
 

@@ -229,7 +229,7 @@ def input_lines(name: str, column: str | None, source: str) -> Iterator[str]:
         yield from read_lines(Path(name))
     else:
         column = column or source
-        for text, _ in read_table(Path(name), kind, (column, column), "train", (column, column)):
+        for text, _ in read_table(Path(name), kind, (column, column), "train"):
             yield text.replace("\n", " ")  # a row stays a line
 
 

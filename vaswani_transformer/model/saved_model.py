@@ -221,8 +221,8 @@ def _check_fit(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> 
     if rows is not None and entries > rows:
         raise ValueError(f"the tokenizer does not fit: it has {entries} entries, the model's vocabulary {rows}")
     for name in ("pad_token_id", "eos_token_id") if config.model_type == "vaswani" else ():
-        if getattr(tokenizer, name) != getattr(config, name):
-            raise ValueError(
-                f"the tokenizer does not fit: its {name} is {getattr(tokenizer, name)}, the model's "
-                f"{getattr(config, name)}"
-            )
+        expected, actual = getattr(config, name), getattr(tokenizer, name)
+        if actual is None and name == "eos_token_id":
+            actual = tokenizer.sep_token_id  # what FSMT's tokenizer ends sentences with
+        if actual not in (expected if isinstance(expected, list) else [expected]):
+            raise ValueError(f"the tokenizer does not fit: its {name} is {actual}, the model's {expected}")

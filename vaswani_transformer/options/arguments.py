@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import difflib
+import json
 import math
 import re
 import reprlib
@@ -18,7 +19,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 from transformers import HfArgumentParser
 
 from ..io.console import hide_library_bars, one_line, printable
-from ..io.files import Json, parse_json, read_json
+from ..io.files import Json, read_json
 from .config_file import read_config
 
 
@@ -349,8 +350,7 @@ class RecipeParser(HfArgumentParser):
     def _check_mapping(self, name: str, text: str) -> None:
         """Require a JSON object, or the name of a file with one; the dataclass reads it later."""
         try:
-            read = parse_json if text.startswith("{") else read_json
-            read(text)
+            json.loads(text) if text.startswith("{") else read_json(text)
         except (ValueError, OSError) as error:
             self.error(f"{name}: {reprlib.repr(text)} is neither a JSON object nor a file with one: {error}")
 

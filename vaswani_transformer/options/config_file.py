@@ -9,14 +9,11 @@ from typing import TypeAlias
 
 import yaml
 
-from ..io.files import read_text
-
 
 # A wheel has the recipes inside the package, a checkout beside it.
 _INSIDE, _BESIDE = (folder / "recipes" for folder in Path(__file__).parents[1:3])
 RECIPES = _INSIDE if _INSIDE.is_dir() else _BESIDE
 
-_LARGEST = 1 << 20  # bytes; a configuration has a few thousand
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 Setting: TypeAlias = "str | list[object] | dict[str, object]"
@@ -54,13 +51,11 @@ def read_config(path: Path) -> dict[str, Setting]:
     ours = RECIPES / "configs" / f"{str(path).removesuffix('.yaml')}.yaml"
     is_ours = not path.is_file() and path.parent == Path() and ours.is_file()
     try:
-        settings = yaml.load(read_text(ours if is_ours else path, _LARGEST), Loader=_Loader)
+        settings = yaml.load((ours if is_ours else path).read_text(encoding="utf-8"), Loader=_Loader)
         if not isinstance(settings, dict):
             raise ValueError("must hold lines of the form `name: value`")
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
-    except RecursionError:
-        raise ValueError(f"{path}: nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return {str(name): value for name, value in settings.items() if value is not None}

@@ -34,7 +34,7 @@ from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
 from ..evaluation.scores import sacrebleu_score, sacrebleu_tokenizer, two_sided_bootstrap
 from ..io.console import fault_in_one_line, one_line
-from ..io.files import Json, require_directory
+from ..io.files import Json
 from ..io.typed_json import from_json
 from ..launch.ending import Ending
 from ..launch.faults import StepTimeout, faults_in_one_line
@@ -165,7 +165,6 @@ class TrainingRun:
         directory = Path(self.args.output_dir)
         _require_trackers(self.args.report_to)
         self.averaging.check(self.args)
-        require_directory("output_dir", directory)
         of_main = on_main_process(lambda: self._identify_inputs(data))
         inputs = on_each_machine(lambda: identify_inputs(data, of_main))
         if self.args.resume and self.args.precision == "auto":
