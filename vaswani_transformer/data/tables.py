@@ -129,7 +129,7 @@ def _places(names: Sequence[str], keys: Sequence[str]) -> list[int]:
     for key in keys:
         if names.count(key) != 1:
             found = "several columns are" if key in names else "no column is"
-            raise ValueError(f"{found} called {key!r} of {', '.join(names)}; name two with the option columns")
+            raise ValueError(f"{found} called {key!r}, of {', '.join(names)}; name two with the option columns")
     return [names.index(key) for key in keys]
 
 
@@ -208,6 +208,8 @@ def _json_pairs(path: Path, keys: Sequence[str]) -> Iterator[Pair]:
                 raise ValueError(f"no object of texts by language, such as {json.dumps(dict.fromkeys(keys, '...'))}")
             pair = _pair(row, keys)
             "".join(pair).encode()  # JSON can spell half of a surrogate pair, which is no text
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({error.msg}, column {error.colno})") from None
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
         yield pair
@@ -228,7 +230,7 @@ def _pair(row: dict[str, object], keys: Sequence[str]) -> Pair:
     for key in keys:
         if not isinstance(texts[key], str | None):
             raise ValueError(f"the text in {key!r} is not a string: {reprlib.repr(texts[key])}")
-    source, target = (texts[key] or "" for key in keys)
+    source, target = (str(texts[key] or "") for key in keys)
     return source, target
 
 

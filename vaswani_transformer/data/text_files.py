@@ -37,7 +37,7 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         return
     try:
         with _COMPRESSIONS[suffix][1](path) as archive:
-            yield archive  # type: ignore[misc]  # all three read like a binary file
+            yield archive
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise ValueError(f"{path}: not a whole {suffix} file ({error}); fetch or make it again") from None
 

@@ -92,14 +92,15 @@ def standard_output() -> Iterator[None]:
     """Write buffered output at the end, so that a full disk is an error of the program; a closed pipe just ends it."""
     try:
         yield
-    finally:
+        sys.stdout.flush()
+    except BaseException as error:
         try:
             sys.stdout.flush()
-        except OSError as error:
+        except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would write again at exit
-            if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
-                sys.exit(1)
-            raise
+        if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
+            sys.exit(1)
+        raise
 
 
 class PlainConsole(Console):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError
@@ -312,10 +312,8 @@ class Manifest:
             ValueError: It is damaged.
         """
         notes = read_json(directory / MANIFEST_NAME, MANIFEST_NAME)
-        match notes.pop("files", None):
-            case {**files}:
-                return cls({name: (entry["size"], entry["sha256"]) for name, entry in files.items()}, notes)
-        raise ValueError(f"{MANIFEST_NAME} is damaged")
+        files: Any = notes.pop("files", {})
+        return cls({name: (entry["size"], entry["sha256"]) for name, entry in files.items()}, notes)
 
     def save(self, directory: Path) -> None:
         files = {name: {"size": size, "sha256": digest} for name, (size, digest) in self.files.items()}
