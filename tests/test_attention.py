@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
-from models import make_parser
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.visualization.attention import AttentionWeights, merge_words, read_attention
@@ -133,17 +131,6 @@ def test_merged_words_by_loops(model, tokenizer):
             parts = [sum(before[layer, head, r, c] for c in columns[column]) for r in rows[row]]
             assert after[layer, head, row, column] == pytest.approx(sum(parts) / len(parts), abs=1e-5)
         np.testing.assert_allclose(after.sum(-1), 1, atol=1e-5)
-
-
-def test_a_parser_attends_from_labels_to_words(tmp_path):
-    directory = make_parser(tmp_path)
-    parser, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(directory), AutoTokenizer.from_pretrained(directory)
-    weights = read_attention(parser, tokenizer, "They can't see (it).", "S NP /NP VB . /S")
-    assert weights.target == ["S", "NP", "/NP", "VB", ".", "/S", "</s>"]
-    assert not any(weights.target_continues)
-    merged = merge_words(weights)
-    assert merged.source == ["They", "ca", "n't", "see", "-LRB-", "it", "-RRB-", ".", "</s>"]
-    assert merged.cross.shape == (1, 2, 7, 9)
 
 
 def test_models_of_other_toolkits(tmp_path):

@@ -176,7 +176,7 @@ def hasten() -> None:
     their ends; and its pages stay shared by forks.
     """
     os.fsync = os.fstat  # no test cuts the power; a wrong descriptor is an error still
-    if costs := sys.modules.get("vaswani_transformer.paper.costs"):
+    if costs := sys.modules.get("vaswani_transformer.runs.costs"):
         costs.MEASURED_SECONDS = 0.01
     if corpus := sys.modules.get("vaswani_transformer.data.phrasebook.corpus"):
         corpus.phrasebook("train")

@@ -9,7 +9,6 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import require_tags
-from ..model.parsing_vaswani import VaswaniForConstituencyParsing, split_words, text_of_words
 from ..model.scores_vaswani import eager_attention
 from ..model.tokenization_vaswani import for_targets
 from .tokens import shown_tokens
@@ -86,9 +85,9 @@ def read_attention(
     Args:
         model: An encoder-decoder model. Its attention implementation and training mode are the same afterwards.
         tokenizer: Its tokenizer.
-        source: A sentence. For a parser, it is divided into words as by its pipeline.
-        target: Its translation, or the labels of its parse, as text or as tokens with the EOS; by default the model's
-            own, by its generation_config.
+        source: A sentence.
+        target: Its translation, as text or as tokens with the EOS; by default the model's own, by its
+            generation_config.
 
     Raises:
         TypeError: The model is no encoder-decoder, or a sentence is no string.
@@ -98,7 +97,6 @@ def read_attention(
     if not model.config.is_encoder_decoder or not model.can_generate():
         raise TypeError(f"model: {type(model).__name__} is no encoder-decoder that generates; give a translation model")
     require_text("source", source)
-    source = source_text(model, source)
     inputs = tokenizer(source, return_tensors="pt").to(model.device)  # [1, S]
     require_tags(model.config, inputs.input_ids)
     _require_positions(model, "source", inputs.input_ids)
@@ -119,10 +117,9 @@ def read_attention(
         for module in trained:
             module.training = True
     tokens = _source_tokens(tokenizer, source, inputs.input_ids[0].tolist())
-    of_parser = isinstance(model, VaswaniForConstituencyParsing)
-    source_tokens, source_continues = shown_tokens(tokenizer, tokens, words_at_spaces=of_parser)
+    source_tokens, source_continues = shown_tokens(tokenizer, tokens)
     tokens = tokenizer.convert_ids_to_tokens(labels[0].tolist())
-    target_tokens, target_continues = shown_tokens(tokenizer, tokens, words_at_spaces=of_parser)
+    target_tokens, target_continues = shown_tokens(tokenizer, tokens)
     return AttentionWeights(
         source=source_tokens,
         target=target_tokens,
@@ -133,11 +130,6 @@ def read_attention(
         decoder=_stack(outputs.decoder_attentions),
         cross=_stack(outputs.cross_attentions),
     )
-
-
-def source_text(model: PreTrainedModel, source: str) -> str:
-    """A sentence as the model's pipeline gives it to the tokenizer: for a parser, divided into words."""
-    return text_of_words(split_words(source)) if isinstance(model, VaswaniForConstituencyParsing) else source
 
 
 def merge_words(weights: AttentionWeights) -> AttentionWeights:

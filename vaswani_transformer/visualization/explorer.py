@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..io.files import atomic_write
 from ..model.tokenization_vaswani import for_targets
 from .alternatives import Choice, find_alternatives
-from .attention import AttentionWeights, merge_words, read_attention, require_text, source_text, word_starts
+from .attention import AttentionWeights, merge_words, read_attention, require_text, word_starts
 from .search_trace import SearchTrace, trace_search
 from .tokens import shown_tokens
 
@@ -91,8 +91,7 @@ def explorer_page(
             positions; or `num_beams` is 1.
     """
     require_text("source", source)
-    text = source_text(model, source)
-    given = {"source": tokenizer(text).input_ids}
+    given = {"source": tokenizer(source).input_ids}
     if target is not None:
         require_text("target", target)
         given["target"] = for_targets(tokenizer)(text_target=target).input_ids
@@ -102,10 +101,10 @@ def explorer_page(
                 f"{name}: has {len(ids)} tokens, more than max_tokens, {max_tokens}; shorten it, or raise max_tokens: "
                 f"twice as many tokens take at least four times as long"
             )
-    trace = trace_search(model, tokenizer, text, **options)
+    trace = trace_search(model, tokenizer, source, **options)
     tokens = given.get("target", trace.hypotheses[0].tokens)
     weights = read_attention(model, tokenizer, source, tokens)
-    choices = find_alternatives(model, tokenizer, text, tokens, alternatives, show_progress=show_progress, **options)
+    choices = find_alternatives(model, tokenizer, source, tokens, alternatives, show_progress=show_progress, **options)
     data = {
         "source": source,
         "translation": target or trace.hypotheses[0].text,
