@@ -267,7 +267,7 @@ def sections() -> list:
         text = chapter.read_text(encoding="utf-8")
         text = re.sub(r"^```.*?^```|<img[^>]*>", "", text, flags=re.M | re.S)
         for part in re.split(r"^#+ ", text, flags=re.M):
-            if chapter.parent.name != "paper":  # which has the paper's numbers
+            if chapter.parent.name != "vaswani_transformer":  # which has the paper's numbers
                 found.append(pytest.param(chapter, part, id=f"{name_of(chapter)}-{part.partition(chr(10))[0]}"))
     return found
 
@@ -315,7 +315,7 @@ def test_numbers_without_a_record_are_noticed(claim, numbers):
 
 
 def test_parameters_that_departures_state_are_those_of_the_model():
-    readme = (REPOSITORY / "vaswani_transformer" / "paper" / "README.md").read_text(encoding="utf-8")
+    readme = (REPOSITORY / "vaswani_transformer" / "README.md").read_text(encoding="utf-8")
     counts = []
     for rows in (37_000, 40_960):
         with torch.device("meta"):
