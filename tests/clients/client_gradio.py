@@ -5,7 +5,6 @@ import pytest
 from gradio_client import Client
 from helpers import free_port
 from transformers import pipeline
-
 from vaswani_transformer.visualization.demo.page import build_page, serve
 from vaswani_transformer.visualization.demo.translator import DemoTranslator
 
