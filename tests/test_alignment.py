@@ -44,7 +44,7 @@ def by_hand(model, tokenizer, source, target, heads):
 
     def words(text, side):
         tokens = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
-        found = np.cumsum([token.startswith("\u0120") for token in tokens[:-1]] + [True])
+        found = np.cumsum([token.startswith("\u0120") for token in tokens[:-1]] + [True]) - 1
         assert found[-1] == len(text.split()), side  # the last is the EOS
         return list(found[:-1])
 

@@ -74,17 +74,9 @@ def demo_page(
     target_language: str | None = None,
     **options: Any,
 ) -> gr.Blocks:
-    """The page of a model; `launch(**LOOK)` serves it.
+    """The page of a model, which `launch(**LOOK)` serves.
 
-    Args:
-        model: A model of this package, in evaluation mode.
-        tokenizer: Its tokenizer.
-        name: Its name.
-        target_language: Language to translate into, for a model of several directions.
-        options: For `generate`, such as `num_beams` and `length_penalty`.
-
-    Raises:
-        ValueError: The model does not translate into the language, or needs it.
+    `target_language` is for a model of several directions, and `options` are for `generate`.
     """
     languages = direction(model.config, required_tag(model.config, target_language))
     title = f"{' to '.join(language_name(code) for code in languages if code) or 'Translate'} with {name}"
@@ -103,18 +95,10 @@ def demo_page(
         gr.HTML(f"<h1>{html.escape(title)}</h1>")
         source = gr.Textbox(label="Text", lines=3, max_length=2000, info="Shift and Enter translate it.")
         start = gr.Button("Translate", variant="primary")
-        translation = gr.Textbox(label="Translation", lines=3, interactive=False)
-        result = gr.HTML()
+        outputs = [gr.Textbox(label="Translation", lines=3, interactive=False), gr.HTML()]
         begin = gr.Button(f"Explore the search and attention of a sentence of at most {_EXPLORED_TOKENS} tokens")
         explorer = gr.HTML()
-        gr.on(
-            [start.click, source.submit],
-            translate,
-            source,
-            [translation, result],
-            api_name="translate",
-            **_ONE_AT_A_TIME,
-        )
+        gr.on([start.click, source.submit], translate, source, outputs, api_name="translate", **_ONE_AT_A_TIME)
         begin.click(show_explorer, source, explorer, api_name="explore", **_ONE_AT_A_TIME)
     return page
 
@@ -122,19 +106,23 @@ def demo_page(
 def translate_text(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, **options: Any
 ) -> tuple[str, str]:
-    """Translate a text sentence by sentence.
-
-    Returns:
-        The translation; and HTML with all hypotheses of each sentence's beam, and the alignment of the best.
-    """
+    """The translation of a text, and HTML with all hypotheses of each sentence, and the alignment of the best."""
     paragraph = Paragraph.of(model.config, text)
     beams = options.get("num_beams") or model.generation_config.num_beams or 1
     has_one_vocabulary = getattr(model.config, "target_vocab_size", None) is None  # alignment needs that
-    asked = {"return_scores": True, "return_alignment": has_one_vocabulary, "num_return_sequences": beams}
-    translations = in_order(translate_in_batches(model, tokenizer, paragraph.sentences, **asked, **options))
+    batches = translate_in_batches(
+        model,
+        tokenizer,
+        paragraph.sentences,
+        return_scores=True,
+        return_alignment=has_one_vocabulary,
+        num_return_sequences=beams,
+        **options,
+    )
+    translations = in_order(batches)  # for each sentence, pairs of a text and its score
     sources = [split_tag(model.config, sentence)[1] for sentence in paragraph.sentences]
-    best = [hypotheses[0][0] for hypotheses in translations]
-    return paragraph.join(best), _RESULT.render(sentences=list(zip(sources, translations, strict=True)))
+    result = _RESULT.render(sentences=zip(sources, translations, strict=True))
+    return paragraph.join([hypotheses[0][0] for hypotheses in translations]), result
 
 
 @contextmanager
