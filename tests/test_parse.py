@@ -108,6 +108,7 @@ def test_mistakes_are_one_line(options, message, tmp_path, monkeypatch, capfd):
     ("recipe", "options"),
     [
         ("translate.py", ["--input", "old.mrg", "--output", "new.mrg"]),
+        ("demo_app.py", []),
         ("score.py", ["--source", "old.mrg", "--reference", "old.mrg", "--output_dir", "new.mrg"]),
     ],
 )

@@ -91,10 +91,6 @@ class ShownSearchArguments(SearchArguments):
     model: str = option(MISSING, "Directory of a saved model of this package, or its name on the Hub.")
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
 
-    def __post_init__(self) -> None:
-        if self.num_beams == 1:
-            raise ValueError("num_beams: must be at least 2, so that there is a beam search to show")
-
     def open(self) -> SavedModel:
         """Check the model by `open_model`."""
         return open_model(self.model, model_type="vaswani")
