@@ -24,6 +24,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ..io.files import MANIFEST_NAME, MODEL_FILES, atomic_write, find_damage, locked, read_json
+from .configuration_vaswani import VaswaniConfig
 
 
 _PICKLED = "pytorch_model.bin"
@@ -109,7 +110,7 @@ def open_model(
     *,
     option: str = "model",
     model_type: str | None = None,
-    architecture: str | None = None,
+    task: str | None = None,
     tokenizer_class: type[PreTrainedTokenizerBase] = AutoTokenizer,
     to_convert: bool = False,
     trust_remote_code: bool = False,
@@ -120,7 +121,7 @@ def open_model(
         name: Directory of the model, or its name on the Hub.
         option: Option of the recipe that named the model; messages start with it.
         model_type: Required `model_type` in config.json; by default any encoder-decoder's.
-        architecture: Required class, if it is a model of this package.
+        task: What the model must be for, such as "translation"; None accepts any.
         tokenizer_class: Class that loads the tokenizer.
         to_convert: Accept pickled weights, without running code in them, and a generation_config without a limit.
         trust_remote_code: Whether the model's remote code may run.
@@ -135,13 +136,14 @@ def open_model(
         is_here = bool(name) and Path(name).is_dir()
         directory = Path(name) if is_here else Path(snapshot_download(str(name), allow_patterns=patterns))
         config = _configuration(directory, trust_remote_code)
-        is_ours = config.model_type == "vaswani"
+        is_ours = isinstance(config, VaswaniConfig)
         if is_ours and (directory / MANIFEST_NAME).exists() and (damage := find_damage(directory, *MODEL_FILES)):
             raise ValueError(f"{damage}; {_REMEDY}, or, if the change is meant, delete {MANIFEST_NAME} beside it")
         if model_type not in (None, config.model_type):
             raise ValueError(f"is of type {config.model_type!r}, not {model_type!r}")
-        if is_ours and architecture not in (None, *(config.architectures or ())):
-            raise ValueError(f"is a {' '.join(config.architectures or ['model'])}, not a {architecture}")
+        its_task = getattr(config, "task", "translation")
+        if task not in (None, its_task):
+            raise ValueError(f"is a model for {its_task}; name one for {task}")
         if not to_convert and (is_ours or (directory / _GENERATION).exists()):
             require_length_limit(read_json(directory / _GENERATION, _GENERATION))
         tokenizer = tokenizer_class.from_pretrained(directory, trust_remote_code=trust_remote_code)
@@ -220,7 +222,7 @@ def _check_fit(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> 
     entries, rows = 1 + max(tokenizer.get_vocab().values(), default=-1), getattr(config, "vocab_size", None)
     if rows is not None and entries > rows:
         raise ValueError(f"the tokenizer does not fit: it has {entries} entries, the model's vocabulary {rows}")
-    for name in ("pad_token_id", "eos_token_id") if config.model_type == "vaswani" else ():
+    for name in ("pad_token_id", "eos_token_id") if isinstance(config, VaswaniConfig) else ():
         expected, actual = getattr(config, name), getattr(tokenizer, name)
         if actual is None and name == "eos_token_id":
             actual = tokenizer.sep_token_id  # what FSMT's tokenizer ends sentences with
