@@ -313,7 +313,7 @@ class Manifest:
         """
         notes = read_json(directory / MANIFEST_NAME, MANIFEST_NAME)
         files: Any = notes.pop("files", {})
-        return cls({name: (entry["size"], entry["sha256"]) for name, entry in files.items()}, notes)
+        return cls({name: (entry["size"], entry["sha256"]) for name, entry in files.items() if entry}, notes)
 
     def save(self, directory: Path) -> None:
         files = {name: {"size": size, "sha256": digest} for name, (size, digest) in self.files.items()}
