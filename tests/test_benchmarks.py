@@ -27,7 +27,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.parsing.demo_treebank import demo_treebank
+from vaswani_transformer.parsing.treebank import read_treebank
 
 
 FOLDER = REPOSITORY / "recipes" / "benchmarks"
@@ -458,7 +458,7 @@ def write_data_of_the_script(folder: Path) -> None:
                 compression = "xz" if name == "canlaws.train" else "gz"
                 write(f"{name}.{('en', 'fr')[side]}.{compression}", sentences)
     for split, name in (("train", "train"), ("validation", "dev")):
-        trees = islice(demo_treebank(split), 300 if split == "train" else 10)
+        trees = islice(read_treebank("demo", split), 300 if split == "train" else 10)
         write(f"craft.{name}.mrg.gz", (" ".join(str(tree).split()) for tree in trees))
 
 
