@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .constraints_vaswani import SentenceProcessor
+from .search_options_vaswani import SentenceProcessor
 
 
 ROOT = "TOP"
