@@ -80,7 +80,7 @@ from vaswani_transformer import (
 from vaswani_transformer.data.batching import plan_batches
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus, translate_with_scores
 from vaswani_transformer.evaluation.multi_bleu import multi_bleu, paper_tokenizer, split_compounds
 from vaswani_transformer.evaluation.perplexity import perplexity

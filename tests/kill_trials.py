@@ -29,7 +29,7 @@ from pathlib import Path
 from helpers import TINY_MODEL, start_training, write_pairs
 from zygote import ENVIRONMENT
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 STEPS = 20

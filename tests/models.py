@@ -13,7 +13,7 @@ from vaswani_transformer import (
     VaswaniForConstituencyParsing,
     VaswaniTokenizer,
 )
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
 
 

@@ -25,7 +25,7 @@ from transformers import (
 from zygote import hasten
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from helpers import REPOSITORY, call_recipe, run_ranks
 from transformers import AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads
 from vaswani_transformer.io.files import MODEL_FILES, Manifest, find_damage
 from vaswani_transformer.model.saved_model import open_model

@@ -6,7 +6,7 @@ from helpers import call_recipe, recipe_module
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.languages_vaswani import direction, language_name, split_tag, tagged, target_tag
 from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 from vaswani_transformer.runs.search_scores import languages_to_score

@@ -12,7 +12,7 @@ import yaml
 from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, run_ranks, start_python, write_pairs
 
 from vaswani_transformer.data import preparation
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 RECIPES = REPOSITORY / "recipes"

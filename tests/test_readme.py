@@ -22,7 +22,7 @@ from models import make_parser
 from transformers import Seq2SeqTrainingArguments
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 DEMO = REPOSITORY / "runs" / "demo"

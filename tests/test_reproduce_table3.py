@@ -19,7 +19,7 @@ from runs import run_results
 from zygote import Program
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.experiments import sweep as sweep_module
 from vaswani_transformer.experiments.sweep import shares
 from vaswani_transformer.io.files import locked

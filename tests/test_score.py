@@ -16,7 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.multi_bleu import paper_bleu
 from vaswani_transformer.evaluation.perplexity import perplexity

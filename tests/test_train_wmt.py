@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniTrainer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.training_run import configure_model
 from vaswani_transformer.runs.validation_bleu import ValidationBleu

@@ -106,10 +106,6 @@ def _contains(text: list[int], phrase: list[int]) -> bool:
     return any(text[start : start + len(phrase)] == phrase for start in range(len(text) - len(phrase) + 1))
 
 
-def _contains(text: list[int], phrase: list[int]) -> bool:
-    return any(text[start : start + len(phrase)] == phrase for start in range(len(text) - len(phrase) + 1))
-
-
 def forced_phrases(force_words_ids: Any, config: GenerationConfig, room: int | None) -> ForcedPhrases:
     """The processor that forces `force_words_ids` into each translation.
 

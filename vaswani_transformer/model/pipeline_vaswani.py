@@ -439,7 +439,9 @@ def generate_in_batches(
     `processors` makes the logits processors of a batch, from the indices of its sentences and their numbers of tokens.
     """
     search = SearchOptions.for_call(model, generate_kwargs)
-    generate_kwargs |= {"return_dict_in_generate": False, "tokenizer": tokenizer}  # `stop_strings` need the tokenizer
+    generate_kwargs["return_dict_in_generate"] = False
+    if search.stop_strings is not None:
+        generate_kwargs["tokenizer"] = tokenizer
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
     texts = [sentences[index] for index in filled]
     encoded = encode(model, tokenizer, texts, truncation) if filled else BatchEncoding()

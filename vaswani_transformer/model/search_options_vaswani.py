@@ -79,6 +79,7 @@ class SearchOptions:
     do_sample: bool = False
     length_penalty: float = 1.0
     length_penalty_type: str = "transformers"
+    stop_strings: str | list[str] | None = None
     limit: LengthLimit = LengthLimit()
 
     @classmethod
@@ -96,8 +97,13 @@ class SearchOptions:
                 `length_penalty_type` is unknown.
         """
         rows = [scope if isinstance(scope, Mapping) else vars(scope) for scope in scopes if scope is not None]
-        limits = ((field, row[field]) for row in rows for field in LENGTH_FIELDS if row.get(field) is not None)
-        limit = LengthLimit(*next(limits, ()), positions=positions)
+        limits = (
+            LengthLimit(field, row[field], positions)
+            for row in rows
+            for field in LENGTH_FIELDS
+            if row.get(field) is not None
+        )
+        limit = next(limits, LengthLimit(positions=positions))
         names = [field.name for field in fields(cls) if field.name != "limit"]
         values = {name: next((row[name] for row in rows if row.get(name) is not None), None) for name in names}
         resolved = cls(**{name: value for name, value in values.items() if value is not None}, limit=limit)
@@ -106,10 +112,8 @@ class SearchOptions:
             least = 0 if name == OVER_SOURCE else 1
             if not isinstance(value, Integral) or int(value) < least:
                 raise ValueError(f"{name}: must be an integer of at least {least}, is {value!r}")
-        if resolved.length_penalty_type not in ("gnmt", "transformers"):
-            raise ValueError(
-                f'length_penalty_type: must be "gnmt" or "transformers", is {resolved.length_penalty_type!r}'
-            )
+        if (kind := resolved.length_penalty_type) not in ("gnmt", "transformers"):
+            raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {kind!r}')
         return resolved
 
     @classmethod
