@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks, start_ranks
+from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks, run_recipe, start_ranks
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics import BLEU, CHRF
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -302,8 +302,8 @@ def test_the_second_of_two_scorings_into_one_directory_is_refused(run, recipe, f
     score, refused = recipe.score_systems, []
 
     def meanwhile(*args):
-        command = [RECIPE, "--hypotheses", "worse.de", "--reference", "ref.de", "--output_dir", "out"]
-        refused.append(run_python([*command, "--overwrite"], folder=files))
+        options = ["--hypotheses", "worse.de", "--reference", "ref.de", "--output_dir", "out", "--overwrite"]
+        refused.append(run_recipe("score.py", *options, folder=files))
         return score(*args)
 
     monkeypatch.setattr(recipe, "score_systems", meanwhile)
