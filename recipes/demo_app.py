@@ -32,7 +32,7 @@ class DemoArguments(ShownSearchArguments):
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 is all of this machine's.", alias="--server_name")
     port: int = option(7860, "Port to listen on.", Interval(minimum=1, maximum=65535))
     examples: list[str] | None = option(
-        None, "Texts to try; by default sentences of the test set, from the model's all_results.json.", is_prose=True
+        None, "Texts to try; by default sentences of the test set, from the model's all_results.json."
     )
     push_to_space: str | None = option(None, "Folder of a Space to write, instead of serving the page.")
 
