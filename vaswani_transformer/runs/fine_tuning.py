@@ -41,7 +41,7 @@ class FineTuningArguments(RecipeTrainingArguments):
     )
     lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup"] = option(
         None,
-        "By default constant, or the schedule of 5.3 ('inverse_sqrt') if warmup_steps or learning_rate_factor is given.",
+        "By default constant, or the schedule of 5.3 if warmup_steps or learning_rate_factor is given.",
         decides="weights",
     )
     learning_rate: float = option(
@@ -99,7 +99,7 @@ def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Da
     decided = f"the configuration of --model decides it; only {', '.join(_CHANGEABLE)} may differ"
     refuse_unused(args, dict.fromkeys(architecture, decided))
     refuse_unused(data, dict.fromkeys(_TOKENIZER, "the tokenizer of --model is used"))
-    parent = open_model(args.model, model_type="vaswani", parses=False)
+    parent = open_model(args.model, model_type="vaswani")
     config = parent.config
     data = data.with_languages(config)
     source, target = config.source_language or data.languages[0], config.target_language or data.languages[1]

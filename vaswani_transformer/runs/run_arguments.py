@@ -94,7 +94,7 @@ class ModelArguments:
     decoder_layers: int | None = option(None, "Decoder layers.", LAYERS, decides="weights", paper=6)
     dropout: float | None = option(None, "Residual dropout (5.4).", SHARE, decides="weights", paper=(0.1, 0.3))
     attention_dropout: float | None = option(
-        None, "Dropout of attention weights, for parsing (6.3).", SHARE, decides="weights"
+        None, "Dropout of attention weights; the paper has none.", SHARE, decides="weights"
     )
     label_smoothing: float | None = option(
         None, "Epsilon of the smoothed target (5.4).", SHARE, decides="weights", paper=0.1
@@ -104,11 +104,13 @@ class ModelArguments:
     )
     position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.", decides="weights")
 
-    def configure(self, source_language: str, target_language: str) -> VaswaniConfig:
+    def configure(
+        self, source_language: str, target_language: str, kind: type[VaswaniConfig] = VaswaniConfig
+    ) -> VaswaniConfig:
         """The chosen row of Table 3 with changed fields; the data decide the size of the vocabulary."""
         changes = {name: value for name, value in vars(self).items() if value is not None}
         languages = {"source_language": source_language, "target_language": target_language}
-        return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
+        return kind.from_variant(changes.pop("variant"), **changes, **languages)
 
 
 @dataclass

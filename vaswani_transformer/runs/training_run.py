@@ -28,7 +28,6 @@ from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
-from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
@@ -36,6 +35,7 @@ from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_of_short_training
 from ..training.trainer import VaswaniTrainer
+from .costs import TrainingCost, sustained_rate, training_cost
 from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
