@@ -107,6 +107,8 @@ def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
     given = vars(parser.read())  # the dataclasses change some values
     defaults = vars(RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse_args([]))
     settings = {name: given[name] for name in defaults if name not in NOT_PASSED_ON and given[name] != defaults[name]}
+    if args.precision != "float32":
+        settings["precision"] = args.precision
     for name in settings.keys() & REFUSED.keys():
         parser.error(f"{name}: {REFUSED[name]}")
     if not data_args.validation:

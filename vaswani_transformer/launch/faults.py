@@ -50,7 +50,7 @@ def faults_in_one_line(ending: Ending) -> Iterator[None]:
         message = _message(error, ending.advice)
         if message is None:
             raise
-        if isinstance(error, _MISTAKES):
+        if isinstance(error, (*_MISTAKES, OSError)):
             ending.exit(one_line(message))
         ending.announce(one_line(message))
         traceback.clear_frames(error.__traceback__)  # they keep the trainer alive, and the trainer the process group

@@ -245,8 +245,8 @@ class TrainingRun:
         is_time_over = args.max_minutes is not None and TimeLimit(args.max_minutes).is_over(state)
         if state.global_step < steps and not is_time_over:
             return
-        scored = on_main_process(lambda: TrainingResults.of_training(self.directory))  # which alone writes them
-        if scored is not None and scored.training.steps >= state.global_step:
+        results: TrainingResults | None = on_main_process(lambda: TrainingResults.of_training(self.directory))
+        if results is not None and results.training.steps >= state.global_step:
             longer = "to continue it, raise max_steps, num_train_epochs or max_minutes"
             if args.cooldown:
                 longer = "its learning rate has fallen to zero; to train longer, choose another directory"
