@@ -31,11 +31,6 @@ CHAPTERS = [REPOSITORY / "README.md", *sorted(path for room in ROOMS for path in
 CARDS = [path for path in sorted((REPOSITORY / "model_cards").glob("*.md")) if path not in CHAPTERS]
 TABLES = sorted((REPOSITORY / "model_cards" / "benchmarks").glob("[a-z]*.md"))
 PAGES = [REPOSITORY / "CONTRIBUTING.md", *CHAPTERS, *CARDS, *TABLES]
-    REPOSITORY / "CONTRIBUTING.md",
-    *CHAPTERS,
-    *CARDS,
-    *sorted((REPOSITORY / "model_cards" / "benchmarks").glob("[a-z]*.md")),
-]
 
 
 CORPUS = {"train": "train.en train.de", "validation": "test.en test.de", "test": "test.en test.de", "num_proc": "1"}

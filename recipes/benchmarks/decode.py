@@ -210,7 +210,7 @@ def compare(
                 sentences_per_second=len(sources) / time_spent,
                 ratio_to_first=seconds[0] / time_spent,
                 same_as_ours=sum(map(list.__eq__, tokens, ours)) / len(ours),
-                bleu=references and sacrebleu_score(texts, references).score,
+                bleu=None if references is None else sacrebleu_score(texts, references).score,
             )
         )
     return SpeedTable(args.model, len(sources), rows, beams)

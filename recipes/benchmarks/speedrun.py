@@ -134,9 +134,9 @@ def score(directories: list[Path], validation: list[str], test: list[str] | None
     scores = [sacrebleu_score(*translate(validation), "de").score]
     if test is not None:
         translations, references = translate(test)
-        lowercased = ([line.lower() for line in lines] for lines in (translations, references))
-        scores += [sacrebleu_score(translations, references, "de").score]
-        scores += [corpus_bleu(*lowercased, paper_tokenizer("de")).score]
+        small = [[line.lower() for line in lines] for lines in (translations, references)]
+        lowercased = corpus_bleu(small[0], small[1], paper_tokenizer("de"))
+        scores += [sacrebleu_score(translations, references, "de").score, lowercased.score]
     return scores
 
 
