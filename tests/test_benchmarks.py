@@ -226,7 +226,8 @@ def test_speedruns_are_scored_with_one_alpha(together, tmp_path, lively_model, m
     assert (untested.validation, untested.test, untested.lowercased) == (entry.validation, [], [])
     assert (entry.alphas, entry.seeds) == ([1.0], [0, 1, 2, 3])
     assert [call.kwargs["length_penalty"] for call in translate.call_args_list] == [1.0] * (12 // together)
-    assert {1 + len(call.kwargs.get("ensemble", ())) for call in translate.call_args_list} == {together}
+    loops = [call.kwargs.get("custom_generate") for call in translate.call_args_list]
+    assert {1 if loop is None else 1 + len(loop.models) for loop in loops} == {together}
     assert entry.minutes == ([10, 11, 12, 13] if together == 1 else [11, 13])
     assert entry.processor_minutes == [9 * together] * (4 // together)
     assert entry.validation == entry.test == [entry.test[0]] * (4 // together)

@@ -30,6 +30,7 @@ from vaswani_transformer.evaluation.multi_bleu import corpus_bleu, paper_tokeniz
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
+from vaswani_transformer.model.ensemble_vaswani import Ensemble
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.records import Provenance, RunRecord
@@ -125,7 +126,7 @@ def score(directories: list[Path], validation: list[str], test: list[str] | None
     model = saved.load()
     search: dict[str, Any] = {"length_penalty": ALPHA}
     if others := [each.load() for each in options.open_ensemble(saved)]:
-        search["ensemble"] = others
+        search["custom_generate"] = Ensemble(others)
 
     def translate(files: list[str]) -> tuple[list[str], list[str]]:
         sources, references = ([*read_lines(Path(name))] for name in files)
