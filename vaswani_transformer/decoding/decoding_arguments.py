@@ -1,5 +1,6 @@
 """Options shared by all recipes that decode with a saved model."""
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass
 from typing import Any, Literal, TypedDict, cast
 
@@ -65,7 +66,7 @@ class GenerateKwargs(TypedDict, total=False):
     do_sample: bool
     top_k: int
     temperature: float
-    ensemble: list[PreTrainedModel]
+    custom_generate: Callable[..., Any]
 
 
 @dataclass
