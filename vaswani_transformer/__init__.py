@@ -17,7 +17,6 @@ from .model.tokenization_vaswani import VaswaniTokenizer
 
 
 if TYPE_CHECKING:
-    from .decoding.sharded_translation import ShardedTranslation
     from .training.averaging import CheckpointAveraging, average_checkpoints
     from .training.loss import LabelSmoothedLoss
     from .training.schedule import NoamSchedule, noam_learning_rate
@@ -33,7 +32,6 @@ __all__ = [
     "CheckpointAveraging",
     "LabelSmoothedLoss",
     "NoamSchedule",
-    "ShardedTranslation",
     "VaswaniConfig",
     "VaswaniForConditionalGeneration",
     "VaswaniForConstituencyParsing",
@@ -52,7 +50,6 @@ _, __getattr__ = lazy_names(
         "CheckpointAveraging": "training.averaging",
         "LabelSmoothedLoss": "training.loss",
         "NoamSchedule": "training.schedule",
-        "ShardedTranslation": "decoding.sharded_translation",
         "VaswaniTrainer": "training.trainer",
         "VaswaniTrainingArguments": "training.trainer",
         "average_checkpoints": "training.averaging",

@@ -39,7 +39,6 @@ from frame import (
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.convert.marian import to_marian
-from vaswani_transformer.decoding.int8 import with_int8_layers
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.memory import keep_freed_memory
@@ -130,9 +129,6 @@ def systems(
         yield name, partial(in_batches, search_of(ours))
         if dtype == precision and beams > 1:
             yield f"{name}, stopping as CTranslate2", partial(in_batches, search_of(ours, early_stopping=True))
-    if is_cpu:
-        rounded = with_int8_layers(copy.deepcopy(model))
-        yield "ours, int8, sorted", partial(in_batches, search_of(rounded))
 
 
 def peer_search(
