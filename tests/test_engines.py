@@ -10,7 +10,7 @@ from models import distinct
 from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")

@@ -18,7 +18,7 @@ from helpers import TINY_MODEL, limit_of_files, start_python, start_training, wr
 from transformers import TrainerState
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.launch.ending import Ending
 from vaswani_transformer.launch.faults import faults_in_one_line
 from vaswani_transformer.launch.shared_directory import held_by_all_ranks

@@ -14,7 +14,7 @@ import pytest
 from helpers import REPOSITORY, run_python, write_pairs
 from hub_server import HubServer, Repository
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 pytestmark = pytest.mark.system

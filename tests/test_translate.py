@@ -20,7 +20,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.io.files import locked
