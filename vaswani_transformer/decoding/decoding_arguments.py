@@ -1,7 +1,7 @@
 """Options shared by all recipes that decode with a saved model."""
 
 from dataclasses import MISSING, dataclass
-from typing import Literal, TypedDict, cast
+from typing import Any, Literal
 
 from accelerate import PartialState
 from transformers import PreTrainedModel
@@ -48,19 +48,6 @@ class DecodingArguments:
         return saved.load(self.dtype).to(device)
 
 
-class GenerateKwargs(TypedDict, total=False):
-    """Keywords for `generate`; what is missing is decided by the model's generation_config."""
-
-    num_beams: int
-    length_penalty: float
-    max_new_tokens: int
-    num_return_sequences: int
-    do_sample: bool
-    top_k: int
-    temperature: float
-    ensemble: list[PreTrainedModel]
-
-
 @dataclass
 class SearchArguments:
     """Options of beam search (6.1)."""
@@ -69,13 +56,13 @@ class SearchArguments:
     length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
 
     @property
-    def generate_kwargs(self) -> GenerateKwargs:
-        """Keywords for `generate`."""
+    def generate_kwargs(self) -> dict[str, Any]:
+        """Keywords for `generate`; what is missing is decided by the model's generation_config."""
         return self._select("num_beams", "length_penalty")
 
-    def _select(self, *names: str) -> GenerateKwargs:
+    def _select(self, *names: str) -> dict[str, Any]:
         """The options that are set, among some."""
-        return cast(GenerateKwargs, {name: getattr(self, name) for name in names if getattr(self, name) is not None})
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @dataclass
@@ -111,7 +98,7 @@ class GenerationArguments(DecodingArguments, SearchArguments):
             refuse_unused(self, dict.fromkeys(("top_k", "temperature"), "it is for sampling; give --do_sample, too"))
 
     @property
-    def generate_kwargs(self) -> GenerateKwargs:
+    def generate_kwargs(self) -> dict[str, Any]:
         """Keywords for `generate`."""
         kwargs = super().generate_kwargs | self._select("max_new_tokens", "num_return_sequences", "temperature")
         if self.do_sample:  # all tokens are 0 in transformers, where None means 50

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from ..convert.engines import ExportedModel
 from ..launch.processes import derived_seed
+from ..model.ensemble_vaswani import Ensemble
 from ..model.languages_vaswani import longest_known, split_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
 from ..model.saved_model import SavedModel
@@ -40,7 +41,7 @@ class LineTranslator:
         self._options, self._columns = options, options.columns(saved.config)
         self._generate_kwargs = options.generate_kwargs
         if ensemble:
-            self._generate_kwargs["ensemble"] = [options.load(each) for each in ensemble]
+            self._generate_kwargs["custom_generate"] = Ensemble([options.load(each) for each in ensemble])
 
     def translate(self, number: int, lines: list[str], bar: tqdm | None = None) -> list[bytes]:
         """Translate a list of lines, stripped of white space as in training.
