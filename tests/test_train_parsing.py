@@ -157,7 +157,7 @@ def test_every_configuration_is_understood_and_describes_a_model(path):
     recipe = recipe_module("train_parsing.py")
     classes = (recipe.ParsingArguments, recipe.ModelArguments, recipe.RecipeTrainingArguments)
     data, model, args = recipe.RecipeParser(classes).parse(["--config", str(path), "--precision", "float32"])
-    config = recipe.configure_model(model, *data.languages, recipe.VaswaniParsingConfig)
+    config = model.configure(*data.languages, recipe.VaswaniParsingConfig)
     if path.stem.startswith("wsj"):  # section 6.3
         assert (config.encoder_layers, config.decoder_layers, config.d_model) == (4, 4, 1024)
         assert data.vocab_size == (32_000 if "semi" in path.stem else 16_000)
