@@ -13,7 +13,7 @@ from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniMode
 from .model.pipeline_vaswani import VaswaniTranslationPipeline
 from .model.registration import register
 from .model.tokenization_vaswani import VaswaniTokenizer
-from .parsing import VaswaniForConstituencyParsing, register_parser
+from .parsing import VaswaniForConstituencyParsing, VaswaniParsingConfig, register_parser
 
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ __all__ = [
     "VaswaniForConditionalGeneration",
     "VaswaniForConstituencyParsing",
     "VaswaniModel",
+    "VaswaniParsingConfig",
     "VaswaniTokenizer",
     "VaswaniTrainer",
     "VaswaniTrainingArguments",
