@@ -18,7 +18,6 @@ from rich.table import Table
 
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.decoding_arguments import DecodingArguments, SearchArguments
-from vaswani_transformer.decoding.line_translation import require_output
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import joined_processes
@@ -49,7 +48,6 @@ class ParsingArguments(DecodingArguments, SearchArguments):
             raise ValueError("train: without gold trees there are no scores; leave it out")
         if self.gold is not None:
             refuse_unused(self, {"is_split_into_words": "gold trees are divided into words; leave it out"})
-        require_output(Path(self.output), None)
         if self.gold is not None and self.record == Path(self.output):
             raise ValueError(f"output: {self.output} would hold the scores; give the trees another suffix, as .mrg")
         for path in [Path(self.output), *([] if self.gold is None else [self.record])]:

@@ -61,20 +61,6 @@ def test_a_directory_is_made_and_can_be_written_into(tmp_path):
             make_directory("output", tmp_path / name)
 
 
-def test_a_file_of_chunks_is_written_through_another_folder(tmp_path):
-    (tmp_path / "folder").mkdir()
-
-    def chunks():
-        yield b"one\n"
-        (temporary,) = (tmp_path / "folder").iterdir()
-        assert re.fullmatch(r"out\..+\.tmp", temporary.name)
-        yield b"two\n"
-
-    atomic_write(tmp_path / "out", chunks(), tmp_path / "folder")
-    assert (tmp_path / "out").read_bytes() == b"one\ntwo\n"
-    assert not list((tmp_path / "folder").iterdir())
-
-
 def write(output: Path, name: str = "first", interrupted: bool = False, replace: bool = False) -> None:
     with atomic_directory(output, replace=replace) as directory:
         (directory / name).touch()

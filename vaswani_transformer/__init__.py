@@ -17,7 +17,6 @@ from .parsing import VaswaniForConstituencyParsing, VaswaniParsingConfig, regist
 
 
 if TYPE_CHECKING:
-    from .decoding.sharded_translation import ShardedTranslation
     from .training.averaging import CheckpointAveraging, average_checkpoints
     from .training.loss import LabelSmoothedLoss
     from .training.schedule import NoamSchedule, noam_learning_rate
@@ -34,7 +33,6 @@ __all__ = [
     "CheckpointAveraging",
     "LabelSmoothedLoss",
     "NoamSchedule",
-    "ShardedTranslation",
     "VaswaniConfig",
     "VaswaniForConditionalGeneration",
     "VaswaniForConstituencyParsing",
@@ -54,7 +52,6 @@ _, __getattr__ = lazy_names(
         "CheckpointAveraging": "training.averaging",
         "LabelSmoothedLoss": "training.loss",
         "NoamSchedule": "training.schedule",
-        "ShardedTranslation": "decoding.sharded_translation",
         "VaswaniTrainer": "training.trainer",
         "VaswaniTrainingArguments": "training.trainer",
         "average_checkpoints": "training.averaging",

@@ -52,17 +52,11 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 # Atomic writes
 
 
-def atomic_write(path: str | Path, content: str | Iterable[bytes], temporary_folder: Path | None = None) -> None:
-    """Write a file atomically and durably, replacing an earlier one.
-
-    Args:
-        path: The file.
-        content: Text, or chunks of bytes.
-        temporary_folder: Where the file is written before it is renamed, on the same file system; by default beside it.
-    """
+def atomic_write(path: str | Path, content: str | Iterable[bytes]) -> None:
+    """Write a file, text or chunks of bytes, atomically and durably; an earlier one is replaced."""
     path = Path(path)
     chunks = [content.encode()] if isinstance(content, str) else content
-    temporary = (temporary_folder or path.parent) / f"{path.name}.{uuid.uuid4().hex[:12]}.tmp"
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
         with _write_errors_name(path), open(temporary, "wb") as file:
             file.writelines(chunks)
