@@ -18,6 +18,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2  # noqa: E402 - needs it
 from vaswani_transformer.convert.engines import ExportedModel  # noqa: E402 - imports it
+from vaswani_transformer.model.search_options_vaswani import LengthLimit, SearchOptions  # noqa: E402 - as above
 
 
 LINES = ["", *(english for english, _ in phrasebook("validation")[:7]), "  spaces around  ", "The end. The cat sleeps."]
@@ -107,7 +108,7 @@ def test_a_source_longer_than_the_positions_is_cut(saved, tokenizer):
     engine = ExportedModel(saved / "engine", distinct(len(tokenizer)).config, tokenizer, torch.device("cpu"))
     ids = torch.randint(3, len(tokenizer), (2, 5000))
     ids[:, -1] = tokenizer.eos_token_id
-    engine.engine.settings.max_new_tokens = 3
+    engine.engine.search = SearchOptions(limit=LengthLimit("max_new_tokens", 3))
     found = engine.generate(ids, torch.ones_like(ids))
     assert found.shape[0] == 2
     assert found.shape[1] <= 4

@@ -105,7 +105,7 @@ def test_words_are_plain_text_in_their_places(weights):
         texts = texts_of(draw_attention(weights, kind="cross")._repr_svg_())
     words = ["word to predict", "attends to", *("$x$", "x" * 31 + "…", "مرحبا", "til", "</s>")]
     words += ["$x$", "<b>&", "שלום", "日本", "·", "un", "til", "</s>"]
-    legend = [*"12345678", "Encoder-decoder attention, layer 3 of 3, heads"]
+    legend = ["Encoder-decoder attention, layer 3 of 3, heads", *"12345678"]
     assert [text[0] for text in texts] == [*words, *legend]
     for column in (texts[2:7], texts[7:15]):
         assert len({x for _, x, _, _ in column}) == 1

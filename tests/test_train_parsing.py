@@ -10,10 +10,10 @@ from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_ranks, run
 from nltk import Tree
 from transformers import GenerationConfig, pipeline
 
-from vaswani_transformer.paper.numbers import PAPER_PARSING_SETTINGS
+from vaswani_transformer.parsing.model_card import PAPER_PARSING_SETTINGS
+from vaswani_transformer.parsing.records import ParsingRecord
+from vaswani_transformer.parsing.run_scores import GoldTrees
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
-from vaswani_transformer.runs.parser_scores import GoldTrees
-from vaswani_transformer.runs.records import ParsingRecord
 
 
 pytestmark = pytest.mark.system
@@ -157,7 +157,7 @@ def test_every_configuration_is_understood_and_describes_a_model(path):
     recipe = recipe_module("train_parsing.py")
     classes = (recipe.ParsingArguments, recipe.ModelArguments, recipe.RecipeTrainingArguments)
     data, model, args = recipe.RecipeParser(classes).parse(["--config", str(path), "--precision", "float32"])
-    config = recipe.configure_model(model, *data.languages)
+    config = recipe.configure_model(model, *data.languages, recipe.VaswaniParsingConfig)
     if path.stem.startswith("wsj"):  # section 6.3
         assert (config.encoder_layers, config.decoder_layers, config.d_model) == (4, 4, 1024)
         assert data.vocab_size == (32_000 if "semi" in path.stem else 16_000)

@@ -26,6 +26,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
+from vaswani_transformer.model.ensemble_vaswani import Ensemble
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"
@@ -169,7 +170,7 @@ def test_models_translate_a_file_together(run, output, source, lively_model, sec
     tokenizer = AutoTokenizer.from_pretrained(lively_model)
     model, other = (AutoModelForSeq2SeqLM.from_pretrained(name).eval() for name in (lively_model, second))
     inputs = [tokenizer(line.strip(), return_tensors="pt") if line.strip() else None for line in LINES]
-    found = [each and model.generate(**each, max_new_tokens=6, ensemble=[other])[0] for each in inputs]
+    found = [each and model.generate(**each, max_new_tokens=6, custom_generate=Ensemble([other]))[0] for each in inputs]
     texts = ["" if each is None else tokenizer.decode(each, skip_special_tokens=True) for each in found]
     assert output.read_bytes() == "".join(text + "\n" for text in texts).encode() != oracle(LINES)
 

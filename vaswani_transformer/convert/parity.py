@@ -11,8 +11,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ..evaluation.scores import sacrebleu_score
 from ..io.typed_json import Record
-from ..model.beam_search_vaswani import length_penalty, penalty_type
+from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.search_options_vaswani import SearchOptions
 from .hypotheses import best_hypotheses
 
 
@@ -179,6 +180,5 @@ def normalised_score(model: VaswaniForConditionalGeneration, source: Sequence[in
     labels = torch.tensor([hypothesis], device=model.device)  # [1, target]
     logits = model(torch.tensor([source], device=model.device), labels=labels).logits  # [1, target, vocabulary]
     total = logits.double().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).sum().item()
-    settings = model.generation_config
-    alpha = settings.length_penalty or 0.0  # greedy search has none
-    return total / float(length_penalty(len(hypothesis), alpha, penalty_type(settings)))
+    search = SearchOptions.resolve(model.generation_config)
+    return total / float(length_penalty(len(hypothesis), search.length_penalty, search.length_penalty_type))

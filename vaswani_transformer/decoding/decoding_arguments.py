@@ -1,5 +1,6 @@
 """Options shared by all recipes that decode with a saved model."""
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass
 from typing import Any, Literal, TypedDict, cast
 
@@ -38,9 +39,9 @@ class DecodingArguments:
         """The precision by PyTorch's name, "auto" or "int8"."""
         return {"bf16": "bfloat16", "fp16": "float16"}.get(self.precision, self.precision)
 
-    def open(self, name: str, named_by: str = "model", parses: bool = False) -> SavedModel:
+    def open(self, name: str, named_by: str = "model", task: str = "translation") -> SavedModel:
         """Check a saved model by `open_model`; `named_by` is the option that named it."""
-        saved = open_model(name, option=named_by, parses=parses, trust_remote_code=self.trust_remote_code)
+        saved = open_model(name, option=named_by, task=task, trust_remote_code=self.trust_remote_code)
         if self.precision == "int8":
             require_int8(saved.config, PartialState().device)
         return saved
@@ -65,7 +66,7 @@ class GenerateKwargs(TypedDict, total=False):
     do_sample: bool
     top_k: int
     temperature: float
-    ensemble: list[PreTrainedModel]
+    custom_generate: Callable[..., Any]
 
 
 @dataclass
@@ -93,7 +94,7 @@ class ShownSearchArguments(SearchArguments):
 
     def open(self) -> SavedModel:
         """Check the model by `open_model`."""
-        return open_model(self.model, model_type="vaswani", parses=False)
+        return open_model(self.model, model_type="vaswani")
 
 
 @dataclass

@@ -17,7 +17,7 @@ from ..data.tables import kind_of_suffix, kind_of_table, read_table
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.files import MODEL_FILES, Json, content_digest, matching_files_digest, read_json
 from ..launch.processes import derived_seed
-from ..model.ensemble_vaswani import require_same_tokens
+from ..model.ensemble_vaswani import Ensemble, require_same_tokens
 from ..model.languages_vaswani import direction, longest_known, required_tag, split_tag, target_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
 from ..model.saved_model import SavedModel
@@ -128,7 +128,7 @@ class Translator:
         self.tokenizer = saved.tokenizer
         self._generate_kwargs = options.generate_kwargs
         if members := options.open_ensemble(saved):
-            self._generate_kwargs["ensemble"] = [options.load(member) for member in members]
+            self._generate_kwargs["custom_generate"] = Ensemble([options.load(member) for member in members])
         self.model: PreTrainedModel | ExportedModel
         if options.engine is None:
             self.model = options.load(saved)

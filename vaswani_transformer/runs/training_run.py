@@ -43,7 +43,6 @@ from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
-from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
@@ -51,6 +50,7 @@ from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_of_short_training
 from ..training.trainer import VaswaniTrainer
+from .costs import TrainingCost, sustained_rate, training_cost
 from .fine_tuning import fit_batches
 from .plots import plot_learning_curve
 from .provenance import describe_run, published
@@ -451,11 +451,16 @@ def choose_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> st
     return chosen
 
 
-def configure_model(args: ModelArguments, source_language: str, target_language: str) -> VaswaniConfig:
+def configure_model(
+    args: ModelArguments,
+    source_language: str,
+    target_language: str,
+    config_class: type[VaswaniConfig] = VaswaniConfig,
+) -> VaswaniConfig:
     """The chosen row of Table 3 with changed fields; the vocabulary size is set later, by `complete_config`."""
     changes = {name: value for name, value in vars(args).items() if value is not None}
     languages = {"source_language": source_language, "target_language": target_language}
-    return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
+    return config_class.from_variant(changes.pop("variant"), **changes, **languages)
 
 
 def _describe_data(arguments: DataArguments, data: TrainingData) -> RunData:
