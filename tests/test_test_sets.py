@@ -60,7 +60,7 @@ def test_files_that_are_no_test_set(files, tmp_path):
     with pytest.raises(ValueError, match="none has no text"):
         read_test_set(None, [none], ("en", "de"))
     for source, references in ((three, [two]), (None, [two, three])):
-        with pytest.raises(ValueError, match=r"three has 3 lines, and .*two has 2"):
+        with pytest.raises(ValueError, match=r"three has 3 lines but .*two has 2"):
             read_test_set(source, references, ("en", "de"))
     with pytest.raises(FileNotFoundError, match="missing"):
         read_test_set(tmp_path / "missing", [two], ("en", "de"))

@@ -90,7 +90,7 @@ def _read_text(path: str | Path) -> list[str]:
 def _read_as_many(path: str | Path, other: str, count: int) -> list[str]:
     lines = list(read_lines(Path(path)))
     if len(lines) != count:
-        raise ValueError(f"{path} has {len(lines)} lines, and {other} has {count}; line n of one must translate line n")
+        raise ValueError(f"{path} has {len(lines)} lines but {other} has {count}; line n of one must translate line n")
     return lines
 
 

@@ -26,6 +26,8 @@ _TITLES = {
     "cross": "Encoder-decoder attention",
 }
 
+Color = tuple[float, float, float]
+
 _LINE = 0.24  # inches between two words
 _LENGTH = 2.6  # inches of the lines between words
 _CELL = 0.04  # width of a head's cell, as a share of that
@@ -168,7 +170,7 @@ def _chosen_rows(weights: AttentionWeights, kind: Kind, words: Sequence[str] | N
     return np.array([row in words or word in words for row, word in zip(rows, whole, strict=True)])
 
 
-def _head_color(head: int, number_of_heads: int) -> tuple[float, ...]:
+def _head_color(head: int, number_of_heads: int) -> Color:
     """The colour of a head, which does not depend on the other heads that are drawn."""
     if number_of_heads <= 10:
         return colormaps["tab10"](head - 1)[:3]
@@ -186,7 +188,7 @@ def _draw_lines(
     drawn: np.ndarray,
     rows: np.ndarray,
     columns: np.ndarray,
-    colors: Sequence[tuple[float, ...]],
+    colors: Sequence[Color],
     boldness: float,
 ) -> None:
     """Draw `drawn` `[heads, rows, columns]` between words at these places, strong lines above weak ones."""
@@ -200,7 +202,7 @@ def _draw_lines(
     axes.add_collection(LineCollection(segments, colors=styles, linewidths=boldness * (0.5 + 2.5 * weights)))
 
 
-def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: Sequence[tuple[float, ...]]) -> None:
+def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: Sequence[Color]) -> None:
     """Draw `strongest` `[heads, columns]` beside the words of the right column."""
     for (head, column), weight in np.ndenumerate(strongest):
         place = (1.04 + _CELL * head, float(columns[column]) - 0.4)
