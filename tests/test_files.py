@@ -161,7 +161,7 @@ def test_a_manifest_finds_what_has_changed(tmp_path):
     files = [tmp_path / "a", tmp_path / "below" / "b"]
     for file in files:
         file.write_bytes(b"content")
-    Manifest.of(tmp_path, step=3).save(tmp_path)
+    Manifest.from_files(tmp_path, step=3).save(tmp_path)
     assert Manifest.load(tmp_path).notes == {"step": 3}
     assert find_damage(tmp_path) is None
     for file in files:
@@ -183,7 +183,7 @@ def test_a_manifest_finds_what_has_changed(tmp_path):
 def test_a_manifest_lets_a_configuration_change(tmp_path):
     for name in ("config.json", "a"):
         (tmp_path / name).write_text("{}", encoding="utf-8")
-    Manifest.of(tmp_path).save(tmp_path)
+    Manifest.from_files(tmp_path).save(tmp_path)
     (tmp_path / "config.json").write_text('{"alignment_heads": [[0, 1]]}', encoding="utf-8")
     assert find_damage(tmp_path) is None
 

@@ -92,7 +92,7 @@ class BpeDropout:
         Args:
             ids: A sentence as the tokenizer encodes it, with or without EOS.
             generator: Source of randomness.
-            probability: Of dropping a merge, instead of `self.probability`.
+            probability: Dropout of merges, instead of `self.probability`.
 
         Raises:
             ValueError: The ids are no text.

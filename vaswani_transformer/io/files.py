@@ -285,7 +285,7 @@ class Manifest:
     notes: dict[str, Json] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, directory: Path, patterns: Iterable[str] = ("**/*",), /, **notes: Json) -> "Manifest":
+    def from_files(cls, directory: Path, patterns: Iterable[str] = ("**/*",), /, **notes: Json) -> "Manifest":
         """Read the files of a directory, by default every one, also in directories below it."""
         paths = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
         return cls(

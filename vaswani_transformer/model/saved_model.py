@@ -61,7 +61,7 @@ class SavedModel:
         """Read the weights, onto the CPU; the model is in evaluation mode.
 
         Args:
-            dtype: Of the model; "auto" is the dtype of the saved weights.
+            dtype: The model's dtype; "auto" is that of the saved weights.
 
         Raises:
             ValueError: Weights do not fit the configuration, or are not finite.
@@ -98,7 +98,7 @@ class SavedModel:
                 content[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
             atomic_write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
-    def require_own(self, what: str) -> None:
+    def require_updatable(self, what: str) -> None:
         """Raise a ValueError unless `update_config` can keep `what`: in a directory, and a model of this package."""
         if self.config.model_type != "vaswani":
             raise ValueError(f"{self.place}: is of another package, and cannot keep {what}; convert it, see convert.py")
