@@ -221,7 +221,7 @@ def test_a_tokenizer_with_other_special_ids(model):
 
 @pytest.mark.parametrize("name", ["/nowhere", "nobody/nothing", ""])
 def test_no_model(name):
-    with pytest.raises(ValueError, match=f"^compare: {name}: "):
+    with pytest.raises(ValueError, match=f"^compare: {name}: is no saved model, and the Hub does not"):
         open_model(name, option="compare")
 
 
