@@ -225,7 +225,7 @@ def test_a_test_set_out_of_reach(run, tmp_path, monkeypatch):
         ("--hypotheses better.de --reference ref.de --target_language German", "language: .* 'German'"),
         ("--hypotheses better.de --reference out.txt", "target_language: neither suffixes of files, such as train.en"),
         ("--hypotheses better.de --reference none.de", "none.de"),
-        ("--model m --source src.en --reference ref.de", "model: m is no saved model, and"),
+        ("--model m --source src.en --reference ref.de", "model: m"),
         ("--model m --compare n --source src.en --reference ref.de --num_beams 1 2", "compare: both systems search"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),
     ],
