@@ -114,23 +114,22 @@ def main() -> None:
 def train_and_score(
     data_args: ParsingArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
-    with run.errors_in_one_line():
-        refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
-        refuse_unused(args, dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"))
-        config = configure_model(model_args, *data_args.languages)
-        with main_process_first():
-            corpora = parallel_corpora(data_args)
-        data = run.load(corpora, config)
-        if not data_args.shared_vocabulary:
-            config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
-        trainer = run.make_trainer(config, data)
-        load = partial(GoldTrees.load, language=data_args.source_language, train=corpora.sources["train"])
-        gold = {split: load(corpora.sources[split][0]) for split in data.text}
-        search = trainer.model.generation_config
-        for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
-            setattr(search, name, getattr(data_args, name))
-        if search.num_beams == 1:  # transformers saves no options of beams then
-            search.length_penalty = search.early_stopping = None
+    refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
+    refuse_unused(args, dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"))
+    config = configure_model(model_args, *data_args.languages)
+    with main_process_first():
+        corpora = parallel_corpora(data_args)
+    data = run.load(corpora, config)
+    if not data_args.shared_vocabulary:
+        config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
+    trainer = run.make_trainer(config, data)
+    load = partial(GoldTrees.load, language=data_args.source_language, train=corpora.sources["train"])
+    gold = {split: load(corpora.sources[split][0]) for split in data.text}
+    search = trainer.model.generation_config
+    for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
+        setattr(search, name, getattr(data_args, name))
+    if search.num_beams == 1:  # transformers saves no options of beams then
+        search.length_penalty = search.early_stopping = None
 
     results = run.train(trainer, data_args, data)
     scores: dict[str, ParsingSplit] = {}

@@ -14,8 +14,8 @@ After the run, the output directory has the averaged model, its tokenizer, its m
 prepare_data.py can make it beforehand.
 
 SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number. A
-second signal, more than three seconds after the first, ends it at once. All processes end if one dies, if one keeps
-the others waiting for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the
+second signal, more than three seconds after the first, ends it without one. All processes end if one dies, if one
+keeps the others waiting for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the
 command with `--resume`.
 """
 
@@ -56,14 +56,13 @@ def main() -> None:
 def train_and_score(
     data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
-    with run.errors_in_one_line():
-        parent, data_args = open_parent(model_args, data_args, args)
-        require_byte_pairs(args.bpe_dropout, data_args)
-        model = parent.load("float32") if parent else None  # also refuses weights that are not finite
-        config = model.config if model else configure_model(model_args, *data_args.languages)
-        origin = describe_parent(model_args.model, parent) if parent else None
-        data = run.load(data_args, config, origin)
-        trainer = run.make_trainer(config, data, model)
+    parent, data_args = open_parent(model_args, data_args, args)
+    require_byte_pairs(args.bpe_dropout, data_args)
+    model = parent.load("float32") if parent else None  # also refuses weights that are not finite
+    config = model.config if model else configure_model(model_args, *data_args.languages)
+    origin = describe_parent(model_args.model, parent) if parent else None
+    data = run.load(data_args, config, origin)
+    trainer = run.make_trainer(config, data, model)
 
     results = run.train(trainer, replace(data_args, datasets=hub_datasets(data_args)), data)
     scores: dict[str, SplitScores] = {}

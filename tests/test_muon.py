@@ -7,8 +7,8 @@ import torch
 from datasets import Dataset
 
 from vaswani_transformer import NoamSchedule, VaswaniForConditionalGeneration, VaswaniTrainer
+from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.muon import Muon, orthogonalize, split_parameters
-from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
 SHAPES = [(24, 24), (24, 24), (48, 24), (24, 48)]

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from filelock import FileLock
 from helpers import REPOSITORY, recipe_module, start_python, write_pairs
 from runs import run_results
 from zygote import Program
@@ -23,7 +24,6 @@ from vaswani_transformer.data.phrasebook.corpus import phrasebook
 from vaswani_transformer.experiments import sweep as sweep_module
 from vaswani_transformer.experiments.sweep import shares
 from vaswani_transformer.io.files import locked
-from vaswani_transformer.launch.shared_directory import held_by_all_ranks
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 
@@ -264,7 +264,7 @@ def test_a_killed_sweep_takes_its_training_along(settings, tmp_path):
     sweep.kill()
     sweep.communicate()
     assert sweep.returncode == -signal.SIGKILL
-    with held_by_all_ranks(job, patience=120):  # which the training does while it lives
+    with FileLock(job / "_lock", timeout=120):  # which the training holds while it lives
         pass
     log = (job / "train.log").read_text(encoding="utf-8")
     assert "train_wmt.py: interrupted; continue with --resume\n" in log

@@ -11,8 +11,7 @@ from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.training_data import TrainingData
-from vaswani_transformer.launch.ending import Ending
-from vaswani_transformer.launch.interruption import Interruption
+from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
@@ -22,10 +21,9 @@ from vaswani_transformer.training.elastic import cpu_threads
 
 @pytest.fixture
 def run(tmp_path):
-    ending = Ending("recipe.py")
     args = RecipeTrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
-    with ExitStack() as until_the_end:
-        yield TrainingRun(args, RunRecord, ending, Interruption(ending), until_the_end)
+    with ExitStack() as exit_stack:
+        yield TrainingRun(args, RunRecord, SignalCheckpoint(), exit_stack)
 
 
 def test_a_row_of_table_3_with_changes_in_two_languages():
@@ -88,11 +86,6 @@ def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeyp
     with cpu_threads(2):
         run.make_trainer(config, TrainingData(tokenizer, train=pairs, cleaning={}, text={}, encoded={}))
     assert found == [expected]
-
-
-def test_an_error_is_one_line_that_names_the_recipe(run):
-    with pytest.raises(SystemExit, match=r"^recipe\.py: train: one two$"), run.errors_in_one_line():
-        raise ValueError("train: one\n two")
 
 
 def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):

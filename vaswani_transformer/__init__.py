@@ -18,10 +18,11 @@ from .model.tokenization_vaswani import VaswaniTokenizer
 
 if TYPE_CHECKING:
     from .decoding.sharded_translation import ShardedTranslation
+    from .training.arguments import VaswaniTrainingArguments
     from .training.averaging import CheckpointAveraging, average_checkpoints
     from .training.loss import LabelSmoothedLoss
     from .training.schedule import NoamSchedule, noam_learning_rate
-    from .training.trainer import VaswaniTrainer, VaswaniTrainingArguments
+    from .training.trainer import VaswaniTrainer
 
 
 register()
@@ -54,7 +55,7 @@ _, __getattr__ = lazy_names(
         "NoamSchedule": "training.schedule",
         "ShardedTranslation": "decoding.sharded_translation",
         "VaswaniTrainer": "training.trainer",
-        "VaswaniTrainingArguments": "training.trainer",
+        "VaswaniTrainingArguments": "training.arguments",
         "average_checkpoints": "training.averaging",
         "noam_learning_rate": "training.schedule",
     },

@@ -8,8 +8,8 @@ import torch
 
 from ..data.preparation_arguments import PreparationArguments
 from ..options.arguments import COUNT, POSITIVE, SHARE, Interval, option, refuse_unused
+from ..training.arguments import VaswaniTrainingArguments
 from ..training.schedule import noam_learning_rate
-from ..training.trainer import VaswaniTrainingArguments
 
 
 # Far above any model of this kind, so that a typing error is refused before memory is allocated.

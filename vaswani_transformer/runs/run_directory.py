@@ -1,7 +1,7 @@
 """The output directory of a training: its lock, its record, and protection from overwriting.
 
 OUTPUT_DIR/_run.json   everything that the weights depend on; a training resumes only if it is the same
-OUTPUT_DIR/_lock-RANK  held by each rank until it ends
+OUTPUT_DIR/_lock       held by the main process until it ends
 """
 
 import json
@@ -22,11 +22,11 @@ from ..data.training_data import TrainingData
 from ..io.files import Json, content_digest, make_directory, manifest_digest, require_same_manifest
 from ..io.typed_json import Record
 from ..launch.processes import first_of_any_rank, on_each_machine, on_main_process
-from ..launch.shared_directory import held_by_all_ranks, require_shared
+from ..launch.shared_directory import locked_by_training
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_options, decisive_values
+from ..training.arguments import VaswaniTrainingArguments
 from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
-from ..training.trainer import VaswaniTrainingArguments
 from .push import PUSHED
 from .records import ParentModel
 from .run_arguments import DECISIVE_OF_TRANSFORMERS, DEFAULTS, ModelArguments, RecipeTrainingArguments
@@ -154,7 +154,7 @@ def _vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 @contextmanager
 def open_run(
-    directory: Path, settings: TrainingSettings, resume: bool, each_machine: bool = False, patience: float = 60.0
+    directory: Path, settings: TrainingSettings, resume: bool, each_machine: bool = False
 ) -> Iterator[Path | None]:
     """Lock an output directory for a training that begins or resumes in it. Collective.
 
@@ -163,20 +163,18 @@ def open_run(
         settings: Of the training.
         resume: Whether to continue the training that the directory holds.
         each_machine: Whether each machine has an output directory of its own (`save_on_each_node`).
-        patience: Seconds to wait for the ranks of the training to resume.
 
     Yields:
         The checkpoint to resume from; None to start from the beginning.
 
     Raises:
         ValueError: The directory holds another run or other files; to resume, it holds no training, another one, or
-            only damaged checkpoints. Also as from `make_directory`, `require_shared` and `held_by_all_ranks`.
+            only damaged checkpoints. Also as from `make_directory` and `locked_by_training`.
     """
     on_writers = on_each_machine if each_machine else on_main_process
     on_writers(lambda: require_usable(directory, resume))  # before even a lock file is written there
     on_each_machine(lambda: make_directory("output_dir", directory))
-    require_shared(directory, each_machine)
-    with held_by_all_ranks(directory, each_machine, patience=patience if resume else 0.0):
+    with locked_by_training(directory, each_machine):
         on_writers(lambda: _record(directory, settings, resume))
         checkpoint = newest_complete_checkpoint(directory) if resume else None
         if resume and checkpoint is None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from accelerate import PartialState
 from datasets import concatenate_datasets
-from huggingface_hub.errors import StrictDataclassError
 from sacrebleu.metrics import BLEU
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -33,22 +32,21 @@ from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
 from ..evaluation.scores import sacrebleu_score, sacrebleu_tokenizer, two_sided_bootstrap
-from ..io.console import fault_in_one_line, one_line
 from ..io.files import Json, require_directory
 from ..io.typed_json import from_json
-from ..launch.ending import Ending
-from ..launch.faults import StepTimeout, faults_in_one_line
-from ..launch.interruption import Interruption
+from ..launch.faults import ExitReporter, exit_on_fault
 from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
+from ..launch.signals import SignalCheckpoint
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
 from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
-from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
+from ..training.callbacks import EarlyStopping, TimeLimit
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
+from ..training.progress import TrainingProgress
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_of_short_training
 from ..training.trainer import VaswaniTrainer
 from .fine_tuning import fit_batches
@@ -76,7 +74,7 @@ _UNLISTED_TRACKERS = ("azure_ml", "flyte")
 def training_run(
     program: str, args: RecipeTrainingArguments, results: type[TrainingResults]
 ) -> Iterator["TrainingRun"]:
-    """Supervise a training: a fault, a lost process or a signal ends all processes with a message of one line.
+    """Supervise a training: a fault, a lost process or a signal ends all processes with one line.
 
     At its end the process group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer
     does: the trainer must be a local variable of a function called in the context. Then the run is pushed, also if it
@@ -87,18 +85,17 @@ def training_run(
         args: Options of the training.
         results: As in `TrainingRun`.
     """
-    ending = Ending(program)
-    with faults_in_one_line(ending), Interruption(ending) as interruption, ExitStack() as until_the_end:
-        run = TrainingRun(args, results, ending, interruption, until_the_end)
+    reporter = ExitReporter(program)
+    with exit_on_fault(reporter), SignalCheckpoint() as signal_checkpoint, ExitStack() as exit_stack:
+        run = TrainingRun(args, results, signal_checkpoint, exit_stack)
         try:
             yield run
         except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again
-            ending.announce(str(error))
+            reporter.report(str(error))
         PartialState().wait_for_everyone()
         leave_process_group()  # an upload may last longer than others would wait
         if args.push_to_hub and PartialState().is_main_process:
-            with run.errors_in_one_line():
-                push_run(args.hub_model_id, args.output_dir, args.hub_revision)
+            push_run(args.hub_model_id, args.output_dir, args.hub_revision)
 
 
 class AlreadyTrainedError(RuntimeError):
@@ -112,34 +109,20 @@ class TrainingRun:
     Attributes:
         args: Options of the training.
         results: Class of `all_results.json`, which the recipe writes after scoring.
-        ending: Ends all processes after an error.
-        interruption: Ends the training with a checkpoint after a signal.
-        until_the_end: `ExitStack` that releases the output directory's lock at the end.
+        signal_checkpoint: Callback that ends the training with a checkpoint after a signal.
+        exit_stack: Releases the output directory's lock at the end.
         averaging: Callback that averages the last checkpoints (6.1).
         checkpoint: Checkpoint to resume from; None to start from the beginning.
     """
 
     args: RecipeTrainingArguments
     results: type[TrainingResults]
-    ending: Ending
-    interruption: Interruption
-    until_the_end: ExitStack
+    signal_checkpoint: SignalCheckpoint
+    exit_stack: ExitStack
     checkpoint: Path | None = None
 
     def __post_init__(self) -> None:
         self.averaging = CheckpointAveraging(self.args.average_last, self.args.save_minutes)
-        self.step_timeout = StepTimeout(self.args.ddp_timeout)
-
-    @contextmanager
-    def errors_in_one_line(self) -> Iterator[None]:
-        """End all processes with one line on an error of the options, the data or the Hub."""
-        try:
-            yield
-        except Exception as error:
-            message = one_line(error) if isinstance(error, StrictDataclassError) else fault_in_one_line(error)
-            if message is None or isinstance(error, ImportError):  # of an option, as the outer handler says
-                raise
-            self.ending.exit(message)
 
     def load(self, data: DataArguments, config: VaswaniConfig, parent: ParentModel | None = None) -> TrainingData:
         """Check the options, lock the output directory, find the checkpoint to resume from, load the data. Collective.
@@ -173,7 +156,7 @@ class TrainingRun:
         settings = TrainingSettings.of(data, config, self.args, inputs, parent)
         require_same_on_all_ranks({**settings.values, **inputs})
         opened = open_run(directory, settings, self.args.resume, self.args.save_on_each_node)
-        self.checkpoint = self.until_the_end.enter_context(opened)
+        self.checkpoint = self.exit_stack.enter_context(opened)
         self.args.hub_model_id = repository_of_training(self.args)
         with main_process_first():
             return load_corpora(data, data.prepared, inputs)
@@ -239,7 +222,7 @@ class TrainingRun:
             eval_dataset=concatenate_datasets(held_out) if held_out else None,
             processing_class=data.tokenizer,
             validation_bleu=validation_bleu,
-            callbacks=[*callbacks, self.averaging, self.step_timeout, self.interruption],
+            callbacks=[*callbacks, self.averaging, self.signal_checkpoint],
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
@@ -254,15 +237,11 @@ class TrainingRun:
         """Train, and save the model with the averaged weights; returns the results without scores. Collective."""
         provenance = describe_run(self.args.hub_model_id)
         _show_plan(trainer, data)
-        with self.errors_in_one_line():
-            search = trainer.model.generation_config
-            search.validate(strict=True)  # as saving does
-            if self.args.length_penalties and (search.num_beams or 1) == 1:
-                raise ValueError("length_penalties: the model to start from searches greedily; leave them out")
-        try:
-            trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
-        finally:
-            self.step_timeout.cancel()
+        search = trainer.model.generation_config
+        search.validate(strict=True)  # as saving does
+        if self.args.length_penalties and (search.num_beams or 1) == 1:
+            raise ValueError("length_penalties: the model to start from searches greedily; leave them out")
+        trainer.train(resume_from_checkpoint=self.checkpoint)
         training = RunTraining(
             seconds=trainer.totals.seconds,
             processor_seconds=trainer.totals.processor_seconds,
@@ -343,7 +322,7 @@ class TrainingRun:
         """Let trackers end with the run instead of the training, so that they take the scores."""
 
         def end_with_run(end: Callable, *event: object, **kwargs: object) -> None:
-            self.until_the_end.callback(end, *event, **kwargs)
+            self.exit_stack.callback(end, *event, **kwargs)
 
         for tracker in trainer.callback_handler.callbacks:
             if isinstance(tracker, tuple(INTEGRATION_TO_CALLBACK.values())):
