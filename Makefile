@@ -13,7 +13,7 @@ TESTS := tests
 PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo notebook notebook-outputs test test-system test-matrix test-core test-newest test-oldest test-transformers test-clients test-browser trials fuzz check format tree
+.PHONY: demo notebook notebook-outputs test test-system test-matrix test-core test-newest test-oldest test-transformers test-clients test-browser trials check format tree
 
 demo: $(VENV)/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
@@ -65,9 +65,6 @@ test-browser: .venv/node_modules  ## an exported model in transformers.js: trans
 trials: $(VENV)/installed  ## kill trainings and resume them: the final weights must not differ in a bit
 	$(BIN)/python tests/kill_trials.py --processes 1 2 --kills 50
 	$(BIN)/python tests/kill_trials.py --processes 1 2 3 5 8 --virtual_ranks 8 --kills 20
-
-fuzz: $(VENV)/installed  ## 1,000 mutated configurations, corpora, tokenizers and models: one line, or the right result
-	FUZZ_CASES=200 $(BIN)/python -m pytest -q tests/test_fuzz.py
 
 check: $(VENV)/installed
 	$(BIN)/ruff check $(SOURCES)

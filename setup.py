@@ -27,7 +27,13 @@ setup(
     py_modules=["vaswani_command"],
     package_dir={"vaswani_transformer.recipes": "recipes"},
     package_data={
-        "vaswani_transformer": ["py.typed", "runs/*.md.jinja", "visualization/explorer.*"],
+        "vaswani_transformer": [
+            "py.typed",
+            "data/phrasebook.tsv.bz2",
+            "parsing/*.md.jinja",
+            "runs/*.md.jinja",
+            "visualization/explorer.*",
+        ],
         "vaswani_transformer.recipes": ["configs/*.yaml", "launch/*.yaml"],
     },
     entry_points={"console_scripts": ["vaswani = vaswani_command:main"]},

@@ -15,7 +15,7 @@ from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
 from vaswani_transformer.io.console import exit_on_error
 from vaswani_transformer.model.languages_vaswani import tagged
 from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, require_new_file
-from vaswani_transformer.visualization.explorer import write_explorer
+from vaswani_transformer.visualization.explorer import explore
 
 
 @dataclass
@@ -29,11 +29,9 @@ class ExplorerArguments(ShownSearchArguments):
     alternatives: int = option(
         4, "Alternatives shown for each token; each needs another search.", Interval(minimum=0, maximum=100)
     )
-
     max_tokens: int = option(128, "Longest sentence, in tokens; each takes `--alternatives` searches.", COUNT)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_new_file("output", self.output, self.overwrite)
 
 
@@ -43,8 +41,7 @@ def main() -> None:
         saved = args.open()
         source = tagged(saved.config, args.source, args.target_language)
         options = {"alternatives": args.alternatives, "max_tokens": args.max_tokens, **args.generate_kwargs}
-        model, tokenizer = saved.load(), saved.tokenizer
-        write_explorer(args.output, model, tokenizer, source, args.target, show_progress=True, **options)
+        explore(saved.load(), saved.tokenizer, source, args.target, show_progress=True, **options).save(args.output)
         print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")
 
 

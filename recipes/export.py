@@ -81,7 +81,7 @@ def main() -> None:
         sentences, references = None, None
         if args.text is not None:  # before the export, to find mistakes early
             sentences, references = read_text(args.text, args.references)
-        saved = open_model(args.model, model_type="vaswani", parses=False)
+        saved = open_model(args.model, model_type="vaswani")
         if sentences is not None:
             sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
             require_positions(saved.tokenizer, sentences, positions)

@@ -23,10 +23,11 @@ from vaswani_transformer.decoding.line_translation import require_output
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import atomic_write, make_directory
 from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.model.parsing_vaswani import split_words
+from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig, split_words
 from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused, require_new_file
 from vaswani_transformer.parsing.drawing import draw_tree
-from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserRecord, ParserScores, parse_corpus, score_parser
+from vaswani_transformer.parsing.records import ParserRecord
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserScores, parse_corpus, score_parser
 from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line
 
 
@@ -81,7 +82,7 @@ def run(args: ParsingArguments) -> None:
         sentences = [tree.leaves() for tree in gold]
         if args.train is not None:
             seen = {tree_in_one_line(tree) for file in args.train for tree in normalized_trees(file)}
-    saved = args.open(args.model, parses=True)
+    saved = args.open(args.model, task=VaswaniParsingConfig.task)
     if args.draw is not None:
         make_directory("draw", args.draw)
     filled = [words for words in sentences if words]

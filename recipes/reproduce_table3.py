@@ -27,14 +27,13 @@ from rich.table import Table
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.preparation import prepare_corpus
 from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
+from vaswani_transformer.experiments.numbers import PAPER_TRAININGS, paper_cost
 from vaswani_transformer.experiments.reports import cost_table, score_table, verdict, write_report
 from vaswani_transformer.experiments.sweep import Job, finished, require_same_sweep, scaled_sizes, shares, train_all
 from vaswani_transformer.io.console import PlainConsole, end_program, exit_on_error
 from vaswani_transformer.io.files import Json, atomic_write, locked
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, RecipeParser, option
-from vaswani_transformer.paper.costs import paper_cost
-from vaswani_transformer.paper.numbers import PAPER_TRAININGS
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingArguments
 

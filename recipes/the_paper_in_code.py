@@ -80,11 +80,19 @@ from vaswani_transformer import (
 from vaswani_transformer.data.batching import plan_batches
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus, translate_with_scores
 from vaswani_transformer.evaluation.multi_bleu import multi_bleu, paper_tokenizer, split_compounds
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import score_translations
+from vaswani_transformer.experiments.numbers import (
+    PAPER_BATCH_TOKENS,
+    PAPER_DEVICES,
+    PAPER_RATE,
+    PAPER_SCORES,
+    PAPER_TRAININGS,
+    paper_cost,
+)
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.model import modeling_vaswani
 from vaswani_transformer.model.beam_search_vaswani import BeamSearch, length_penalty
@@ -103,17 +111,9 @@ from vaswani_transformer.model.modeling_vaswani import (
     restricted_attention_forward,
     sinusoidal_positions,
 )
-from vaswani_transformer.paper.costs import paper_cost
-from vaswani_transformer.paper.numbers import (
-    PAPER_BATCH_TOKENS,
-    PAPER_DEVICES,
-    PAPER_PARSERS,
-    PAPER_RATE,
-    PAPER_SCORES,
-    PAPER_TRAININGS,
-)
 from vaswani_transformer.parsing.demo_treebank import demo_treebank
 from vaswani_transformer.parsing.drawing import draw_tree
+from vaswani_transformer.parsing.model_card import PAPER_PARSERS
 from vaswani_transformer.parsing.scoring import parse_corpus, score_parser
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 from vaswani_transformer.parsing.trees import normalize_tree, sequence_of_tree, tree_in_one_line

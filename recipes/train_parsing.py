@@ -21,14 +21,14 @@ from rich.table import Table
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.launch.processes import main_process_first
-from vaswani_transformer.model.configuration_vaswani import PARSE
-from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
+from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
+from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig
 from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, refuse_unused
+from vaswani_transformer.parsing.model_card import write_parsing_card
+from vaswani_transformer.parsing.records import ParsingRecord, ParsingSplit
+from vaswani_transformer.parsing.run_scores import GoldTrees, f1_by_step, score_split
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
-from vaswani_transformer.runs.model_card import write_parsing_card
-from vaswani_transformer.runs.parser_scores import GoldTrees, f1_by_step, score_split
-from vaswani_transformer.runs.records import ParsingRecord, ParsingSplit
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, configure_model, show_model, training_run
 from vaswani_transformer.training.averaging import checkpoints_to_average
@@ -116,7 +116,7 @@ def train_and_score(
 ) -> None:
     refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
     refuse_unused(args, dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"))
-    config = configure_model(model_args, *data_args.languages)
+    config = configure_model(model_args, *data_args.languages, VaswaniParsingConfig)
     with main_process_first():
         corpora = parallel_corpora(data_args)
     data = run.load(corpora, config)

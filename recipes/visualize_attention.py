@@ -7,14 +7,11 @@
     python recipes/visualize_attention.py --picture positions --d_model 128 --output positions.png
     python recipes/visualize_attention.py --picture learning_rate --warmup_steps 8000 --output rate.svg
 
-Layers and heads are counted from 1. The target is the model's own translation, unless `--target` gives another. For a
-parser, it is the labels of the parse.
+Layers and heads are counted from 1. The target is the model's own translation, unless `--target` gives another.
 """
 
 from dataclasses import MISSING, dataclass
 from typing import Literal
-
-from transformers import PreTrainedConfig
 
 from vaswani_transformer.io.console import exit_on_error
 from vaswani_transformer.model.languages_vaswani import tagged
@@ -26,15 +23,13 @@ from vaswani_transformer.visualization.figures import (
     entropy_view,
     learning_rate_view,
     positions_view,
-    require_numbers,
-    require_picture,
 )
 
 
-_OF_SENTENCE = {"model", "source", "target", "target_language", "trust_remote_code"}
-_OPTIONS = {  # of each picture
-    "attention": {*_OF_SENTENCE, "kind", "layer", "heads", "words", "merge_words"},
-    "entropy": _OF_SENTENCE,
+_SENTENCE = {"model", "source", "target", "target_language", "trust_remote_code"}
+_USED = {  # the options of each picture
+    "attention": {*_SENTENCE, "kind", "layer", "heads", "words", "merge_words"},
+    "entropy": _SENTENCE,
     "positions": {"d_model"},
     "learning_rate": {"d_model", "warmup_steps"},
 }
@@ -47,7 +42,7 @@ class PictureArguments:
     picture: Literal["attention", "entropy", "positions", "learning_rate"] = option(
         "attention", "Attention between words; its entropy in each head; the positional encoding; the learning rate."
     )
-    output: str = option(MISSING, "The picture to write, which ends in .svg or .png.")
+    output: str = option(MISSING, "The picture to write, such as attention.svg or attention.png.")
     overwrite: bool = option(False, "Replace a picture that exists.")
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     source: str | None = option(None, "A sentence.", is_prose=True)
@@ -65,13 +60,10 @@ class PictureArguments:
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
 
     def __post_init__(self) -> None:
-        used = _OPTIONS[self.picture]
-        for name in ("model", "source"):
-            if name in used and getattr(self, name) is None:
-                raise ValueError(f"{name}: give it")
-        others = set().union(*_OPTIONS.values()) - used
-        refuse_unused(self, dict.fromkeys(others, f"leave it out, or draw another picture than {self.picture}"))
-        require_picture("output", self.output)
+        if "model" in _USED[self.picture] and None in (self.model, self.source):
+            raise ValueError(f"model, source: give both for --picture {self.picture}")
+        unused = set().union(*_USED.values()) - _USED[self.picture]
+        refuse_unused(self, dict.fromkeys(unused, f"leave it out, or draw another picture than {self.picture}"))
         require_new_file("output", self.output, self.overwrite)
 
 
@@ -87,22 +79,12 @@ def draw(args: PictureArguments) -> Picture:
     if args.picture == "learning_rate":
         return learning_rate_view(args.d_model, args.warmup_steps)
     saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
-    require_layer_and_heads(args, saved.config)
-    source = tagged(saved.config, str(args.source), args.target_language)
+    source = tagged(saved.config, args.source, args.target_language)
     sentences = (saved.load(), saved.tokenizer, source, args.target)
     if args.picture == "entropy":
         return entropy_view(*sentences)
     chosen = {name: getattr(args, name) for name in ("kind", "layer", "heads", "words")}
     return attention_view(*sentences, merge=args.merge_words, **chosen)
-
-
-def require_layer_and_heads(args: PictureArguments, config: PreTrainedConfig) -> None:
-    """Raise a ValueError for a layer or head that the model does not have, before it is loaded."""
-    stack = "encoder" if args.kind == "encoder" else "decoder"
-    if args.layer is not None:
-        require_numbers("layer", [args.layer], getattr(config, f"{stack}_layers", args.layer))
-    if args.heads is not None:
-        require_numbers("heads", args.heads, getattr(config, f"{stack}_attention_heads", max(args.heads)))
 
 
 if __name__ == "__main__":

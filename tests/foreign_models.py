@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 PAIRS = phrasebook("validation")[:200]

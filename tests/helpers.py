@@ -1,6 +1,8 @@
-"""What several test files share: where the recipes are, how they are called, programs that are watched from outside."""
+"""What several test files share: how recipes are called, how processes are started, and small files."""
 
+import contextlib
 import importlib.util
+import io
 import os
 import resource
 import socket
@@ -8,17 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
 from torch.distributed import TCPStore
-from zygote import ZYGOTE, Program, Zygote
 
 
-_STORES: list[TCPStore] = []  # of groups, until the tests end
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Languages, sizes and precision of a model that train_wmt.py trains in a few seconds.
 TINY_MODEL = {
@@ -46,6 +45,7 @@ TINY = {
     "report_to": "none",
     "disable_tqdm": False,
 }
+_STORES: list[TCPStore] = []  # they serve the ranks until the tests end
 
 
 def write_pairs(pairs: Sequence[tuple[str, str]], *files: Path) -> list[str]:
@@ -55,22 +55,47 @@ def write_pairs(pairs: Sequence[tuple[str, str]], *files: Path) -> list[str]:
     return [str(file) for file in files]
 
 
+# In this process.
+
+
 def recipe_module(path: str) -> ModuleType:
     """A recipe, such as "benchmarks/decode.py", loaded afresh, under a name that no library has."""
     file = REPOSITORY / "recipes" / path
     spec = importlib.util.spec_from_file_location(f"{file.stem}_recipe", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look for their types
-    with patch.object(sys, "path", [str(file.parent), *sys.path]):  # as of a program that Python is called with
+    with patch.object(sys, "path", [str(file.parent), *sys.path]):
         spec.loader.exec_module(module)
     return module
 
 
 def call_recipe(path: str, *arguments: object) -> None:
-    """Call a recipe's `main` in this process with this command line; errors of a user end in SystemExit."""
+    """Call a recipe's `main` with this command line; errors of a user end in SystemExit."""
     module = recipe_module(path)
     with patch.object(sys, "argv", [module.__file__, *map(str, arguments)]):
         module.main()
+
+
+def run_recipe(path: str, *arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess:
+    """Call a recipe's `main` as a program that is run to its end in a folder; stdout and stderr are captured."""
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    status = 0
+    with (
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+        contextlib.chdir(folder or Path.cwd()),
+    ):
+        try:
+            call_recipe(path, *arguments)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if status == 1:
+                print(end.code, file=stderr)
+    texts = (stream.buffer.getvalue().decode("utf-8") for stream in (stdout, stderr))
+    return subprocess.CompletedProcess([path, *arguments], status, *texts)
+
+
+# In processes of their own, which take seconds to import the libraries.
 
 
 def run_python(
@@ -78,25 +103,12 @@ def run_python(
     *,
     environment: dict[str, str] | None = None,
     folder: Path | None = None,
-    stdin: str | None = None,
+    stdin: str = "",
     timeout: float = 300,
-    zygote: Zygote = ZYGOTE,
 ) -> subprocess.CompletedProcess:
-    """Run `python *arguments` to its end; stdout and stderr are captured as text.
-
-    A script or module runs in a fork of a process that has imported the libraries, in a fraction of the time. Code
-    (`-c`), and a program whose environment changes what imports do, such as HF_HOME, runs in a fresh interpreter.
-
-    Args:
-        arguments: A script, or `-m` and a module, and its arguments.
-        environment: All environment variables; by default those of the tests.
-        folder: Working directory; by default that of the tests.
-        stdin: Text for standard input; by default it is empty.
-        timeout: Seconds until `subprocess.TimeoutExpired`.
-        zygote: What scripts and modules are forked from.
-    """
-    with _start(arguments, environment, folder, zygote, stdin=subprocess.PIPE) as process:
-        return _finish(process, stdin or "", timeout)
+    """Run `python *arguments` to its end; stdout and stderr are captured as text."""
+    process = start_python(arguments, environment=environment, folder=folder, stdin=subprocess.PIPE)
+    return _finish(process, stdin, timeout)
 
 
 def start_python(
@@ -106,11 +118,11 @@ def start_python(
     folder: Path | None = None,
     stdin: int | None = None,
 ) -> subprocess.Popen:
-    """Start `python *arguments`, for a test that kills, stops or interrupts it; stdout and stderr are text pipes.
-
-    It runs as in `run_python`. Its process id is its own and its parent is this process.
-    """
-    return _start(arguments, environment, folder, stdin=stdin)
+    """Start `python *arguments`, for a test that kills, stops or interrupts it; stdout and stderr are text pipes."""
+    streams = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)], env=environment, cwd=folder, encoding="utf-8", **streams
+    )
 
 
 def run_ranks(
@@ -121,15 +133,14 @@ def run_ranks(
     folder: Path | None = None,
     timeout: float = 300,
 ) -> list[subprocess.CompletedProcess]:
-    """Run `python *arguments` as so many ranks of one group, whose store this process serves, as torchrun does.
+    """Run `python *arguments` as ranks of one group, whose store this process serves, as torchrun does.
 
     Returns:
-        What each rank left, by rank. When one fails, nobody ends the others, as a launcher would.
+        The result of each rank. When one fails, nobody ends the others, as a launcher would.
     """
     ranks = start_ranks(arguments, count, environment=environment, folder=folder)
     with ThreadPoolExecutor(count) as pool:
-        results = [pool.submit(_finish, rank, None, timeout) for rank in ranks]
-    return [result.result() for result in results]
+        return list(pool.map(lambda rank: _finish(rank, None, timeout), ranks))
 
 
 def start_ranks(
@@ -142,16 +153,18 @@ def start_ranks(
 ) -> list[subprocess.Popen]:
     """Start what `run_ranks` runs, for a test that kills, stops or interrupts a rank.
 
-    With `machines`, working directories, each rank is the only one of a machine of its own.
+    With `machines`, working directories, each rank is the only one of its machine.
     """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     _STORES.append(store)
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(count)}
     group["TORCHELASTIC_USE_AGENT_STORE"] = "True"
-    given, ranks = os.environ if environment is None else environment, []
+    ranks = []
     for rank in range(count):
-        own = {**given, **group, "RANK": str(rank), "LOCAL_RANK": "0" if machines else str(rank)}
-        ranks.append(_start(arguments, own, machines[rank] if machines else folder, stdin=subprocess.DEVNULL))
+        numbers = {"RANK": str(rank), "LOCAL_RANK": "0" if machines else str(rank)}
+        variables = {**(os.environ if environment is None else environment), **group, **numbers}
+        where = machines[rank] if machines else folder
+        ranks.append(start_python(arguments, environment=variables, folder=where, stdin=subprocess.DEVNULL))
     return ranks
 
 
@@ -164,11 +177,22 @@ def training_command(settings: Mapping[str, object]) -> list[str]:
 
 
 def start_training(settings: Mapping[str, object], processes: int, folder: Path) -> list[subprocess.Popen]:
-    """Start train_wmt.py with these options on one process, or as so many ranks."""
+    """Start train_wmt.py with these options on one process, or as ranks of one group."""
     words = training_command(settings)
     if processes == 1:
         return [start_python(words, folder=folder)]
     return start_ranks(words, processes, folder=folder)
+
+
+def _finish(process: subprocess.Popen, stdin: str | None, timeout: float) -> subprocess.CompletedProcess:
+    """Wait for a process; it is killed when the time is over."""
+    try:
+        stdout, stderr = process.communicate(stdin, timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 def free_port() -> int:
@@ -177,7 +201,7 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-@contextmanager
+@contextlib.contextmanager
 def watched_tab(browser: Any, width: int, height: int, own: tuple[str, ...]) -> Iterator[Any]:
     """A tab of Chromium; at its end it must have complained of nothing, and asked only for what begins with `own`."""
     context = browser.new_context(viewport={"width": width, "height": height})
@@ -192,35 +216,9 @@ def watched_tab(browser: Any, width: int, height: int, own: tuple[str, ...]) -> 
     context.close()
 
 
-def _start(
-    arguments: Sequence[str | Path],
-    environment: dict[str, str] | None,
-    folder: Path | None,
-    zygote: Zygote = ZYGOTE,
-    **streams: int,
-) -> subprocess.Popen:
-    words = [str(word) for word in arguments]
-    options: dict[str, Any] = {"env": environment, "cwd": folder, "encoding": "utf-8", **streams}
-    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    if zygote.can_fork(words, environment):
-        return Program(words, zygote, **options)
-    return subprocess.Popen([sys.executable, *words], **options)
-
-
-def _finish(process: subprocess.Popen, stdin: str | None, timeout: float) -> subprocess.CompletedProcess:
-    """Wait for a process; it is killed when the time is over."""
-    try:
-        stdout, stderr = process.communicate(stdin, timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        raise
-    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-
-
-@contextmanager
+@contextlib.contextmanager
 def limit_of_files(size: int) -> Iterator[None]:
-    """Let this process write no file larger than so many bytes, as if the disk were full."""
+    """Let this process write no larger file, as if the disk were full."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:

@@ -24,7 +24,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from zygote import LIBRARIES, Zygote
 
 
 TOKEN = "hf_right"
@@ -124,11 +123,9 @@ class HubServer:
         self._server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), **options))
         self._thread = threading.Thread(target=self._server.run, args=([listening],), daemon=True)
         self._thread.start()
-        self._zygote = Zygote(self.environment(None), LIBRARIES)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._zygote.close()
         self._server.should_exit = True
         self._thread.join()
 
@@ -142,7 +139,7 @@ class HubServer:
         return kept | settings | ({"HF_TOKEN": token} if token is not None else {})
 
     def run(self, program: str | Path, *arguments: object, folder: Path, token: str | None = TOKEN) -> CompletedProcess:
-        """Run a program with this Hub, in a fork of a process that has imported the libraries but not the package.
+        """Run a program with this Hub.
 
         Args:
             program: A script, or the text of one, which is then written into `folder`.
@@ -154,7 +151,7 @@ class HubServer:
             text, program = program, folder / "program.py"
             program.write_text(text, encoding="utf-8")
         words = [program, *map(str, arguments)]
-        return run_python(words, environment=self.environment(token), folder=folder, zygote=self._zygote)
+        return run_python(words, environment=self.environment(token), folder=folder)
 
     def _for(self, handler: Callable[[Request], Awaitable[Response]], needs_token: bool = False) -> Callable:
         async def checked(request: Request) -> Response:

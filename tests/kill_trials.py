@@ -27,9 +27,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from helpers import TINY_MODEL, start_training, write_pairs
-from zygote import ENVIRONMENT
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 STEPS = 20
@@ -238,9 +237,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="Of the kinds and moments of kills.")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kill-trials-") as folder:
-        settings = {"HF_DATASETS_CACHE": f"{folder}/datasets", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-        for environment in (os.environ, ENVIRONMENT):  # of the ranks, and of the process that they are forked from
-            environment.update(settings)
+        os.environ.update(HF_DATASETS_CACHE=f"{folder}/datasets", HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
         try:
             for line in run(args.kills, args.processes, args.virtual_ranks, args.seed, Path(folder)):
                 print(line, flush=True)

@@ -13,8 +13,9 @@ from vaswani_transformer import (
     VaswaniForConstituencyParsing,
     VaswaniTokenizer,
 )
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
+from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig
 
 
 EOS = 1
@@ -131,8 +132,7 @@ def make_parser(directory: Path, **changes: object) -> Path:
     text = [sentence.lower() for sentence in PARSED] * 3
     tokenizer = VaswaniTokenizer.train(text, 290, labels=PARSE_LABELS.names, show_progress=False)
     sizes = {"d_model": 16, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
-    labels = {"target_vocab_size": 3 + len(PARSE_LABELS.names), "target_language": "parse"}
-    config = VaswaniConfig(vocab_size=290, **labels, **sizes)
+    config = VaswaniParsingConfig(vocab_size=290, target_vocab_size=3 + len(PARSE_LABELS.names), **sizes)
     model = VaswaniForConstituencyParsing(config).eval()
     model.generation_config.max_new_tokens_over_source = 20
     model.save_pretrained(directory)

@@ -4,8 +4,8 @@ import copy
 from typing import Any
 
 from vaswani_transformer import VaswaniConfig
+from vaswani_transformer.experiments.numbers import PAPER_SCORES
 from vaswani_transformer.io.typed_json import from_json
-from vaswani_transformer.paper.numbers import PAPER_SCORES
 from vaswani_transformer.runs.records import RunRecord
 
 

@@ -1,13 +1,11 @@
 """Fixtures of all tests."""
 
-import functools
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -19,49 +17,17 @@ from transformers import (
     PreTrainedModel,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
-    Trainer,
     TrainerCallback,
 )
-from zygote import hasten
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 if TYPE_CHECKING:
     from hub_server import HubServer
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
-
-
-# What only a test with the mark `system` may do: start a Python program, train, export to ONNX.
-SYSTEM = ((subprocess.Popen, "__init__"), (Trainer, "train"), (torch.onnx, "export"))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Fail a test that does any of `SYSTEM`, itself or in a fixture, and has no mark `system`."""
-    if item.get_closest_marker("system"):
-        return (yield)
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, name in SYSTEM:
-            patch.setattr(owner, name, _refusal(getattr(owner, name)))
-        return (yield)
-
-
-def _refusal(function: Callable) -> Callable:
-    @functools.wraps(function)
-    def refuse(owner: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(owner, subprocess.Popen) and args[0][0] != sys.executable:  # as libraries ask for the fonts
-            return function(owner, *args, **kwargs)
-        return pytest.fail(f"{function.__qualname__} is called, which a test with the mark `system` may do alone")
-
-    return refuse
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _hasten() -> None:
-    hasten()  # when the test files have imported what it changes
 
 
 @pytest.fixture(autouse=True)
@@ -71,12 +37,9 @@ def _seed() -> None:
 
 @pytest.fixture(autouse=True)
 def _environment() -> Iterator[None]:
-    """Undo what a test changed of the environment: with other variables, programs are not forked (zygote.py)."""
-    before = dict(os.environ)
-    yield
-    for name in os.environ.keys() - before.keys() - {"KMP_INIT_AT_FORK", "PYTEST_CURRENT_TEST"}:
-        del os.environ[name]
-    os.environ.update({name: value for name, value in before.items() if name != "PYTEST_CURRENT_TEST"})
+    """Undo what a test, or a recipe that it calls, changes of the environment."""
+    with patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ TAKE_A_FRACTION = {  # whole numbers of steps, as floats, are no less whole
 TEXTS_NO_OPTION_TAKES = ("", " ", "a\x1b[31mb", "a\nb", "a\0b", "\ud800", "a" * 256, "a/" * 2001)
 OTHER_VALUES = ("{", "[]", "{}", '{"a":' * 2000, "[" * 10_000, "/", "/dev/null", "[/INST]", "9" * 6000)
 SENTENCES = ("source", "target")  # may be longer than a name
-PROSE = {"explore.py": SENTENCES, "visualize_attention.py": SENTENCES, "demo_app.py": ("examples",)}
+PROSE = {"explore.py": SENTENCES, "visualize_attention.py": SENTENCES}
 CONVERTED = ("generation_config", "liger_kernel_config")  # a path and a mapping, which are never empty
 
 

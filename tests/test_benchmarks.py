@@ -24,7 +24,7 @@ import torch
 from helpers import REPOSITORY, call_recipe, recipe_module, write_pairs
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.parsing.demo_treebank import demo_treebank

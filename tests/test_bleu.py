@@ -3,7 +3,7 @@
 import evaluate
 import pytest
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation import bleu
 from vaswani_transformer.evaluation.bleu import Bleu
 

@@ -18,7 +18,7 @@ from distributed_step import RecordingTrainer, make_trainer
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.bpe_dropout import BpeDropout, ResampledPairs, require_byte_pairs
 from vaswani_transformer.data.cleaning import encode_corpus
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.preparation_arguments import PreparationArguments
 
 

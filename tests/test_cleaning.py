@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.cleaning import CleaningRules, clean_corpus, encode_corpus
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 BLANKS = ["", " ", "\t\n", "\u3000\u2028"]

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, run_python
+from helpers import REPOSITORY, run_python, run_recipe
 
 
 pytestmark = pytest.mark.system
@@ -102,7 +102,7 @@ def test_a_command_is_its_recipe(tmp_path, saved_model):
     (tmp_path / "text").write_text("The old man reads a book.\n", encoding="utf-8")
     options = ["--model", saved_model, "--input", "text"]
     ours = run_python([*MODULE, "translate", *options], folder=tmp_path)
-    assert ours.stdout == run_python([REPOSITORY / "recipes" / "translate.py", *options], folder=tmp_path).stdout
+    assert ours.stdout == run_recipe("translate.py", *options, folder=tmp_path).stdout
     assert len(ours.stdout.splitlines()) == 1
     refused = run_python([*MODULE, "train", "--config", "demo", "--virtual_ranks", "-1"], folder=tmp_path)
     assert refused.returncode == 1

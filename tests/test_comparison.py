@@ -9,8 +9,8 @@ import pytest
 from runs import run_record, sweep_as_in_paper
 
 from vaswani_transformer.experiments.comparison import Scale, SweepRecord, compare_with_paper, rank_correlation
+from vaswani_transformer.experiments.numbers import PAPER_SCORES
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
-from vaswani_transformer.paper.numbers import PAPER_SCORES
 from vaswani_transformer.runs.records import RunRecord
 
 

@@ -11,7 +11,7 @@ from sacrebleu.metrics import CHRF
 from transformers import GenerationConfig, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation.confidence import fit_curve, measure_confidence
 from vaswani_transformer.io.files import MODEL_FILES, Manifest
 from vaswani_transformer.model.saved_model import open_model

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from vaswani_transformer.data import corpora
 from vaswani_transformer.data.corpora import is_of_hub, load_parallel_corpus, resolve_languages, sentences, spread
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.text_files import read_lines
 
 

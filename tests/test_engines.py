@@ -10,7 +10,7 @@ from models import distinct
 from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 
 

@@ -18,7 +18,7 @@ from transformers import AutoModelForSeq2SeqLM
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.visualization.alternatives import find_alternatives
 from vaswani_transformer.visualization.attention import merge_words, read_attention
-from vaswani_transformer.visualization.explorer import explore, explorer_page, write_explorer
+from vaswani_transformer.visualization.explorer import explore
 from vaswani_transformer.visualization.search_trace import trace_search
 
 
@@ -38,9 +38,9 @@ def pages(model, tokenizer, tmp_path_factory) -> dict[str, Path]:
     paths = {}
     for name, source in (("plain", "The old man reads a book."), ("hostile", HOSTILE), ("right", RIGHT_TO_LEFT)):
         paths[name] = folder / f"{name}.html"
-        write_explorer(paths[name], model, tokenizer, source, alternatives=2 if name == "plain" else 1, **SEARCH)
+        explore(model, tokenizer, source, alternatives=2 if name == "plain" else 1, **SEARCH).save(paths[name])
     paths["given"] = folder / "given.html"
-    write_explorer(paths["given"], model, tokenizer, "Hello", RIGHT_TO_LEFT, alternatives=0, **SEARCH)
+    explore(model, tokenizer, "Hello", RIGHT_TO_LEFT, alternatives=0, **SEARCH).save(paths["given"])
     return paths
 
 
@@ -90,14 +90,11 @@ def test_the_page_has_the_attention_and_the_search(model, tokenizer, pages):
         assert word["probability"] == pytest.approx(product, abs=1e-3)
     assert data["search"]["reason"] == trace.reason
     for step, expected in zip(data["search"]["steps"], trace.steps, strict=True):
-        assert [row[5] for row in step["candidates"]] == [candidate.fate for candidate in expected.candidates]
-        assert [row[4] for row in step["candidates"]] == pytest.approx(
-            [candidate.normalized_score for candidate in expected.candidates], abs=1e-4
-        )
+        assert step["candidates"] == [pytest.approx(vars(candidate), abs=1e-4) for candidate in expected.candidates]
 
 
 def test_a_given_translation_is_shown(model, tokenizer):
-    data = data_of(explorer_page(model, tokenizer, "The man", "Der Mann", alternatives=0, **SEARCH))
+    data = data_of(explore(model, tokenizer, "The man", "Der Mann", alternatives=0, **SEARCH).page)
     assert data["isGiven"]
     assert [word["text"] for word in data["words"]] == ["Der", "Mann", "</s>"]
     assert data["attention"]["cross"]["columns"] == ["The", "man", "</s>"]
@@ -106,7 +103,7 @@ def test_a_given_translation_is_shown(model, tokenizer):
 
 
 def test_an_alternative_is_shown_as_the_word_that_it_begins_or_continues(model, tokenizer):
-    data = data_of(explorer_page(model, tokenizer, "The man", "Der Mann", alternatives=30, **SEARCH))
+    data = data_of(explore(model, tokenizer, "The man", "Der Mann", alternatives=30, **SEARCH).page)
     target, place, whole = tokenizer(text_target="Der Mann").input_ids, 0, 0
     for word in data["words"]:
         for choice in word["choices"]:
@@ -124,14 +121,14 @@ def test_an_alternative_is_shown_as_the_word_that_it_begins_or_continues(model, 
 @pytest.mark.parametrize(("source", "target", "name"), [("dog " * 20, None, "source"), ("dog", "Hund " * 20, "target")])
 def test_sentences_over_the_limit_are_refused(model, tokenizer, source, target, name):
     with pytest.raises(ValueError, match=rf"^{name}: has \d\d tokens, more than max_tokens, 9; shorten it"):
-        explorer_page(model, tokenizer, source, target, max_tokens=9)
+        explore(model, tokenizer, source, target, max_tokens=9)
 
 
 def test_a_page_that_cannot_be_written_leaves_the_earlier_one(model, tokenizer, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("earlier", encoding="utf-8")
     with pytest.raises(OSError, match="File too large"), limit_of_files(100):
-        write_explorer(page, model, tokenizer, "The man", alternatives=0, **SEARCH)
+        explore(model, tokenizer, "The man", alternatives=0, **SEARCH).save(page)
     assert page.read_text(encoding="utf-8") == "earlier"
     assert list(tmp_path.iterdir()) == [page]
 
@@ -211,7 +208,7 @@ def test_the_tree_follows_arrow_keys_and_tells_what_became_of_a_candidate(show):
     assert len(steps) > 7
     assert 0 < tab.locator(".node").count() < sum(len(step["candidates"]) for step in steps)  # only those in view
     tab.locator(".node").first.focus()
-    beaten = next(index for index, row in enumerate(steps[0]["candidates"]) if row[5] == "beaten")
+    beaten = next(index for index, row in enumerate(steps[0]["candidates"]) if row["fate"] == "beaten")
     for _ in range(beaten):
         tab.keyboard.press("ArrowDown")
     assert "Dropped: 3 candidates that go on are better." in tab.locator("#candidate").text_content()

@@ -15,7 +15,7 @@ from helpers import REPOSITORY, call_recipe, limit_of_files, write_pairs
 from models import distinct, make_parser, require_scores
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.scores_vaswani import AlignmentHeads, score_generated
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import TINY_MODEL, start_training, write_pairs
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
 
 

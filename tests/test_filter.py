@@ -7,7 +7,7 @@ import torch
 from helpers import REPOSITORY, call_recipe, run_ranks
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation.perplexity import dual_cross_entropy
 
 

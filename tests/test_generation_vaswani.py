@@ -19,7 +19,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging as transformers_logging
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.generation_vaswani import search
 from vaswani_transformer.model.modeling_vaswani import VaswaniDecoderLayer, eager_attention_forward
 from vaswani_transformer.model.step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.decoding_arguments import GenerationArguments
 from vaswani_transformer.decoding.int8 import Int8Linear, with_int8_layers
 

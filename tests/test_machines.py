@@ -12,7 +12,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, TINY_MODEL, free_port, start_ranks, start_training, training_command, write_pairs
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
 
 

@@ -16,7 +16,7 @@ from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.convert import parity
 from vaswani_transformer.convert.marian import MarianTranslator, export_marian, from_marian, to_marian
 from vaswani_transformer.convert.padding_last import padding_last
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 PAIRS = phrasebook("validation")[:16]

@@ -13,10 +13,11 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from runs import run_results
 
 from vaswani_transformer.io.typed_json import from_json
-from vaswani_transformer.paper.numbers import PAPER_PARSING_SETTINGS, PAPER_SETTINGS
+from vaswani_transformer.parsing.model_card import PAPER_PARSING_SETTINGS, write_parsing_card
+from vaswani_transformer.parsing.records import ParsingRecord
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
-from vaswani_transformer.runs.model_card import write_model_card, write_parsing_card
-from vaswani_transformer.runs.records import ParsingRecord, RunRecord
+from vaswani_transformer.runs.model_card import PAPER_SETTINGS, write_model_card
+from vaswani_transformer.runs.records import RunRecord
 
 
 # Those of models, which begin with metadata, and not the reports of experiments.
@@ -265,19 +266,6 @@ def test_published_cards_are_made_of_the_results_beside_them(path: Path, tmp_pat
     else:
         write_model_card(tmp_path / "card.md", RunRecord.load(results), picture)
     assert (tmp_path / "card.md").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
-
-
-def test_a_parser_has_one_row_of_its_own(tmp_path):
-    record = ParsingRecord.load(REPOSITORY / "model_cards" / "craft-parsing.json")
-    other = record.others[0]
-    for copied, row in (
-        (dataclasses.replace(other, scores=record.others[1].scores), other.name),
-        (dataclasses.replace(other, name="another"), "another"),
-        (dataclasses.replace(other, name="another", scores=record.validation.constrained), "another"),
-    ):
-        with pytest.raises(ValueError, match=f"'validation, {row}' have the same name or scores"):
-            write_parsing_card(tmp_path / "card.md", dataclasses.replace(record, others=[*record.others, copied]))
-        assert not (tmp_path / "card.md").exists()
 
 
 def test_the_card_of_a_parser_has_the_papers_settings_and_both_scores(tmp_path):

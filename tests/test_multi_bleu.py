@@ -12,7 +12,7 @@ import evaluate
 import pytest
 
 from vaswani_transformer import evaluation
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation.multi_bleu import (
     MultiBleu,
     corpus_bleu,

@@ -3,8 +3,9 @@
 import pytest
 
 from vaswani_transformer import VaswaniConfig
+from vaswani_transformer.experiments.numbers import PAPER_SCORES
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
-from vaswani_transformer.paper.numbers import PAPER_SCORES, PAPER_SETTINGS
+from vaswani_transformer.runs.model_card import PAPER_SETTINGS
 
 
 def test_every_row_of_table_3_has_its_scores():

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.convert import parity
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 for package in ("onnx", "onnxscript", "onnxruntime"):

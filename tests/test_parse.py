@@ -1,7 +1,5 @@
 """parse.py: a tree for each line, scores against gold trees, pictures; and one clear error for each mistake."""
 
-import re
-
 import pytest
 from helpers import REPOSITORY, call_recipe, run_ranks
 from models import PARSED, make_parser
@@ -9,7 +7,7 @@ from nltk import Tree
 from transformers import pipeline
 
 from vaswani_transformer.model.parsing_vaswani import split_words
-from vaswani_transformer.parsing.scoring import ParserRecord
+from vaswani_transformer.parsing.records import ParserRecord
 
 
 GOLD = "((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n((S (NP-SBJ (-NONE- *)) (VP (VB Go)) (. .)))\n"
@@ -110,19 +108,19 @@ def test_mistakes_are_one_line(options, message, tmp_path, monkeypatch, capfd):
     ("recipe", "options"),
     [
         ("translate.py", ["--input", "old.mrg", "--output", "new.mrg"]),
-        ("demo_app.py", ["--push_to_space", "new.mrg"]),
+        ("demo_app.py", []),
         ("score.py", ["--source", "old.mrg", "--reference", "old.mrg", "--output_dir", "new.mrg"]),
     ],
 )
 def test_recipes_of_translation_refuse_a_parser(model, recipe, options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.mrg").write_text("Cats .\n", encoding="utf-8")
-    message = f"{recipe}: model: {model}: is a parser; use parse.py, or name a translation model"
+    message = f"{recipe}: model: {model}: is a model for constituency-parsing; name one for translation"
     with pytest.raises(SystemExit, match=message):
         call_recipe(recipe, "--model", model, *options)
     assert not (tmp_path / "new.mrg").exists()
 
 
 def test_a_translation_model_does_not_parse(lively_model, text, tmp_path):
-    with pytest.raises(SystemExit, match=f"model: {re.escape(str(lively_model))}: translates; use translate.py, or"):
+    with pytest.raises(SystemExit, match="is a model for translation; name one for constituency-parsing"):
         call_recipe("parse.py", "--model", lively_model, "--input", text, "--output", tmp_path / "trees.mrg")

@@ -9,13 +9,14 @@ import pytest
 import torch
 from nltk import Tree
 
-from vaswani_transformer.model.parse_sequence_vaswani import MARK, LegalParse, ParseLabels, parse_of_sequence
+from vaswani_transformer.model.configuration_vaswani import LABEL_MARK
+from vaswani_transformer.model.parse_sequence_vaswani import LegalParse, ParseLabels, parse_of_sequence
 
 
 LABELS = ParseLabels(tags=frozenset({"DT", "NN", "VB"}), phrases=frozenset({"NP", "S", "VP"}))
 EOS = 1
-VOCABULARY = {"<pad>": 0, "</s>": EOS, "<unk>": 2} | {MARK + name: 3 + i for i, name in enumerate(LABELS.names)}
-NAMES = {number: entry.removeprefix(MARK) for entry, number in VOCABULARY.items()}
+VOCABULARY = {"<pad>": 0, "</s>": EOS, "<unk>": 2} | {LABEL_MARK + name: 3 + i for i, name in enumerate(LABELS.names)}
+NAMES = {number: entry.removeprefix(LABEL_MARK) for entry, number in VOCABULARY.items()}
 
 
 def parse(sequence: str, words: str):
@@ -118,7 +119,7 @@ def test_legal_labels_are_those_that_a_search_finds():
         rules = LegalParse(VOCABULARY, len(VOCABULARY), EOS, torch.tensor(words), torch.tensor(limits))
         rows: list[list[str]] = [[], [], []]
         while len(rows[0]) < max(limits):
-            input_ids = torch.tensor([[0, *(VOCABULARY.get(MARK + name, EOS) for name in row)] for row in rows])
+            input_ids = torch.tensor([[0, *(VOCABULARY.get(LABEL_MARK + name, EOS) for name in row)] for row in rows])
             legal = rules(input_ids, torch.zeros(3, len(VOCABULARY))).gt(-math.inf)
             for row, count, limit, found in zip(rows, words, limits, legal, strict=True):
                 names = {NAMES[number] for number in found.nonzero().flatten().tolist()}

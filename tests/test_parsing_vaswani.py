@@ -1,12 +1,11 @@
 """`pipeline("constituency-parsing")`, with a model whose weights are random."""
 
 import json
-import shutil
 
 import pytest
 from models import PARSED, make_parser
 from nltk import Tree
-from transformers import AutoModelForSeq2SeqLM, pipeline
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vaswani_transformer import (
     VaswaniConfig,
@@ -14,7 +13,7 @@ from vaswani_transformer import (
     VaswaniForConstituencyParsing,
     VaswaniTokenizer,
 )
-from vaswani_transformer.model.parsing_vaswani import parse_in_batches, split_words
+from vaswani_transformer.model.parsing_vaswani import VaswaniParsingModel, parse_in_batches, split_words
 from vaswani_transformer.model.saved_model import open_model
 
 
@@ -111,20 +110,13 @@ def test_a_translation_model_is_refused(tmp_path):
         pipeline("constituency-parsing", model=str(tmp_path))("The cat .")
 
 
-def test_a_parser_saved_with_the_class_of_translators_is_a_parser(directory, parser, tmp_path):
-    """Before parsers had a class, only the target language told them apart."""
-    earlier = shutil.copytree(directory, tmp_path / "earlier")
-    settings = json.loads((earlier / "config.json").read_text(encoding="utf-8"))
-    assert settings["architectures"] == ["VaswaniForConstituencyParsing"]
-    settings["architectures"] = ["VaswaniForConditionalGeneration"]
-    settings["auto_map"]["AutoModelForSeq2SeqLM"] = "modeling_vaswani.VaswaniForConditionalGeneration"
-    (earlier / "config.json").write_text(json.dumps(settings), encoding="utf-8")
-    assert type(AutoModelForSeq2SeqLM.from_pretrained(earlier)) is VaswaniForConstituencyParsing
-    assert type(open_model(earlier, parses=True).load()) is VaswaniForConstituencyParsing
-    with pytest.raises(ValueError, match=r"is a parser; use parse\.py"):
-        open_model(earlier, parses=False)
-    again = pipeline("constituency-parsing", model=str(earlier))
-    assert again(PARSED, constrained=True) == parser(PARSED, constrained=True)
+def test_auto_classes_know_a_parser_from_a_translation_model(directory):
+    assert type(AutoModelForSeq2SeqLM.from_pretrained(directory)) is VaswaniForConstituencyParsing
+    assert type(open_model(directory, task="constituency-parsing").load()) is VaswaniForConstituencyParsing
+    assert type(AutoModel.from_pretrained(directory)) is VaswaniParsingModel
+    assert type(AutoTokenizer.from_pretrained(directory)) is VaswaniTokenizer
+    with pytest.raises(ValueError, match="is a model for constituency-parsing; name one for translation"):
+        open_model(directory, task="translation")
 
 
 def test_only_parsers_bring_the_code_of_parsing(directory, tmp_path):

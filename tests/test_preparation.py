@@ -20,7 +20,7 @@ from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data import corpora, preparation, prepared_directory
 from vaswani_transformer.data.cleaning import CleaningRules, clean_corpus, encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.preparation import load_corpora, prepare_corpus
 from vaswani_transformer.data.preparation_arguments import PreparationArguments
 from vaswani_transformer.data.prepared_directory import load_prepared

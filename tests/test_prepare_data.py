@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, run_ranks, start_python, write_pairs
+from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_ranks, run_recipe, start_python, write_pairs
 
 from vaswani_transformer.data import preparation
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 RECIPES = REPOSITORY / "recipes"
@@ -127,7 +127,7 @@ def test_training_is_the_same_from_prepared_corpora(main, settings, tmp_path, ca
     assert times(Path(settings["prepared"])) == before
 
     alone = {**settings, "prepared": None, "output_dir": str(tmp_path / "alone")}
-    result = run_python(command("train_wmt.py", alone, tmp_path))
+    result = run_recipe(*command("train_wmt.py", alone, tmp_path))
     assert result.returncode == 0, result.stderr
     one, two = (
         json.loads((Path(run["output_dir"]) / "all_results.json").read_text(encoding="utf-8"))

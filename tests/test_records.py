@@ -8,7 +8,8 @@ from runs import run_results
 
 from vaswani_transformer.experiments.comparison import SweepRecord
 from vaswani_transformer.io.typed_json import from_json, to_json
-from vaswani_transformer.runs.records import ParsingRecord, RunRecord
+from vaswani_transformer.parsing.records import ParsingRecord
+from vaswani_transformer.runs.records import RunRecord
 
 
 # Both were written before records had types.

@@ -9,8 +9,8 @@ from runs import run_record, sweep_as_in_paper
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.experiments.comparison import Scale, SweepRecord, compare_with_paper
+from vaswani_transformer.experiments.numbers import paper_cost
 from vaswani_transformer.experiments.reports import as_markdown, cost_table, score_table, verdict, write_report
-from vaswani_transformer.paper.costs import paper_cost
 
 
 @pytest.fixture

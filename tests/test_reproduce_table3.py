@@ -4,12 +4,10 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,11 +15,9 @@ import yaml
 from filelock import FileLock
 from helpers import REPOSITORY, recipe_module, start_python, write_pairs
 from runs import run_results
-from zygote import Program
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
-from vaswani_transformer.experiments import sweep as sweep_module
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.experiments.sweep import shares
 from vaswani_transformer.io.files import locked
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
@@ -121,21 +117,11 @@ def calls(recipe, tmp_path, monkeypatch):
     return read
 
 
-@pytest.fixture
-def forked_trainings(monkeypatch) -> None:
-    """Trainings that a sweep starts are forks."""
-
-    def fork(command: list[str], **options) -> Program:
-        return Program(command[1:], **options)
-
-    monkeypatch.setattr(sweep_module, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": fork}))
-
-
 def trained(calls: list[dict]) -> list[tuple[str, str]]:
     return sorted((call["variant"], call["seed"]) for call in calls)
 
 
-def test_two_rows_are_trained_scored_reported_and_resumed(sweep, settings, recipe, capsys, forked_trainings):
+def test_two_rows_are_trained_scored_reported_and_resumed(sweep, settings, recipe, capsys):
     assert sweep("--parallel", "2") is None
     directory = Path(settings["output_dir"])
     files = {row: directory / row / "seed-1" / "all_results.json" for row in settings["rows"]}
@@ -264,7 +250,7 @@ def test_a_killed_sweep_takes_its_training_along(settings, tmp_path):
     sweep.kill()
     sweep.communicate()
     assert sweep.returncode == -signal.SIGKILL
-    with FileLock(job / "_lock", timeout=120):  # which the training holds while it lives
+    with FileLock(job / "_run.lock", timeout=120):  # which the training holds while it lives
         pass
     log = (job / "train.log").read_text(encoding="utf-8")
     assert "train_wmt.py: interrupted; continue with --resume\n" in log

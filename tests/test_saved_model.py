@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model import saved_model as module
 from vaswani_transformer.model.saved_model import load_tokenizer, open_model
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks, start_ranks
+from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks, run_recipe, start_ranks
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics import BLEU, CHRF
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.multi_bleu import paper_bleu
 from vaswani_transformer.evaluation.perplexity import perplexity
@@ -302,8 +302,8 @@ def test_the_second_of_two_scorings_into_one_directory_is_refused(run, recipe, f
     score, refused = recipe.score_systems, []
 
     def meanwhile(*args):
-        command = [RECIPE, "--hypotheses", "worse.de", "--reference", "ref.de", "--output_dir", "out"]
-        refused.append(run_python([*command, "--overwrite"], folder=files))
+        options = ["--hypotheses", "worse.de", "--reference", "ref.de", "--output_dir", "out", "--overwrite"]
+        refused.append(run_recipe("score.py", *options, folder=files))
         return score(*args)
 
     monkeypatch.setattr(recipe, "score_systems", meanwhile)

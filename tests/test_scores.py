@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from sacrebleu.metrics import BLEU
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
 
 

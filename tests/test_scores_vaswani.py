@@ -8,7 +8,7 @@ from foreign_models import batch, inputs_of, untrained
 from helpers import call_recipe
 from transformers import pipeline
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.int8 import with_int8_layers
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.model.scores_vaswani import read_decoder, score_generated

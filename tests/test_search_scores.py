@@ -3,7 +3,7 @@
 import pytest
 from helpers import write_pairs
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation.scores import score_translations
 from vaswani_transformer.evaluation.test_sets import read_test_set
 from vaswani_transformer.runs.provenance import describe_run

@@ -169,6 +169,8 @@ def test_a_vocabulary_smaller_than_the_beam_has_fewer_candidates():
     assert all(math.isfinite(candidate.score) for step in found.steps for candidate in step.candidates)
 
 
-def test_one_beam_is_refused(talkative_model):
-    with pytest.raises(ValueError, match="num_beams: is 1"):
-        trace(talkative_model, SOURCES[0], num_beams=1)
+def test_one_beam_is_greedy_search(talkative_model):
+    found = trace(talkative_model, SOURCES[0], num_beams=1)
+    row = talkative_model.generate(torch.tensor([SOURCES[0]]), num_beams=1)[0, 1:].tolist()
+    assert list(found.hypotheses[0].tokens) == row[: len(found.steps)]
+    assert all(step.candidates[0].fate in (Fate.LIVE, Fate.FINISHED) for step in found.steps[:-1])

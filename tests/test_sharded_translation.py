@@ -11,7 +11,7 @@ from datasets import Dataset
 from helpers import call_recipe
 from pyarrow import parquet
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding.line_translation import TranslationOptions, input_lines
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation

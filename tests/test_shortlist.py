@@ -9,7 +9,7 @@ from helpers import call_recipe, recipe_module, write_pairs
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.convert import shortlist
 from vaswani_transformer.convert.shortlist import learn_shortlist
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 PAIRS = phrasebook("validation")[:16]

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.convert.stock_tokenizer import UNUSED, save_stock_tokenizer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 TAGS = ("<2de>", "<2en>")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, run_ranks
+from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_ranks, run_recipe
 from nltk import Tree
 from transformers import GenerationConfig, pipeline
 
-from vaswani_transformer.paper.numbers import PAPER_PARSING_SETTINGS
+from vaswani_transformer.parsing.model_card import PAPER_PARSING_SETTINGS
+from vaswani_transformer.parsing.records import ParsingRecord
+from vaswani_transformer.parsing.run_scores import GoldTrees
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
-from vaswani_transformer.runs.parser_scores import GoldTrees
-from vaswani_transformer.runs.records import ParsingRecord
 
 
 pytestmark = pytest.mark.system
@@ -60,7 +60,7 @@ def refusal(settings: dict, folder: Path) -> str:
 
 def test_treebanks_become_a_scored_parser(settings, tmp_path):
     directory = tmp_path / "run"
-    result = run_python(command({**settings, "curve_sentences": 3}, tmp_path))
+    result = run_recipe(*command({**settings, "curve_sentences": 3}, tmp_path))
     assert result.returncode == 0, result.stderr
     record = ParsingRecord.load(directory / "all_results.json")
     assert [(point.step, point.sentences) for point in record.curve] == [(2, 3), (4, 3)]
@@ -86,10 +86,10 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert done.returncode == 0, done.stderr
     assert Tree.fromstring((tmp_path / "run.mrg").read_text("utf-8")).label() == "TOP"
 
-    again = run_python([*command(settings, tmp_path), "--resume"])
+    again = run_recipe(*command(settings, tmp_path), "--resume")
     assert again.returncode == 0
     assert "has ended, after 4 steps; to continue it, raise max_steps" in again.stderr
-    other = run_python([*command({**settings, "gold_copies": 2}, tmp_path), "--resume"])
+    other = run_recipe(*command({**settings, "gold_copies": 2}, tmp_path), "--resume")
     assert "gold_copies (1 then, 2 now)" in other.stderr
 
 
@@ -100,7 +100,7 @@ def test_options_of_the_tokenizer_are_refused(settings, tmp_path, option):
 
 def test_two_processes_parse_as_one(settings, tmp_path):
     alone, both = tmp_path / "alone", tmp_path / "both"
-    one = run_python(command({**settings, "output_dir": str(alone)}, tmp_path))
+    one = run_recipe(*command({**settings, "output_dir": str(alone)}, tmp_path))
     two = run_ranks(command({**settings, "output_dir": str(both)}, tmp_path), 2)
     assert [result.returncode for result in (one, *two)] == [0, 0, 0], "".join(rank.stderr for rank in two)
     first, second = (ParsingRecord.load(run / "all_results.json") for run in (alone, both))
@@ -157,7 +157,7 @@ def test_every_configuration_is_understood_and_describes_a_model(path):
     recipe = recipe_module("train_parsing.py")
     classes = (recipe.ParsingArguments, recipe.ModelArguments, recipe.RecipeTrainingArguments)
     data, model, args = recipe.RecipeParser(classes).parse(["--config", str(path), "--precision", "float32"])
-    config = recipe.configure_model(model, *data.languages)
+    config = recipe.configure_model(model, *data.languages, recipe.VaswaniParsingConfig)
     if path.stem.startswith("wsj"):  # section 6.3
         assert (config.encoder_layers, config.decoder_layers, config.d_model) == (4, 4, 1024)
         assert data.vocab_size == (32_000 if "semi" in path.stem else 16_000)

@@ -7,17 +7,18 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_python, run_ranks
+from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_ranks, run_recipe
 from huggingface_hub import ModelCard
 from sacrebleu.metrics import BLEU, CHRF
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniTrainer
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.training_run import configure_model
 from vaswani_transformer.runs.validation_bleu import ValidationBleu
@@ -72,7 +73,7 @@ def settings(corpus, tmp_path) -> dict:
 def run(settings: dict, folder: Path, *overrides: str) -> subprocess.CompletedProcess:
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    return run_python([RECIPE, "--config", config, *overrides])
+    return run_recipe("train_wmt.py", "--config", config, *overrides)
 
 
 @pytest.mark.system
@@ -331,12 +332,12 @@ def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
     assert [rank.stdout.count("Scores") for rank in together] == [1, 0]
 
 
-def in_process(monkeypatch, settings: dict, folder: Path, *overrides: str) -> str:
+def in_process(settings: dict, folder: Path, *overrides: str) -> str:
     """Run the recipe's `main` up to its error, which must be one line; training must not begin."""
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    monkeypatch.setattr(VaswaniTrainer, "train", lambda *a, **k: pytest.fail("training began"))
-    with pytest.raises(SystemExit) as stop:
+    began = patch.object(VaswaniTrainer, "train", lambda *a, **k: pytest.fail("training began"))
+    with pytest.raises(SystemExit) as stop, began:
         call_recipe("train_wmt.py", "--config", config, *overrides)
     message = str(stop.value.code)
     assert message.startswith("train_wmt.py: ")
@@ -345,8 +346,8 @@ def in_process(monkeypatch, settings: dict, folder: Path, *overrides: str) -> st
 
 
 @pytest.fixture
-def error(monkeypatch, settings, tmp_path):
-    return lambda *overrides, **changes: in_process(monkeypatch, {**settings, **changes}, tmp_path, *overrides)
+def error(settings, tmp_path):
+    return lambda *overrides, **changes: in_process({**settings, **changes}, tmp_path, *overrides)
 
 
 @pytest.mark.system

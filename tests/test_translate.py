@@ -22,7 +22,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation

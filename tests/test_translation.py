@@ -7,7 +7,7 @@ import torch
 from accelerate import cpu_offload
 from transformers import AutoModelForSeq2SeqLM
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import translation
 from vaswani_transformer.decoding.translation import translate_corpus
 

@@ -11,7 +11,7 @@ from sacrebleu.metrics.bleu import BLEU
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from vaswani_transformer import CheckpointAveraging, VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.launch.signals import Interrupted, SignalCheckpoint
 from vaswani_transformer.runs.validation_bleu import ValidationBleu
 from vaswani_transformer.training.callbacks import EarlyStopping

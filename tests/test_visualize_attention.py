@@ -1,7 +1,7 @@
 """visualize_attention.py: the picture that Python draws, and one clear error for each mistake."""
 
 import pytest
-from helpers import call_recipe, limit_of_files
+from helpers import call_recipe
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.visualization.figures import attention_view, entropy_view, learning_rate_view, positions_view
@@ -30,15 +30,6 @@ def test_attention_as_python_draws_it(lively_model, loaded, tmp_path):
     assert svg(*options, *chosen, folder=tmp_path) == expected._repr_svg_()
 
 
-def test_a_picture_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
-    picture = tmp_path / "a.svg"
-    picture.write_text("earlier", encoding="utf-8")
-    with pytest.raises(SystemExit, match="File too large"), limit_of_files(100):
-        svg("--picture", "positions", "--d_model", 16, folder=tmp_path)
-    assert picture.read_text(encoding="utf-8") == "earlier"
-    assert list(tmp_path.iterdir()) == [picture]
-
-
 def test_the_other_pictures(lively_model, loaded, tmp_path):
     options = ("--model", lively_model, "--source", "The old man.", "--picture", "entropy")
     assert svg(*options, folder=tmp_path) == entropy_view(*loaded, "The old man.")._repr_svg_()
@@ -48,24 +39,17 @@ def test_the_other_pictures(lively_model, loaded, tmp_path):
     assert svg(*options, folder=tmp_path) == learning_rate_view(16, 50)._repr_svg_()
 
 
-SENTENCE = ["--model", "{model}", "--source", "A man."]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model", "x", "--output", "new.svg"], "source: give it"),
-        (["--model", "x", "--source", "A", "--output", "new.pdf"], "output: new.pdf does not end in .svg or .png"),
+        (["--model", "x", "--output", "new.svg"], "model, source: give both for --picture attention"),
         (["--model", "x", "--source", "A", "--output", "old.svg"], "output: old.svg exists already"),
         (["--picture", "positions", "--output", "new.svg", "--layer", "1"], "layer: has no effect here; leave it out"),
-        ([*SENTENCE, "--output", "new.svg", "--heads", "1", "3"], "heads: must be 1 to 2, is 3"),
     ],
 )
-def test_mistakes_are_one_line_before_the_model_is_loaded(options, message, lively_model, tmp_path, monkeypatch):
+def test_mistakes_are_one_line_before_the_model_is_loaded(options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.svg").touch()
-    with pytest.raises(SystemExit) as raised:
-        call_recipe("visualize_attention.py", *(option.format(model=lively_model) for option in options))
-    assert message in raised.value.code
-    assert len(raised.value.code.splitlines()) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["old.svg"]
+    with pytest.raises(SystemExit, match=message):
+        call_recipe("visualize_attention.py", *options)
+    assert [path.name for path in tmp_path.iterdir()] == ["old.svg"]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from .io.lazy_names import lazy_names
 from .model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .model.parsing_vaswani import VaswaniForConstituencyParsing
 from .model.pipeline_vaswani import VaswaniTranslationPipeline
 from .model.registration import register
 from .model.tokenization_vaswani import VaswaniTokenizer
+from .parsing import VaswaniForConstituencyParsing, register_parser
 
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 register()
+register_parser()
 
 __version__ = "0.1.0"
 

@@ -37,7 +37,7 @@ from pathlib import Path
 import psutil
 from frame import RECIPES, BenchmarkArguments, headline, recipe, run_benchmark
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.line_translation import split_lines
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record

@@ -11,7 +11,7 @@ import time
 from helpers import REPOSITORY
 from transformers import pipeline
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 def test_a_task_is_killed(model_directory, tmp_path, row):

@@ -6,15 +6,13 @@ from gradio_client import Client
 from helpers import free_port
 from transformers import pipeline
 
-from vaswani_transformer.visualization.demo.page import build_page, serve
-from vaswani_transformer.visualization.demo.translator import DemoTranslator
+from vaswani_transformer.visualization.demo import demo_page
 
 
 def test_page(model, tokenizer, pairs, translate, row):
     """The page of demo_app.py, called through gradio_client"""
-    translator = DemoTranslator(model, tokenizer)
-    page = build_page(translator, "demo")
-    address = serve(page, translator, "127.0.0.1", free_port(), is_blocking=False)
+    page = demo_page(model, tokenizer, "demo")
+    _, address, _ = page.launch(server_port=free_port(), prevent_thread_lock=True, quiet=True)
     try:
         client = Client(address, verbose=False)
         found = [client.predict(source, api_name="/translate")[0] for source, _ in pairs[:4]]

@@ -7,7 +7,7 @@ import lightning
 import torch
 from torch.utils.data import DataLoader
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 class Translation(lightning.LightningModule):

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from helpers import REPOSITORY
 
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 def recipe(name: str, *arguments: object) -> list[str]:

@@ -19,7 +19,7 @@ from vaswani_transformer import (
     VaswaniTrainer,
     VaswaniTrainingArguments,
 )
-from vaswani_transformer.data.phrasebook.corpus import phrasebook
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 
 

@@ -18,7 +18,7 @@ from tokenizers import models
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from ..model.parse_sequence_vaswani import MARK
+from ..model.configuration_vaswani import LABEL_MARK
 from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import EOS, PAD, UNK, VaswaniTokenizer, is_own
 from .batching import TokenBudgetBatchSampler
@@ -51,7 +51,7 @@ class BpeDropout:
         probability: From 0, the tokenizer's own encoding, to 1, single bytes (Provilkov et al.: 0.1).
 
     Attributes:
-        samples_targets: Whether targets are text, and not the labels of parses.
+        samples_targets: Whether targets are text, and not labels.
 
     Raises:
         ValueError: The probability is another number, or it is another tokenizer.
@@ -69,7 +69,7 @@ class BpeDropout:
         self.probability = probability
         backend = tokenizer.backend_tokenizer
         vocabulary = backend.get_vocab(with_added_tokens=False)
-        labels = {entry for entry in vocabulary if entry.startswith(MARK)}
+        labels = {entry for entry in vocabulary if entry.startswith(LABEL_MARK)}
         self.samples_targets = not labels
         self._eos = tokenizer.eos_token_id
         self._pre_tokenizer = backend.pre_tokenizer

@@ -18,7 +18,7 @@ from datasets.exceptions import DatasetGenerationError, DatasetsError
 
 from ..io.files import Json, identify
 from ..model.languages_vaswani import is_same_language, language_name
-from .phrasebook.corpus import phrasebook
+from .phrasebook import phrasebook
 from .tables import (
     Pair,
     column_names,

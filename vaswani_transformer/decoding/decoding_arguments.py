@@ -38,9 +38,9 @@ class DecodingArguments:
         """The precision by PyTorch's name, "auto" or "int8"."""
         return {"bf16": "bfloat16", "fp16": "float16"}.get(self.precision, self.precision)
 
-    def open(self, name: str, named_by: str = "model", parses: bool = False) -> SavedModel:
+    def open(self, name: str, named_by: str = "model", task: str = "translation") -> SavedModel:
         """Check a saved model by `open_model`; `named_by` is the option that named it."""
-        saved = open_model(name, option=named_by, parses=parses, trust_remote_code=self.trust_remote_code)
+        saved = open_model(name, option=named_by, task=task, trust_remote_code=self.trust_remote_code)
         if self.precision == "int8":
             require_int8(saved.config, PartialState().device)
         return saved
@@ -91,13 +91,9 @@ class ShownSearchArguments(SearchArguments):
     model: str = option(MISSING, "Directory of a saved model of this package, or its name on the Hub.")
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
 
-    def __post_init__(self) -> None:
-        if self.num_beams == 1:
-            raise ValueError("num_beams: must be at least 2, so that there is a beam search to show")
-
     def open(self) -> SavedModel:
         """Check the model by `open_model`."""
-        return open_model(self.model, model_type="vaswani", parses=False)
+        return open_model(self.model, model_type="vaswani")
 
 
 @dataclass

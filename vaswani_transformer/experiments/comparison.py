@@ -9,9 +9,8 @@ from statistics import fmean, stdev
 import numpy as np
 
 from ..io.typed_json import Record
-from ..paper.costs import RowCost
-from ..paper.numbers import PAPER_SCORES
 from ..runs.records import Provenance, RunRecord, SplitScores
+from .numbers import PAPER_SCORES, RowCost
 
 
 _VARIED = (

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..io.files import atomic_write
-from ..paper.costs import TOKENS_PER_SENTENCE
 from .comparison import PaperScore, SweepRecord, SweepScore
+from .numbers import TOKENS_PER_SENTENCE
 
 
 _SHORT = 0.95  # of the references' length; below it the brevity penalty lowers BLEU by more than five percent

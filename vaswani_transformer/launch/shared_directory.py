@@ -20,7 +20,7 @@ _PATIENCE = 60.0  # seconds within which a shared file system shows a file on al
 def locked_by_training(directory: Path, each_machine: bool = False) -> Iterator[None]:
     """Lock an output directory for a training. Collective.
 
-    The main process locks the file `_lock` in it; the system releases the lock however the process ends. Trainings on
+    The main process locks the file `_run.lock` in it; the system releases the lock however the process ends. Trainings on
     other machines are excluded where the file system passes `flock` on, as NFS does since Linux 2.6.12.
 
     Args:
@@ -30,7 +30,7 @@ def locked_by_training(directory: Path, each_machine: bool = False) -> Iterator[
     Raises:
         ValueError: Another training holds it, or a machine does not see it.
     """
-    lock = FileLock(directory / "_lock")
+    lock = FileLock(directory / "_run.lock")
     (on_each_machine if each_machine else on_main_process)(lambda: acquire(lock, directory, "output_dir"))
     try:
         deadline = time.monotonic() + _PATIENCE

@@ -1,7 +1,7 @@
 """The hyper-parameters of the model: section 3 of the paper, and Table 3's variations of them."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -40,27 +40,7 @@ _POSITIVE = (*_SIZES, "encoder_layers", "decoder_layers", "attention_neighborhoo
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
-PARSE = "parse"  # the target language of a parser (6.3), and of the corpora that it is trained on
-
-
-class _Kind(NamedTuple):
-    """What a model is for: a task, and the classes of it in the code files of a saved directory or Hub repository."""
-
-    task: str
-    model: str
-    pipeline: str
-
-
-_TRANSLATION = _Kind(
-    "translation",
-    "modeling_vaswani.VaswaniForConditionalGeneration",
-    "pipeline_vaswani.VaswaniTranslationPipeline",
-)
-_PARSING = _Kind(
-    "constituency-parsing",
-    "parsing_vaswani.VaswaniForConstituencyParsing",
-    "parsing_vaswani.VaswaniParsingPipeline",
-)
+LABEL_MARK = " "  # begins the entries of a vocabulary that only targets are encoded into; no piece of text begins so
 
 # Whether this file runs as remote code. Without the package, this file, loaded first, must register the pipeline task.
 _IS_REMOTE_CODE = __name__.startswith("transformers_modules.")
@@ -96,8 +76,7 @@ class VaswaniConfig(PreTrainedConfig):
         tie_word_embeddings: Whether the embeddings of source and target and the softmax share one matrix (3.4).
         source_language: Code of the source language, such as "en"; `None` if unknown. `pipeline("translation")` rejects
             any other.
-        target_language: Code of the target language; "parse" makes it a parser's (6.3), and `AutoModelForSeq2SeqLM`
-            then gives `VaswaniForConstituencyParsing`.
+        target_language: Code of the target language.
         language_tags: Ids of the tags, such as "<2de>", by language, of a model that translates between these; each
             source begins with the tag of its target. `None` means one direction, and no tags.
         longest_source: Tokens of the longest source trained on, EOS included; `None` if unknown.
@@ -128,6 +107,14 @@ class VaswaniConfig(PreTrainedConfig):
     """
 
     model_type = "vaswani"
+    # What a model of this configuration is for, and its classes in the code files of a saved directory.
+    task = "translation"
+    code: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_vaswani.VaswaniConfig",
+        "AutoModel": "modeling_vaswani.VaswaniModel",
+        "AutoModelForSeq2SeqLM": "modeling_vaswani.VaswaniForConditionalGeneration",
+    }
+    pipeline_code = "pipeline_vaswani.VaswaniTranslationPipeline"
     keys_to_ignore_at_inference = ["cache", "past_key_values"]  # its names since, and before, transformers 5.24
     attribute_map = {
         "activation_function": "activation",
@@ -180,7 +167,6 @@ class VaswaniConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = 1
     bos_token_id: int | None = None
     decoder_start_token_id: int | None = 0
-    architectures: list[str] | None = None
 
     @classmethod
     def from_variant(cls, name: str, **overrides: Any) -> "VaswaniConfig":
@@ -223,26 +209,14 @@ class VaswaniConfig(PreTrainedConfig):
         if _IS_REMOTE_CODE:
             self.custom_pipelines = self._pipelines()
         super().__post_init__(**kwargs)
-        # `AutoModelForSeq2SeqLM` chooses the class by this name. Earlier parsers were saved with the translator's.
-        if self.architectures is None or self._kind is _PARSING:
-            self.architectures = [self._kind.model.rpartition(".")[2]]
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, and the names of the code files that `save_pretrained` copies."""
-        auto_map = {
-            "AutoConfig": "configuration_vaswani.VaswaniConfig",
-            "AutoModel": "modeling_vaswani.VaswaniModel",
-            "AutoModelForSeq2SeqLM": self._kind.model,
-        }
-        return {**super().to_dict(), "auto_map": auto_map, "custom_pipelines": self._pipelines()}
-
-    @property
-    def _kind(self) -> _Kind:
-        return _PARSING if self.target_language == PARSE else _TRANSLATION
+        return {**super().to_dict(), "auto_map": dict(self.code), "custom_pipelines": self._pipelines()}
 
     def _pipelines(self) -> dict[str, dict[str, str | list[str]]]:
         """The one task of the model, which transformers infers where none is named."""
-        return {self._kind.task: {"impl": self._kind.pipeline, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
+        return {self.task: {"impl": self.pipeline_code, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
 
     def _head_width(self, field: str) -> int:
         if self.num_heads < 1 or self.d_model % self.num_heads:

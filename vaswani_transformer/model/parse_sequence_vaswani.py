@@ -1,8 +1,8 @@
 """Section 6.3 of the paper: a constituency parse as a sequence of labels, and back.
 
 The sequence of `(S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .))` is `S NP NNP /NP VP VBZ /VP . /S`: a phrase opens with its
-label and closes with `/` and its label; a word is its part-of-speech tag. In a vocabulary, a label has a space before
-it, which no piece of text has in a byte-pair vocabulary.
+label and closes with `/` and its label; a word is its part-of-speech tag. In a vocabulary, `LABEL_MARK` stands before a
+label.
 """
 
 import math
@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .configuration_vaswani import LABEL_MARK
 from .constraints_vaswani import SentenceProcessor
 
 
 ROOT = "TOP"
 UNKNOWN_TAG = "XX"  # of words that a sequence has no tag for; also what Vinyals et al. (2015) write for every tag
+PARSE = "parse"  # the target language of parsers, and of the corpora that they are trained on
 CLOSING = "/"
-MARK = " "  # before the labels of a vocabulary
 
 _TAG, _OPENING, _CLOSING, _END = range(1, 5)  # kinds of tokens; 0 is any other
 
@@ -50,7 +51,7 @@ class ParseLabels:
     @classmethod
     def from_vocabulary(cls, vocabulary: Iterable[str]) -> "ParseLabels":
         """The labels of a tokenizer's vocabulary; empty if it has none."""
-        return cls._from_names({entry[1:] for entry in vocabulary if entry.startswith(MARK)})
+        return cls._from_names({entry[1:] for entry in vocabulary if entry.startswith(LABEL_MARK)})
 
     @classmethod
     def _from_names(cls, names: set[str]) -> "ParseLabels":
@@ -154,9 +155,9 @@ class LegalParse(SentenceProcessor):
         self.closings = torch.full((size,), eos_token_id)  # [vocabulary], of an opening label its closing label
         self.kinds[eos_token_id] = _END
         for tag in labels.tags:
-            self.kinds[vocabulary[MARK + tag]] = _TAG
+            self.kinds[vocabulary[LABEL_MARK + tag]] = _TAG
         for phrase in labels.phrases:
-            opening, closing = vocabulary[MARK + phrase], vocabulary[MARK + CLOSING + phrase]
+            opening, closing = vocabulary[LABEL_MARK + phrase], vocabulary[LABEL_MARK + CLOSING + phrase]
             self.kinds[opening], self.kinds[closing] = _OPENING, _CLOSING
             self.closings[opening] = closing
         self.words, self.limits = words, limits

@@ -3,14 +3,15 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NotRequired, TypedDict
+from typing import Any, ClassVar, NotRequired, TypedDict
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
-from .modeling_vaswani import VaswaniForConditionalGeneration
-from .parse_sequence_vaswani import MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
+from .configuration_vaswani import LABEL_MARK, VaswaniConfig
+from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
+from .parse_sequence_vaswani import LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import (
     GeneratingPipeline,
     generate_in_batches,
@@ -27,12 +28,33 @@ except ImportError:  # only `return_nltk` needs it
     Tree = None
 
 
+class VaswaniParsingConfig(VaswaniConfig):
+    """Configuration of a parser (6.3), with the fields of a translation model's."""
+
+    model_type = "vaswani_parser"
+    task = "constituency-parsing"
+    code: ClassVar[dict[str, str]] = {
+        "AutoConfig": "parsing_vaswani.VaswaniParsingConfig",
+        "AutoModel": "parsing_vaswani.VaswaniParsingModel",
+        "AutoModelForSeq2SeqLM": "parsing_vaswani.VaswaniForConstituencyParsing",
+    }
+    pipeline_code = "parsing_vaswani.VaswaniParsingPipeline"
+
+
+class VaswaniParsingModel(VaswaniModel):
+    """Encoder and decoder of a parser, without the softmax."""
+
+    config_class = VaswaniParsingConfig
+
+
 class VaswaniForConstituencyParsing(VaswaniForConditionalGeneration):
     """The model of 6.3: it translates the words of a sentence into the labels of its parse.
 
-    It has the layers and the search of a translation model. Being a class of its own, it takes the code of parsing to
-    the Hub with parsers only.
+    It has the layers and the search of a translation model. Its classes differ so that the code of parsing goes to the
+    Hub with parsers only.
     """
+
+    config_class = VaswaniParsingConfig
 
 
 class ParseRecord(TypedDict):
@@ -143,7 +165,7 @@ def _labels_of(tokenizer: PreTrainedTokenizerBase, hypothesis: list[int]) -> lis
     """The generated labels, without padding and end."""
     special = {tokenizer.pad_token_id, tokenizer.eos_token_id}
     entries = tokenizer.convert_ids_to_tokens([number for number in hypothesis if number not in special])
-    return [entry.removeprefix(MARK) for entry in entries]
+    return [entry.removeprefix(LABEL_MARK) for entry in entries]
 
 
 class VaswaniParsingPipeline(GeneratingPipeline):

@@ -1,4 +1,4 @@
-"""Registration of the model, its tokenizer and its pipelines with transformers, when the package is imported.
+"""Registration of the model, its tokenizer and its pipeline with transformers, when the package is imported.
 
 A user who has imported the package finds its model through transformers' own entry points, `AutoConfig`,
 `AutoModelForSeq2SeqLM`, `AutoTokenizer` and `pipeline("translation")`. Models saved or pushed then include their code,
@@ -9,7 +9,6 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoToken
 
 from .configuration_vaswani import VaswaniConfig
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .parsing_vaswani import VaswaniForConstituencyParsing, install_parsing_task
 from .pipeline_vaswani import install_translation_task
 from .tokenization_vaswani import VaswaniTokenizer
 
@@ -18,12 +17,9 @@ def register() -> None:
     """Register the classes; calling it again changes nothing."""
     AutoConfig.register(VaswaniConfig.model_type, VaswaniConfig, exist_ok=True)
     AutoModel.register(VaswaniConfig, VaswaniModel, exist_ok=True)
-    # Of several classes, transformers takes the one that `architectures` of the configuration names.
-    heads = (VaswaniForConditionalGeneration, VaswaniForConstituencyParsing)
-    AutoModelForSeq2SeqLM.register(VaswaniConfig, heads, exist_ok=True)
+    AutoModelForSeq2SeqLM.register(VaswaniConfig, VaswaniForConditionalGeneration, exist_ok=True)
     AutoTokenizer.register(VaswaniConfig, fast_tokenizer_class=VaswaniTokenizer, exist_ok=True)
     install_translation_task()
-    install_parsing_task()
     # From here on `save_pretrained` copies the files with these classes, and what they import, beside the weights; not
     # the tokenizer's: it is saved as transformers' plain fast tokenizer, which loads without trust_remote_code.
     VaswaniConfig.register_for_auto_class("AutoConfig")

@@ -27,7 +27,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ..io.files import MANIFEST_NAME, MODEL_FILES, Json, atomic_write, find_damage, locked, read_json
-from .parsing_vaswani import VaswaniForConstituencyParsing
+from .configuration_vaswani import VaswaniConfig
 
 
 _PICKLED = "pytorch_model.bin"
@@ -132,7 +132,7 @@ def open_model(
     *,
     option: str = "model",
     model_type: str | None = None,
-    parses: bool | None = None,
+    task: str | None = None,
     tokenizer_class: type[PreTrainedTokenizerBase] = AutoTokenizer,
     to_convert: bool = False,
     trust_remote_code: bool = False,
@@ -143,7 +143,7 @@ def open_model(
         name: Directory of the model, or its name on the Hub.
         option: Option of the recipe that named the model; messages start with it.
         model_type: Required `model_type` in config.json; by default any encoder-decoder's.
-        parses: Whether the model must be a parser (6.3), or must not be one; None accepts both.
+        task: What the model must be for, such as "translation"; None accepts any.
         tokenizer_class: Class that loads the tokenizer.
         to_convert: Accept pickled weights, without running code in them, and do not check the generation_config.
         trust_remote_code: Whether the model's remote code may run.
@@ -156,11 +156,14 @@ def open_model(
     directory = _directory(name, option, trust_remote_code, to_convert)
     with _refusing(place):
         config = _configuration(directory, trust_remote_code)
-        is_ours = config.model_type == "vaswani"
+        is_ours = isinstance(config, VaswaniConfig)
         if is_ours and (directory / MANIFEST_NAME).exists() and (damage := find_damage(directory, *MODEL_FILES)):
             raise ValueError(f"{damage}; {_REMEDY}, or, if the change is meant, delete {MANIFEST_NAME} beside it")
         if model_type not in (None, config.model_type):
             raise ValueError(f"is of type {config.model_type!r}, not {model_type!r}")
+        its_task = getattr(config, "task", "translation")
+        if task not in (None, its_task):
+            raise ValueError(f"is a model for {its_task}; name one for {task}")
         if not to_convert and (is_ours or (directory / _GENERATION).exists()):
             # Before transformers, which ignores a damaged one.
             require_length_limit(_read_object(directory / _GENERATION))
@@ -168,9 +171,6 @@ def open_model(
         is_pickled = to_convert and not any(directory.glob("*.safetensors"))
         saved = SavedModel(place, directory, config, tokenizer, is_pickled, trust_remote_code)
         model = saved._build(device_map="meta")  # allocates nothing, and reads headers only
-        if parses is not None and parses != isinstance(model, VaswaniForConstituencyParsing):
-            other = "translates; use translate.py, or name a parser"
-            raise ValueError(other if parses else "is a parser; use parse.py, or name a translation model")
         if not to_convert:
             _check_generation(model)
             if getattr(config, "quantization_config", None) is None:
@@ -331,7 +331,7 @@ def _check_generation(model: PreTrainedModel) -> None:
         wrong.add("length_penalty_type")
     if settings.get("eos_token_id") is None:
         wrong.add("eos_token_id")
-    if config.model_type == "vaswani":
+    if isinstance(config, VaswaniConfig):
         ids = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
         wrong |= {name for name in ids if settings[name] != getattr(config, name)}
     if wrong:
@@ -352,7 +352,7 @@ def _check_fit(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> No
     config = model.config
     entries = 1 + max(tokenizer.get_vocab().values(), default=-1)
     rows = model.get_input_embeddings().weight.shape[0]
-    is_ours = config.model_type == "vaswani"
+    is_ours = isinstance(config, VaswaniConfig)
     if entries > rows or (is_ours and all(rows != -(-entries // multiple) * multiple for multiple in _PADDED_TO)):
         raise ValueError(f"the tokenizer does not fit: it has {entries} entries, the model's vocabulary {rows}")
     for name in ("pad_token_id", "eos_token_id") if is_ours else ():

@@ -12,8 +12,8 @@ from typing import Any, Literal, TextIO
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BatchEncoding, FSMTTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from .configuration_vaswani import LABEL_MARK
 from .languages_vaswani import is_language_tag
-from .parse_sequence_vaswani import MARK
 from .pipeline_vaswani import require_text
 
 
@@ -69,7 +69,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
                 frequent characters of the corpus.
             show_progress: Whether to draw progress bars.
             labels: Entries directly behind the special ones that only targets are encoded into, given as
-                `text_target`: the labels of parses (6.3), separated by white space. A model whose `target_vocab_size`
+                `text_target`, separated by white space: labels, as of parses (6.3). A model whose `target_vocab_size`
                 is their number and 3 knows no other target. With "bpe" only.
             special_tokens: The last entries. Each is one token wherever text names it, a language tag such as "<2de>"
                 only at the start of a text; and `decode(..., skip_special_tokens=True)` drops it.
@@ -127,7 +127,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
     @cached_property
     def _label_tokenizer(self) -> PreTrainedTokenizerFast | None:
         """Encodes targets of labels; None if the vocabulary has none."""
-        labels = {entry[1:]: number for entry, number in self.get_vocab().items() if entry.startswith(MARK)}
+        labels = {entry[1:]: number for entry, number in self.get_vocab().items() if entry.startswith(LABEL_MARK)}
         if not labels or not isinstance(self.backend_tokenizer.model, models.BPE):
             return None
         padding = f" {PAD}"  # no word of a text has this name, since it has a space
@@ -265,7 +265,7 @@ def _learn_byte_pairs(
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
-        special_tokens=[PAD, EOS, UNK, *(MARK + label for label in labels)],
+        special_tokens=[PAD, EOS, UNK, *(LABEL_MARK + label for label in labels)],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=show_progress,
     )

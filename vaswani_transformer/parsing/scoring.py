@@ -7,7 +7,6 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..decoding.translation import search_on_all_processes
-from ..io.typed_json import Record
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_vaswani import parse_in_batches
 from .evalb import ParsingScore, SentenceScore, parsing_scores, score_parses
@@ -43,13 +42,6 @@ class ParserScores:
     up_to_40_words: ParsingScore
     unseen: ParsingScore | None = None
     unseen_evalb: ParsingScore | None = None
-
-
-@dataclass(frozen=True)
-class ParserRecord(Record):
-    """What `recipes/parse.py` writes of trees that it scored."""
-
-    scores: ParserScores
 
 
 def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[str] | None = None) -> ParserScores:

@@ -26,8 +26,7 @@ from ..io.files import (
     manifest_digest,
     require_same_manifest,
 )
-from ..model.configuration_vaswani import PARSE
-from ..model.parse_sequence_vaswani import ParseLabels
+from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .demo_treebank import demo_treebank
 from .recombination import Recombiner

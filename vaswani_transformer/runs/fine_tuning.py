@@ -48,7 +48,7 @@ def open_parent(args: ModelArguments, data: Data, training: RecipeTrainingArgume
         return None, data.with_languages()
     refuse_unused(args, _UNUSED_OF_MODEL)
     refuse_unused(data, _UNUSED_OF_DATA)
-    parent = open_model(args.model, model_type="vaswani", parses=False)
+    parent = open_model(args.model, model_type="vaswani")
     config, languages = parent.config, ("source_language", "target_language")
     data = data.with_languages(config)
     theirs = [getattr(config, name) or getattr(data, name) for name in languages]

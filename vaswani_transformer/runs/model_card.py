@@ -1,18 +1,37 @@
 """Model cards of trainings: the metadata here, the text in `*.md.jinja`."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 
 from ..model.languages_vaswani import language_name
-from ..paper.numbers import PAPER_PARSERS, PAPER_PARSING_SETTINGS, PAPER_SETTINGS
-from ..parsing.scoring import F1_DEFINITIONS
-from .records import ParsingRecord, RunData, RunRecord, SplitScores
+from .records import RunData, RunRecord, SplitScores, TrainingResults
 
 
 _FOLDER = Path(__file__).parent
+
+# Hyper-parameters of translation as a model card prints them (Table 3; sections 5.1, 5.3, 5.4 and 6.1).
+PAPER_SETTINGS = {
+    "encoder_layers": "6",
+    "decoder_layers": "6",
+    "d_model": "512 (big: 1024)",
+    "d_ff": "2048 (big: 4096)",
+    "num_heads": "8 (big: 16)",
+    "d_k": "64",
+    "d_v": "64",
+    "dropout": "0.1 (big: 0.3)",
+    "label_smoothing": "0.1",
+    "vocab_size": "about 37,000 (en-fr: 32,000)",
+    "source_tokens": "25,000",
+    "target_tokens": "25,000",
+    "warmup_steps": "4,000",
+    "learning_rate_factor": "1",
+    "average_last": "5 (big: 20)",
+    "steps": "100,000 (big: 300,000)",
+}
 
 
 def write_model_card(path: str | Path, record: RunRecord, picture: str | None = "learning_curve.png") -> None:
@@ -36,7 +55,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         parameters=record.model.parameters,
         longest_source=record.model.others.get("longest_source"),
         megabytes=4 * record.model.parameters / 1e6,
-        replay_test=_corpus(record.data.replay_test or []),
+        replay_test=corpus_name(record.data.replay_test or []),
         alpha=record.settings.alpha,
         has_reverse=record.data.others.get("both_directions"),
         parent=record.parent,
@@ -49,74 +68,37 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         repository=record.run.repository,
         run=record.run,
         data=record.data,
-        training_section=_training_section(record, picture),
+        training_section=training_section(record, picture, PAPER_SETTINGS),
     )
     card.save(path)
 
 
-def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | None = "learning_curve.png") -> None:
-    """Write the card of a parser as Markdown with the metadata that the Hub reads.
+def training_section(
+    record: TrainingResults,
+    picture: str | None,
+    paper_settings: Mapping[str, str],
+    paper: str = "the paper",
+    corpus: str | None = None,
+) -> str:
+    """Section of any model's card on its training, as Markdown.
 
     Args:
-        path: The file to write, README.md in the model's directory.
-        record: What the run measured.
-        picture: Name of the learning curve beside the card.
-
-    Raises:
-        ValueError: Two parsers have one name, or the same scores: a row was copied.
+        record: Results of the run.
+        picture: File name of the learning curve, in the card's directory.
+        paper_settings: Hyper-parameters to list, with their values in the paper.
+        paper: What these values are of.
+        corpus: What the model was trained on; by default the files.
     """
-    language = record.data.source_language
-    rows = [
-        (f"{split.replace('_', ' ')}, {parser.replace('_', '-')}", getattr(scores, parser))
-        for split, scores in record.scores.items()
-        for parser in ("free", "constrained", "right_branching")
-    ]
-    others = record.others or []
-    tested, trees = record.test or record.validation, "test" if record.test else "validation"
-    for name, scores in ((f"{trees}, {other.name}", other.scores) for other in others):
-        for earlier, its_scores in rows:
-            if name == earlier or scores == its_scores:
-                raise ValueError(f"others: the rows {earlier!r} and {name!r} have the same name or scores; keep one")
-        rows.append((name, scores))
-    ours = [("this model, constrained", _trained_on(record.data), tested.constrained)] if tested else []
-    ours += [(other.name, other.trained_on, other.scores) for other in others]
-    card = ModelCard.from_template(
-        ModelCardData(
-            language=language,
-            license=record.data.license,
-            library_name="transformers",
-            tags=["vaswani", "constituency-parsing"],
-            datasets=record.data.datasets or None,
-            model_name=(record.run.repository or f"vaswani-{language}-parser").split("/")[-1],
-        ),
-        template_path=str(_FOLDER / "parsing_card.md.jinja"),
-        title=(record.run.repository or f"vaswani-{language}-parser").split("/")[-1],
-        language=language,
-        scores=rows,
-        definitions=F1_DEFINITIONS,
-        paper_parsers=PAPER_PARSERS,
-        ours=ours,
-        trees=trees,
-        others=others,
-        repository=record.run.repository,
-        curve=record.curve,
-        training_section=_training_section(record, picture),
-    )
-    card.save(path)
-
-
-def _training_section(record: RunRecord | ParsingRecord, picture: str | None) -> str:
-    """How the model was trained, for any task."""
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
     section = template.render(
-        corpus=_trained_on(record.data),
-        name_of=_corpus,
+        corpus=corpus or corpus_name(record.data.train),
+        name_of=corpus_name,
         run=record.run,
         data=record.data,
         model=record.model,
         training=record.training,
-        settings=_settings(record),
-        paper="the paper" if isinstance(record, RunRecord) else "section 6.3 of the paper; code: its authors'",
+        settings=_settings(record, paper_settings),
+        paper=paper,
         departures=record.settings.departures,
         precision=record.settings.precision,
         picture=picture,
@@ -153,7 +135,7 @@ def _eval_results(record: RunRecord) -> list[EvalResult]:
 
 
 def _eval_result(data: RunData, direction: str, split: SplitScores) -> EvalResult:
-    name = _corpus(data.test or [])
+    name = corpus_name(data.test or [])
     from_hub = name in (data.datasets or [])
     return EvalResult(
         task_type="translation",
@@ -168,24 +150,13 @@ def _eval_result(data: RunData, direction: str, split: SplitScores) -> EvalResul
     )
 
 
-def _corpus(files: list[str]) -> str:
+def corpus_name(files: list[str]) -> str:
     """The files of a corpus, each with the folder that contains it, or the name of a dataset."""
     return " and ".join("/".join(Path(file).parts[-2:]) for file in files)
 
 
-def _trained_on(data: RunData) -> str:
-    """The corpus, and of a parser also the trees that are not gold."""
-    text, silver = _corpus(data.train), data.others.get("silver")
-    if copies := data.others.get("recombined_copies"):
-        text += f" with {copies} recombined copies"
-    if isinstance(silver, list):
-        text += f", and silver trees of {_corpus(silver)}"
-    return text
-
-
-def _settings(record: RunRecord | ParsingRecord) -> list[tuple[str, str, str]]:
+def _settings(record: TrainingResults, paper: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Each hyper-parameter that the paper states: name, value in the run, value in the paper."""
-    paper = PAPER_SETTINGS if isinstance(record, RunRecord) else PAPER_PARSING_SETTINGS
     values = {**record.data.others, **record.model.others, **vars(record.model), **vars(record.settings)}
     values["steps"] = record.training.steps
     if (rate := record.settings.constant_learning_rate) is not None:

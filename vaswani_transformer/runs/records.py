@@ -3,6 +3,7 @@
 The dataclasses have the fields of the files.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Generic, Self, TypeVar, cast
@@ -11,8 +12,7 @@ from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.perplexity import Perplexity
 from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
 from ..io.typed_json import REST, Record
-from ..paper.costs import TrainingCost
-from ..parsing.scoring import ParserScores
+from .costs import TrainingCost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,8 +216,17 @@ class RunTraining:
         return len(self.averaged) > 1
 
 
+class CorpusScores(ABC):
+    """The scores of a model on one corpus."""
+
+    @property
+    @abstractmethod
+    def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class SplitScores:
+class SplitScores(CorpusScores):
     """The scores of translations of one corpus.
 
     `perplexity` and `seconds`, of translating, are None if there was no model; `chrf`, `seconds` and
@@ -258,7 +267,7 @@ class Example:
     chrf: float | None = None
 
 
-Split = TypeVar("Split", "SplitScores", "ParsingSplit")
+Split = TypeVar("Split", bound=CorpusScores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,8 +304,7 @@ class TrainingResults(Record, Generic[Split]):
     @property
     def scores(self) -> dict[str, Split]:
         """The scores that are not None, by field, such as "test"."""
-        kinds = SplitScores, ParsingSplit
-        return {name: cast(Split, each) for name, each in vars(self).items() if isinstance(each, kinds)}
+        return {name: cast(Split, each) for name, each in vars(self).items() if isinstance(each, CorpusScores)}
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -361,72 +369,6 @@ class RunRecord(TrainingResults[SplitScores]):
         back = f"{self.data.target_language} to {self.data.source_language}"
         found = self.scores
         return {title.format(final=final, back=back): found[name] for name, title in _SCORED.items() if name in found}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParsingSplit:
-    """The scores of a parsing model on one treebank.
-
-    Attributes:
-        perplexity: Of the gold labels.
-        free: Scores of the search among all sequences, repaired.
-        constrained: Scores of the search among well-formed parses.
-        right_branching: Scores of the trivial baseline.
-    """
-
-    perplexity: Perplexity
-    free: ParserScores
-    constrained: ParserScores
-    right_branching: ParserScores
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The numbers for trackers."""
-        return {"f1": self.constrained.all_sentences.f1, "perplexity": self.perplexity.perplexity}
-
-
-@dataclass(frozen=True)
-class CheckpointF1:
-    """F1 of a checkpoint, greedily decoded, on some sentences of the validation set; a point of a learning curve."""
-
-    step: int
-    sentences: int
-    f1: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComparedParser:
-    """Another parser, scored on the test set, or on the validation set if there is no test set.
-
-    Attributes:
-        name: What it is.
-        trained_on: Which trees.
-        preparation: Commands that were run before `run.command`.
-        run: The training, or the benchmark.
-        scores: Constrained, if it is a model of this package.
-    """
-
-    name: str
-    trained_on: str
-    preparation: list[str] = field(default_factory=list)
-    run: Provenance
-    scores: ParserScores
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParsingRecord(TrainingResults[ParsingSplit]):
-    """What `recipes/train_parsing.py` writes as `all_results.json`; other fields as in `RunRecord`.
-
-    Attributes:
-        curve: F1 of the checkpoints that are left.
-        others: Parsers to compare with, in a published record.
-    """
-
-    validation: ParsingSplit | None = None
-    test: ParsingSplit | None = None
-    test_last_checkpoint: ParsingSplit | None = None
-    curve: list[CheckpointF1] | None = None
-    others: list[ComparedParser] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

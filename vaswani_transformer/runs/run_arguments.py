@@ -108,7 +108,7 @@ class ModelArguments:
     decoder_layers: int | None = option(None, "Decoder layers.", LAYERS, decides="weights")
     dropout: float | None = option(None, "Residual dropout (5.4).", SHARE, decides="weights")
     attention_dropout: float | None = option(
-        None, "Dropout of attention weights, for parsing (6.3).", SHARE, decides="weights"
+        None, "Dropout of attention weights; the paper has none.", SHARE, decides="weights"
     )
     label_smoothing: float | None = option(None, "Epsilon of the smoothed target (5.4).", SHARE, decides="weights")
     layer_norm_eps: float | None = option(

@@ -1,7 +1,7 @@
 """The output directory of a training: its lock, its record, and protection from overwriting.
 
 OUTPUT_DIR/_run.json   everything that the weights depend on; a training resumes only if it is the same
-OUTPUT_DIR/_lock       held by the main process until it ends
+OUTPUT_DIR/_run.lock   held by the main process until it ends
 """
 
 import json

@@ -40,7 +40,6 @@ from ..launch.processes import leave_process_group, main_process_first, on_each_
 from ..launch.signals import SignalCheckpoint
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
-from ..paper.costs import TrainingCost, sustained_rate, training_cost
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
@@ -49,6 +48,7 @@ from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_of_short_training
 from ..training.trainer import VaswaniTrainer
+from .costs import TrainingCost, sustained_rate, training_cost
 from .fine_tuning import fit_batches
 from .plots import plot_learning_curve
 from .provenance import describe_run, published
@@ -430,11 +430,16 @@ def choose_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> st
     return chosen
 
 
-def configure_model(args: ModelArguments, source_language: str, target_language: str) -> VaswaniConfig:
+def configure_model(
+    args: ModelArguments,
+    source_language: str,
+    target_language: str,
+    config_class: type[VaswaniConfig] = VaswaniConfig,
+) -> VaswaniConfig:
     """The chosen row of Table 3 with changed fields; the vocabulary size is set later, by `complete_config`."""
     changes = {name: value for name, value in vars(args).items() if value is not None}
     languages = {"source_language": source_language, "target_language": target_language}
-    return VaswaniConfig.from_variant(changes.pop("variant"), **changes, **languages)
+    return config_class.from_variant(changes.pop("variant"), **changes, **languages)
 
 
 def _describe_data(arguments: DataArguments, data: TrainingData) -> RunData:

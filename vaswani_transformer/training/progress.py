@@ -49,6 +49,10 @@ class TrainingProgress(ProgressCallback):
         if self.training_bar is not None:
             self.training_bar.update(self._done(state) - self.training_bar.n)
 
+    def on_prediction_step(self, *args: Any, **kwargs: Any) -> None:
+        if self.training_bar is not None and not self.training_bar.disable:
+            super().on_prediction_step(*args, **kwargs)
+
     def on_log(
         self, args: TrainingArguments, state: TrainerState, *_: Any, logs: dict[str, Any] | None = None, **__: Any
     ) -> None:

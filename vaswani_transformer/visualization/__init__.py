@@ -1,24 +1,29 @@
 """Attention as in the paper's appendix, and other pictures of the model; a page to explore one translation."""
 
-from ..io.lazy_names import lazy_names
-
-
-__all__, __getattr__ = lazy_names(
-    __name__,
-    {
-        "AttentionWeights": "attention",
-        "ExplorerView": "explorer",
-        "Picture": "figures",
-        "attention_entropy": "figures",
-        "attention_view": "figures",
-        "draw_attention": "figures",
-        "entropy_view": "figures",
-        "explore": "explorer",
-        "explorer_page": "explorer",
-        "learning_rate_view": "figures",
-        "merge_words": "attention",
-        "positions_view": "figures",
-        "read_attention": "attention",
-        "write_explorer": "explorer",
-    },
+from .attention import AttentionWeights, merge_words, read_attention
+from .explorer import ExplorerView, explore
+from .figures import (
+    Picture,
+    attention_entropy,
+    attention_view,
+    draw_attention,
+    entropy_view,
+    learning_rate_view,
+    positions_view,
 )
+
+
+__all__ = [
+    "AttentionWeights",
+    "ExplorerView",
+    "Picture",
+    "attention_entropy",
+    "attention_view",
+    "draw_attention",
+    "entropy_view",
+    "explore",
+    "learning_rate_view",
+    "merge_words",
+    "positions_view",
+    "read_attention",
+]

@@ -102,17 +102,17 @@ def find_alternatives(
     count = min(count, probabilities.shape[1] - 1)
     others = probabilities.scatter(1, chosen, -1.0).topk(count).indices.tolist()  # [target, count]
     prefixes = [(*target[:place], token) for place, tokens in enumerate(others) for token in tokens]
-    found: list[tuple[int, ...]] = []
+    translations: list[tuple[int, ...]] = []
     with tqdm(total=len(prefixes), desc="Searching", unit="alternatives", disable=not show_progress) as bar:
         for first in range(0, len(prefixes), batch_size):
-            found += _continue(model, inputs, prefixes[first : first + batch_size], options)
-            bar.update(len(found) - bar.n)
+            translations += _continue(model, inputs, prefixes[first : first + batch_size], options)
+            bar.update(len(translations) - bar.n)
     alternatives: list[list[Alternative]] = [[] for _ in target]
-    for (*before, token), tokens in zip(prefixes, found, strict=True):
+    for (*before, token), tokens in zip(prefixes, translations, strict=True):
         place = len(before)
         if tokens[place : place + 1] == (token,):  # it is within the length limit
-            translation = tokenizer.decode(tokens, skip_special_tokens=True)
-            alternatives[place].append(Alternative(token, float(probabilities[place, token]), tokens, translation))
+            text = tokenizer.decode(tokens, skip_special_tokens=True)
+            alternatives[place].append(Alternative(token, float(probabilities[place, token]), tokens, text))
     return tuple(
         Choice(text, float(probabilities[place, target[place]]), tuple(alternatives[place]))
         for place, text in enumerate(token_texts(tokenizer, target))
@@ -124,8 +124,8 @@ def _continue(
 ) -> list[tuple[int, ...]]:
     """The translation that begins with each prefix, up to its EOS."""
     repeated = {name: value.expand(len(prefixes), -1) for name, value in inputs.items()}
-    given = [*options.get("logits_processor", []), ForcedPrefixes(prefixes)]
-    settings = {**options, "num_return_sequences": 1, "return_dict_in_generate": False, "logits_processor": given}
-    rows = model.generate(**repeated, **settings)[:, 1:].tolist()
+    processors = [*options.get("logits_processor", []), ForcedPrefixes(prefixes)]
+    one = {"num_return_sequences": 1, "return_dict_in_generate": False, "logits_processor": processors}
+    rows = model.generate(**repeated, **{**options, **one})[:, 1:].tolist()
     end = model.generation_config.eos_token_id
     return [tuple(row[: row.index(end) + 1] if end in row else row) for row in rows]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -9,7 +10,6 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import require_tags
-from ..model.parsing_vaswani import VaswaniForConstituencyParsing, split_words, text_of_words
 from ..model.scores_vaswani import eager_attention
 from ..model.tokenization_vaswani import for_targets
 from .tokens import shown_tokens
@@ -53,18 +53,12 @@ class AttentionWeights:
         return [START, *self.target[:-1]]
 
     def select(self, kind: Kind) -> tuple[list[str], list[str], np.ndarray]:
-        """Tokens of the rows, which attend; tokens of the columns; weights `[layers, heads, rows, columns]`.
-
-        Raises:
-            ValueError: `kind` is unknown.
-        """
-        if kind == "encoder":
-            return self.source, self.source, self.encoder
-        if kind == "decoder":
-            return self.target, self.inputs, self.decoder
-        if kind == "cross":
-            return self.target, self.source, self.cross
-        raise ValueError(f'kind: must be "encoder", "decoder" or "cross", is {kind!r}')
+        """Tokens of the rows, which attend; tokens of the columns; weights `[layers, heads, rows, columns]`."""
+        return {
+            "encoder": (self.source, self.source, self.encoder),
+            "decoder": (self.target, self.inputs, self.decoder),
+            "cross": (self.target, self.source, self.cross),
+        }[kind]
 
     def select_continues(self, kind: Kind) -> tuple[list[bool], list[bool]]:
         """Whether each token of the rows, and of the columns, continues the word of the token before it."""
@@ -75,57 +69,42 @@ class AttentionWeights:
         return self.target_continues, [False, *self.target_continues[:-1]]
 
 
+@torch.no_grad()
 def read_attention(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     source: str,
     target: str | Sequence[int] | None = None,
 ) -> AttentionWeights:
-    """Compute the attention weights of a sentence and its translation, without dropout.
+    """Compute the attention weights of a sentence and its translation.
 
     Args:
-        model: An encoder-decoder model. Its attention implementation and training mode are the same afterwards.
+        model: An encoder-decoder model; it is in evaluation mode afterwards, as without dropout.
         tokenizer: Its tokenizer.
-        source: A sentence. For a parser, it is divided into words as by its pipeline.
-        target: Its translation, or the labels of its parse, as text or as tokens with the EOS; by default the model's
-            own, by its generation_config.
+        source: A sentence.
+        target: Its translation, as text or as tokens with the EOS; by default the model's.
 
     Raises:
-        TypeError: The model is no encoder-decoder, or a sentence is no string.
-        ValueError: A sentence is empty, is no valid Unicode, or has more tokens than the model has positions; or the
-            source does not begin with a tag, and the model has several directions.
+        ValueError: The model has several directions, and the source does not begin with the tag of one.
     """
-    if not model.config.is_encoder_decoder or not model.can_generate():
-        raise TypeError(f"model: {type(model).__name__} is no encoder-decoder that generates; give a translation model")
-    require_text("source", source)
-    source = source_text(model, source)
+    model.eval()
     inputs = tokenizer(source, return_tensors="pt").to(model.device)  # [1, S]
     require_tags(model.config, inputs.input_ids)
-    _require_positions(model, "source", inputs.input_ids)
-    if target is not None:
-        labels = _encode_target(tokenizer, target).to(model.device)  # [1, T]
-        _require_positions(model, "target", labels)
-    trained = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.no_grad():
-            if target is None:
-                found = model.generate(**inputs, num_return_sequences=1, return_dict_in_generate=False)  # [1, 1 + T]
-                labels = found[:, 1:]  # without the start
-            shifted = model.prepare_decoder_input_ids_from_labels(labels)  # [1, T]
-            with eager_attention(model):
-                outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
-    finally:
-        for module in trained:
-            module.training = True
-    tokens = _source_tokens(tokenizer, source, inputs.input_ids[0].tolist())
-    of_parser = isinstance(model, VaswaniForConstituencyParsing)
-    source_tokens, source_continues = shown_tokens(tokenizer, tokens, words_at_spaces=of_parser)
-    tokens = tokenizer.convert_ids_to_tokens(labels[0].tolist())
-    target_tokens, target_continues = shown_tokens(tokenizer, tokens, words_at_spaces=of_parser)
+    if target is None:
+        labels = model.generate(**inputs, num_return_sequences=1, return_dict_in_generate=False)[:, 1:]
+    elif isinstance(target, str):
+        labels = for_targets(tokenizer)(text_target=target, return_tensors="pt").input_ids
+    else:
+        labels = torch.tensor([list(target)])
+    labels = labels.to(model.device)  # [1, T]
+    with eager_attention(model):
+        shifted = model.prepare_decoder_input_ids_from_labels(labels)
+        outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
+    source_texts, source_continues = shown_tokens(tokenizer, _source_tokens(tokenizer, source, inputs.input_ids[0]))
+    target_texts, target_continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(labels[0].tolist()))
     return AttentionWeights(
-        source=source_tokens,
-        target=target_tokens,
+        source=source_texts,
+        target=target_texts,
         source_continues=source_continues,
         # A last token without `</s>` is no input, so that with it, rows and columns would be divided differently.
         target_continues=[*target_continues[:-1], False],
@@ -133,11 +112,6 @@ def read_attention(
         decoder=_stack(outputs.decoder_attentions),
         cross=_stack(outputs.cross_attentions),
     )
-
-
-def source_text(model: PreTrainedModel, source: str) -> str:
-    """A sentence as the model's pipeline gives it to the tokenizer: for a parser, divided into words."""
-    return text_of_words(split_words(source)) if isinstance(model, VaswaniForConstituencyParsing) else source
 
 
 def merge_words(weights: AttentionWeights) -> AttentionWeights:
@@ -148,8 +122,8 @@ def merge_words(weights: AttentionWeights) -> AttentionWeights:
     target, inputs = map(word_starts, weights.select_continues("decoder"))
     source = word_starts(weights.source_continues)
     return AttentionWeights(
-        source=_joined(weights.source, source),
-        target=_joined(weights.target, target),
+        source=join_words(weights.source, source),
+        target=join_words(weights.target, target),
         source_continues=[False] * len(source),
         target_continues=[False] * len(target),
         encoder=_merged(weights.encoder, source, source),
@@ -163,9 +137,9 @@ def word_starts(continues: Sequence[bool]) -> list[int]:
     return [place for place, is_inside in enumerate(continues) if not is_inside]
 
 
-def _joined(tokens: Sequence[str], starts: Sequence[int]) -> list[str]:
-    stops = [*starts[1:], len(tokens)]
-    return ["".join(tokens[start:stop]) for start, stop in zip(starts, stops, strict=True)]
+def join_words(tokens: Sequence[str], starts: Sequence[int]) -> list[str]:
+    """The text of each word, whose first token is at one of these places."""
+    return ["".join(tokens[start:stop]) for start, stop in pairwise([*starts, len(tokens)])]
 
 
 def _merged(weights: np.ndarray, rows: Sequence[int], columns: Sequence[int]) -> np.ndarray:
@@ -175,39 +149,13 @@ def _merged(weights: np.ndarray, rows: Sequence[int], columns: Sequence[int]) ->
     return sums / counts[:, None].astype(weights.dtype)
 
 
-def require_text(name: str, text: object) -> None:
-    """Raise a TypeError or ValueError unless `text` is a sentence of valid Unicode."""
-    if not isinstance(text, str):
-        raise TypeError(f"{name}: must be a string, is {type(text).__name__}: {text!r}")
-    if not text.strip():
-        raise ValueError(f"{name}: is empty; give a sentence")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name}: has a lone surrogate at position {error.start}; give valid Unicode") from None
-
-
-def _encode_target(tokenizer: PreTrainedTokenizerBase, target: str | Sequence[int]) -> torch.Tensor:
-    if not isinstance(target, str) and isinstance(target, Sequence):
-        return torch.tensor([list(target)])
-    require_text("target", target)
-    return for_targets(tokenizer)(text_target=target, return_tensors="pt").input_ids
-
-
-def _require_positions(model: PreTrainedModel, name: str, ids: torch.Tensor) -> None:
-    """Raise if there are more `ids` `[1, length]` than rows in a table of positions."""
-    table = getattr(model.config, "max_positions", getattr(model.config, "max_position_embeddings", None))
-    if table is not None and ids.shape[1] > table:
-        raise ValueError(f"{name}: has {ids.shape[1]} tokens, but the model only {table} positions; shorten it")
-
-
-def _source_tokens(tokenizer: PreTrainedTokenizerBase, source: str, ids: list[int]) -> list[str]:
+def _source_tokens(tokenizer: PreTrainedTokenizerBase, source: str, ids: torch.Tensor) -> list[str]:
     """Entries of the source's vocabulary, which may be another than the one that `convert_ids_to_tokens` knows."""
     tokens = tokenizer.tokenize(source)
     known = len(tokens) if len(tokens) == len(ids) - 1 and ids[-1] in tokenizer.all_special_ids else 0
-    return tokens[:known] + tokenizer.convert_ids_to_tokens(ids[known:])
+    return tokens[:known] + tokenizer.convert_ids_to_tokens(ids[known:].tolist())
 
 
 def _stack(attentions: Sequence[torch.Tensor]) -> np.ndarray:
     """Weights of one layer `[1, heads, rows, columns]` each, as `[layers, heads, rows, columns]`."""
-    return torch.stack([layer[0] for layer in attentions]).float().cpu().numpy()
+    return torch.cat(list(attentions)).float().cpu().numpy()

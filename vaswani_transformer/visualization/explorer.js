@@ -273,12 +273,7 @@ const LOOKS = {
   stopped: ["stopped", "\u25a0", "dropped: the search stopped"],
   length_limit: ["stopped", "\u25a0", ""],
 };
-const steps = search.steps.map((step) => ({
-  ...step,
-  candidates: step.candidates.map(([token, parent, logProbability, score, normalized, fate, until]) => (
-    { token, parent, logProbability, score, normalized, fate, until }
-  )),
-}));
+const steps = search.steps;
 const tree = { chosen: null, from: -1, to: -1, focused: false };
 const nodeAt = (step, index) => steps[step - 1].candidates[index];
 const key = (step, index) => `${step}/${index}`;
@@ -292,39 +287,39 @@ function ancestry(step, index) {
   }
   return places;
 }
-const bestPath = new Set(search.hypotheses.length ? ancestry(...search.hypotheses[0].place).map((place) => key(...place)) : []);
-const sentence = (step, index) => ancestry(step, index).reverse().map((place) => nodeAt(...place).token).join("").trim();
+const bestPath = new Set(ancestry(...search.hypotheses[0].place).map((place) => key(...place)));
+const sentence = (step, index) => ancestry(step, index).reverse().map((place) => nodeAt(...place).text).join("").trim();
 
 function whyItStopped() {
   const last = steps.at(-1), count = `${steps.length} ${steps.length === 1 ? "step" : "steps"}`;
   return {
-    bound: `It stopped after ${count}: the deciding finished hypothesis has ${number(last.deciding, 3)}, and the bound of the live ones is ${number(last.bound, 3)}.`,
-    enough_finished: `It stopped after ${count}: ${search.beams} hypotheses had finished.`,
-    length_limit: `It stopped at the length limit, ${search.limit} tokens.`,
+    bound: `It stopped after ${count}: the deciding finished hypothesis has ${number(last.deciding_score, 3)}, and the bound of the live ones is ${number(last.bound, 3)}.`,
+    enough_finished: `It stopped after ${count}: ${search.num_beams} hypotheses had finished.`,
+    length_limit: `It stopped at the length limit, ${search.length_limit} tokens.`,
     none_live: `It stopped after ${count}: no candidate was left to extend.`,
   }[search.reason];
 }
 
 function why(step, index) {
-  const node = nodeAt(step, index), kept = steps[step - 1].finished.map((place) => nodeAt(...place).normalized);
+  const node = nodeAt(step, index), kept = steps[step - 1].finished.map((place) => nodeAt(...place).normalized_score);
   const continues = step < steps.length && steps[step].candidates.some((next) => next.parent === index);
   const place = steps.at(-1).finished.findIndex(([at, which]) => at === step && which === index) + 1;
   return {
     live: continues ? `Live: extended in step ${step + 1}.` : `Live, but none of its extensions is a candidate of step ${step + 1}.`,
     finished: `Finished in step ${step}, and number ${place} of the finished hypotheses when the search stopped.`,
     unfinished: "Live when the search stopped, and returned because too few hypotheses had finished.",
-    beaten: `Dropped: ${search.beams} candidates that go on are better.`,
-    worse: `Dropped: it ended, but the ${search.beams} best finished hypotheses score at least ${number(Math.min(...kept), 3)}.`,
-    displaced: `Finished in step ${step}, dropped in step ${node.until}: ${search.beams} finished hypotheses were better by then.`,
-    outside_beam: `Dropped: it ended, but is not among the ${search.beams} best candidates of its step.`,
+    beaten: `Dropped: ${search.num_beams} candidates that go on are better.`,
+    worse: `Dropped: it ended, but the ${search.num_beams} best finished hypotheses score at least ${number(Math.min(...kept), 3)}.`,
+    displaced: `Finished in step ${step}, dropped in step ${node.until}: ${search.num_beams} finished hypotheses were better by then.`,
+    outside_beam: `Dropped: it ended, but is not among the ${search.num_beams} best candidates of its step.`,
     stopped: `Dropped when the search stopped. ${whyItStopped()}`,
-    length_limit: `Dropped at the length limit, ${search.limit} tokens, without an end.`,
+    length_limit: `Dropped at the length limit, ${search.length_limit} tokens, without an end.`,
   }[node.fate];
 }
 
 function showSearch() {
-  const penalty = search.penalty === "gnmt" ? `((5 + length) / 6)^${search.alpha}` : `length^${search.alpha}`;
-  $("search-told").textContent = `Beam ${search.beams}. Each step adds a token, a word or a part of one. Its candidates, best first, with log-probability divided by ${penalty}. ${whyItStopped()}`;
+  const penalty = search.penalty_type === "gnmt" ? `((5 + length) / 6)^${search.length_penalty}` : `length^${search.length_penalty}`;
+  $("search-told").textContent = `Beam ${search.num_beams}. Each step adds a token, a word or a part of one. Its candidates, best first, with log-probability divided by ${penalty}. ${whyItStopped()}`;
   for (const [look, sign, meaning] of Object.values(LOOKS)) {
     if (meaning) $("legend").append(make("li", {}, make("span", { class: look, "aria-hidden": "true" }, sign || "\u00a0"), meaning));
   }
@@ -366,7 +361,7 @@ function drawTree(force = false) {
 }
 
 function stepLabel(step) {
-  const { deciding, bound } = steps[step - 1];
+  const { deciding_score: deciding, bound } = steps[step - 1];
   const label = make("div", { class: "step" });
   label.textContent = `Step ${step}`;
   label.style.left = `${MARGIN + COLUMN * (step - 1)}px`;
@@ -385,8 +380,8 @@ function nodeButton(step, index, chain) {
   const isChosen = tree.chosen && tree.chosen[0] === step && tree.chosen[1] === index;
   const classes = ["node", look, bestPath.has(name) ? "best" : "", chain.has(name) ? "chain" : ""].join(" ").trim();
   const button = make("button", { type: "button", class: classes, "data-place": name, tabindex: isChosen ? "0" : "-1" });
-  button.setAttribute("aria-label", `Step ${step}, candidate ${index + 1}: ${node.token}. ${why(step, index)}`);
-  button.append(text(shown(node.token), "b"), make("small", {}, `${number(node.normalized)} ${sign}`));
+  button.setAttribute("aria-label", `Step ${step}, candidate ${index + 1}: ${node.text}. ${why(step, index)}`);
+  button.append(text(shown(node.text), "b"), make("small", {}, `${number(node.normalized_score)} ${sign}`));
   button.style.left = `${MARGIN + COLUMN * (step - 1)}px`;
   button.style.top = `${TOP + LINE * index}px`;
   const choose = () => chooseCandidate(step, index);
@@ -415,8 +410,8 @@ function chooseCandidate(step, index) {
   $("candidate").replaceChildren(
     make("p", { class: "text", dir: "auto" }, sentence(step, index)),
     make("p", {}, why(step, index)),
-    make("p", { class: "note" }, `Step ${step}, candidate ${index + 1}: log-probability of the token ${number(node.logProbability, 3)}, ` +
-      `of the hypothesis ${number(node.score, 3)}, with the length penalty ${number(node.normalized, 3)}.`),
+    make("p", { class: "note" }, `Step ${step}, candidate ${index + 1}: log-probability of the token ${number(node.log_probability, 3)}, ` +
+      `of the hypothesis ${number(node.score, 3)}, with the length penalty ${number(node.normalized_score, 3)}.`),
   );
 }
 
@@ -444,7 +439,7 @@ function moveInTree(event) {
     ArrowLeft: [step - 1, nodeAt(step, index).parent],
     ArrowRight: [step + 1, child],
     Home: [1, 0],
-    End: search.hypotheses.length ? search.hypotheses[0].place : [steps.length, 0],
+    End: search.hypotheses[0].place,
   }[event.key];
   if (!target) return;
   event.preventDefault();

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..io.files import atomic_write
 from ..model.modeling_vaswani import sinusoidal_positions
-from .attention import AttentionWeights, Kind, merge_words, read_attention
+from .attention import AttentionWeights, Kind, join_words, merge_words, read_attention, word_starts
 
 
 _TITLES = {
@@ -44,16 +44,11 @@ class Picture:
         self.figure = figure
 
     def save(self, path: str | Path) -> None:
-        """Write the picture atomically; the same picture gives the same bytes.
+        """Write the picture atomically, in the format of the file's suffix; an SVG or PNG has the same bytes each time.
 
-        Args:
-            path: A file that ends in .svg or .png. A PNG has only the characters of matplotlib's `font.family`; the
-                text of an SVG is text, for which the reader's program chooses fonts.
-
-        Raises:
-            ValueError: The file ends otherwise.
+        A PNG has only the characters of matplotlib's `font.family`; the text of an SVG is text, for which the reader's
+        program chooses fonts.
         """
-        require_picture("path", path)
         atomic_write(path, [self._content(Path(path).suffix.lower().removeprefix("."))])
 
     def _repr_svg_(self) -> str:
@@ -67,12 +62,6 @@ class Picture:
                 warnings.filterwarnings("ignore", "Glyph .* missing")  # it has no glyphs
             self.figure.savefig(buffer, format=file_format, dpi=_DPI, metadata=metadata)
         return buffer.getvalue()
-
-
-def require_picture(name: str, path: str | Path) -> None:
-    """Raise a ValueError that starts with `name` if a file does not end in .svg or .png."""
-    if Path(path).suffix.lower() not in (".svg", ".png"):
-        raise ValueError(f"{name}: {path} does not end in .svg or .png; name a picture of one of these formats")
 
 
 def attention_view(
@@ -105,8 +94,7 @@ def attention_view(
         A picture: a line's colour is its head, its opacity and width are its weight.
 
     Raises:
-        TypeError: As from `read_attention`.
-        ValueError: There is no such kind, layer, head or word; or as from `read_attention`.
+        ValueError: There is no such layer, head or word; or as from `read_attention`.
     """
     weights = read_attention(model, tokenizer, source, target)
     return draw_attention(merge_words(weights) if merge else weights, kind=kind, layer=layer, heads=heads, words=words)
@@ -122,57 +110,40 @@ def draw_attention(
 ) -> Picture:
     """Draw weights that `read_attention` read; see `attention_view` for the arguments."""
     rows, columns, layers = weights.select(kind)
-    number_of_heads = layers.shape[1]
     layer = len(layers) if layer is None else layer
-    heads = range(1, number_of_heads + 1) if heads is None else sorted(set(heads))
-    require_numbers("layer", [layer], len(layers))
-    require_numbers("heads", heads, number_of_heads)
+    heads = range(1, layers.shape[1] + 1) if heads is None else sorted(set(heads))
+    for name, numbers, largest in (("layer", [layer], len(layers)), ("heads", heads, layers.shape[1])):
+        if not all(1 <= number <= largest for number in numbers):
+            raise ValueError(f"{name}: must be 1 to {largest}, is {', '.join(map(str, numbers))}")
     chosen = _rows_of_words(weights, kind, words)  # [rows]
     drawn = layers[layer - 1, [head - 1 for head in heads]] * chosen[:, None]  # [heads, rows, columns]
-    colors = {head: _color_of_head(head, number_of_heads) for head in heads}
+    colors = [_color_of_head(head, layers.shape[1]) for head in heads]
 
     captions = ("word" if kind == "encoder" else "word to predict", "attends to")
     left = _MARGIN + _width([*rows, captions[0]])  # where the lines begin
     right = left + _BETWEEN
     words_at = right + 0.1 + (0.0 if words is None else _CELL * len(heads) + 0.05)
-    title = f"{_TITLES[kind]}, layer {layer} of {len(layers)}"
     width = max(words_at + _width([*columns, captions[1]]), 4.0) + _MARGIN
-    in_a_line = int((width - _MARGIN) / _LEGEND) - 1  # heads of the legend
-    top = 2.5 + -(-len(heads) // in_a_line)  # lines above the words
+    heads_in_a_line = int((width - _MARGIN) / _LEGEND) - 1
+    top = 2.5 + -(-len(heads) // heads_in_a_line)  # lines above the words
     longest = max(len(rows), len(columns))
-    lines = top + 0.5 + longest
-    figure = Figure(figsize=(width, lines * _LINE))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(lines, 0))  # in inches, and in lines from the top
-    axes.set_axis_off()
+    figure, axes = _page(width, top + longest + 0.5)
     # The shorter column is spread over as many lines as the longer one has.
     row_places, column_places = (np.linspace(top, top + longest - 1, len(texts)) for texts in (rows, columns))
 
-    _write(axes, _MARGIN, 0.75, title, fontsize=11)
-    _write(axes, _MARGIN, 1.75, "head", fontsize=8, color="0.4")
-    for number, head in enumerate(heads):
-        x, y = _MARGIN + _LEGEND * (1 + number % in_a_line), 1.75 + number // in_a_line
-        axes.add_patch(Rectangle((x, y - 0.25), _CELL, 0.5, facecolor=colors[head], linewidth=0))
-        _write(axes, x + _CELL + 0.04, y, str(head), fontsize=8)
-    for x, caption, align in ((left - 0.1, captions[0], "right"), (words_at, captions[1], "left")):
-        _write(axes, x, top - 0.75, caption, ha=align, fontsize=8, color="0.4")
+    _write(axes, _MARGIN, 0.75, f"{_TITLES[kind]}, layer {layer} of {len(layers)}", fontsize=11)
+    _draw_legend(axes, heads, colors, heads_in_a_line)
+    _write(axes, left - 0.1, top - 0.75, captions[0], ha="right", fontsize=8, color="0.4")
+    _write(axes, words_at, top - 0.75, captions[1], fontsize=8, color="0.4")
     for y, word, is_chosen in zip(row_places, rows, chosen, strict=True):
-        _write(axes, left - 0.1, y, cut(word), ha="right", color="black" if is_chosen else "0.65")
+        _write(axes, left - 0.1, y, _cut(word), ha="right", color="black" if is_chosen else "0.65")
     for y, word in zip(column_places, columns, strict=True):
-        _write(axes, words_at, y, cut(word))
+        _write(axes, words_at, y, _cut(word))
     boldness = 1 if words is None else 2  # the lines of chosen words are few
-    _draw_lines(axes, drawn, [left, right], row_places, column_places, list(colors.values()), boldness)
+    _draw_lines(axes, drawn, [left, right], row_places, column_places, colors, boldness)
     if words is not None:
-        _draw_cells(axes, drawn.max(1), right + 0.1, column_places, list(colors.values()))
+        _draw_cells(axes, drawn.max(1), right + 0.1, column_places, colors)
     return Picture(figure)
-
-
-def require_numbers(name: str, numbers: Sequence[int], largest: int) -> None:
-    """Raise a ValueError unless there are numbers, all from 1 to `largest`."""
-    if not numbers:
-        raise ValueError(f"{name}: give at least one, or None for all")
-    for number in numbers:
-        if not 1 <= number <= largest:
-            raise ValueError(f"{name}: must be 1 to {largest}, is {number}")
 
 
 def _rows_of_words(weights: AttentionWeights, kind: Kind, words: Sequence[str] | None) -> np.ndarray:
@@ -182,16 +153,24 @@ def _rows_of_words(weights: AttentionWeights, kind: Kind, words: Sequence[str] |
         ValueError: A word is not in the sentence.
     """
     rows, _, _ = weights.select(kind)
-    continues, _ = weights.select_continues(kind)
     if words is None:
         return np.ones(len(rows), dtype=bool)
-    numbers = np.cumsum(np.logical_not(continues)) - 1  # of each row's word
-    whole = ["".join(row for row, own in zip(rows, numbers, strict=True) if own == number) for number in numbers]
-    for word in words:
-        if word not in rows and word not in whole:
-            known = ", ".join(dict.fromkeys(filter(None, whole)))
-            raise ValueError(f"words: {word!r} is none of those that attend, which are: {known}")
+    continues, _ = weights.select_continues(kind)
+    starts = word_starts(continues)
+    texts = join_words(rows, starts)
+    whole = np.repeat(texts, np.diff([*starts, len(rows)])).tolist()  # for each row, its word
+    if unknown := set(words).difference(rows, texts):
+        known = ", ".join(dict.fromkeys(filter(None, texts)))
+        raise ValueError(f"words: {min(unknown)!r} is none of those that attend, which are: {known}")
     return np.array([row in words or word in words for row, word in zip(rows, whole, strict=True)])
+
+
+def _page(width: float, lines: float) -> tuple[Figure, Axes]:
+    """A figure whose axes are measured in inches from the left, and in lines from the top."""
+    figure = Figure(figsize=(width, lines * _LINE))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(lines, 0))
+    axes.set_axis_off()
+    return figure, axes
 
 
 def _color_of_head(head: int, number_of_heads: int) -> tuple[float, ...]:
@@ -203,17 +182,25 @@ def _color_of_head(head: int, number_of_heads: int) -> tuple[float, ...]:
 
 def _width(texts: Sequence[str]) -> float:
     """Inches of the longest text."""
-    wide = [sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in cut(text)) for text in texts]
+    wide = [sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in _cut(text)) for text in texts]
     return _CHARACTER * max(wide) + 0.1
 
 
-def cut(word: str, longest: int = 32) -> str:
-    """A word as it is drawn, of so many characters at most."""
+def _cut(word: str, longest: int = 32) -> str:
+    """A word as it is drawn, with at most 32 characters."""
     return f"{word[: longest - 1]}…" if len(word) > longest else word or "·"
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
     axes.text(x, y, text, **{"va": "center", "fontsize": 10, "parse_math": False, **style})
+
+
+def _draw_legend(axes: Axes, heads: Sequence[int], colors: Sequence[tuple[float, ...]], heads_in_a_line: int) -> None:
+    _write(axes, _MARGIN, 1.75, "head", fontsize=8, color="0.4")
+    for place, (head, color) in enumerate(zip(heads, colors, strict=True)):
+        x, y = _MARGIN + _LEGEND * (1 + place % heads_in_a_line), 1.75 + place // heads_in_a_line
+        axes.add_patch(Rectangle((x, y - 0.25), _CELL, 0.5, facecolor=color, linewidth=0))
+        _write(axes, x + _CELL + 0.04, y, str(head), fontsize=8)
 
 
 def _draw_lines(
@@ -255,13 +242,13 @@ def attention_entropy(weights: AttentionWeights) -> dict[Kind, tuple[np.ndarray,
     Returns:
         For each kind of attention, `[layers, heads]`, and a number.
     """
-    found = {}
+    entropies = {}
     for kind in get_args(Kind):
         rows, columns, layers = weights.select(kind)
         logarithms = np.log2(layers, out=np.zeros_like(layers), where=layers > 0)
         seen = np.arange(len(rows)) + 1 if kind == "decoder" else np.full(len(rows), len(columns))  # tokens of a row
-        found[kind] = -(layers * logarithms).sum(-1).mean(-1), float(np.log2(seen).mean())
-    return found
+        entropies[kind] = -(layers * logarithms).sum(-1).mean(-1), float(np.log2(seen).mean())
+    return entropies
 
 
 def entropy_view(
@@ -269,7 +256,7 @@ def entropy_view(
 ) -> Picture:
     """Draw the entropy of every head's attention between the tokens of a sentence and its translation.
 
-    It takes the arguments of `read_attention`, and raises the same errors.
+    It takes the arguments of `read_attention`.
     """
     entropies = attention_entropy(read_attention(model, tokenizer, source, target))
     heads = max(values.shape[1] for values, _ in entropies.values())
@@ -298,12 +285,7 @@ def positions_view(d_model: int = 512, length: int = 100, layout: str = "sinusoi
         d_model: Width of the encoding.
         length: Number of positions.
         layout: "sinusoidal", or another layout of `sinusoidal_positions`.
-
-    Raises:
-        ValueError: `d_model` is not even.
     """
-    if d_model % 2:
-        raise ValueError(f"d_model: must be even, is {d_model}")
     encoding = sinusoidal_positions(torch.arange(length), d_model, layout)  # [length, d_model]
     # Whole pixels for each number, without which the sines and cosines, which alternate, would make patterns.
     width, height = (

@@ -1,8 +1,8 @@
 """The beam search of section 6.1 for one sentence, recorded: every candidate and its fate."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -17,9 +17,6 @@ from .tokens import token_texts
 
 # The step, from 1, and the index among its candidates.
 Place = tuple[int, int]
-
-# Parent's beam and token, by which a candidate differs from the others of its step.
-_Extension = tuple[int, int]
 
 
 class Fate(StrEnum):
@@ -45,7 +42,7 @@ class StopReason(StrEnum):
     NONE_LIVE = "none_live"  # all candidates ended
 
 
-@dataclass(frozen=True)
+@dataclass
 class Candidate:
     """An extension of a live hypothesis by one token.
 
@@ -134,11 +131,7 @@ class SearchTrace:
 
 
 def trace_search(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    source: str,
-    observe: Callable[[str], None] | None = None,
-    **options: Any,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, **options: Any
 ) -> SearchTrace:
     """Translate a sentence by beam search, and record the search.
 
@@ -146,121 +139,89 @@ def trace_search(
         model: A model of this package.
         tokenizer: Its tokenizer.
         source: The sentence.
-        observe: Called after each step with the text of the best live hypothesis, or of the best finished one if none
-            is live.
         options: For `generate`, such as `num_beams` and `length_penalty`.
-
-    Raises:
-        ValueError: `num_beams` is 1: that is no beam search.
     """
-    recorder = _Recorder(tokenizer, observe)
+    recorder = _Recorder(tokenizer)
     inputs = tokenizer(source, return_tensors="pt").to(model.device)
     model.generate(**inputs, **options, custom_generate=partial(search, observer=recorder))
     return recorder.trace()
 
 
 class _Recorder:
-    """Observes a search for one sentence; `trace` is what it has seen."""
+    """Observer of a search for one sentence."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, observe: Callable[[str], None] | None) -> None:
-        self.tokenizer, self.observe = tokenizer, observe
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
         self.steps: list[SearchStep] = []
-        self.extensions: list[list[_Extension]] = []  # of each step
-        self.last_live: list[float] = [0.0]  # log-probabilities of the hypotheses that the next step extends
+        self.sequences: list[list[tuple[int, ...]]] = []  # for each step, the tokens of its candidates
 
     def __call__(self, search: BeamSearch, candidates: Hypotheses, has_ended: torch.Tensor) -> None:
-        if search.num_beams < 2:
-            raise ValueError("num_beams: is 1, which is no beam search; ask for at least 2")
         self.search, number = search, len(self.steps) + 1
         scores = [score for score in candidates.scores[0].tolist() if score != -math.inf]
-        self.extensions.append([self._extension(candidates, index, number) for index in range(len(scores))])
+        self.sequences.append([self._tokens(candidates, index, number) for index in range(len(scores))])
         live, finished = self._places(search.state.live), self._places(search.state.finished)
-        for place in set(self.steps[-1].finished if self.steps else ()).difference(finished):
-            self._set_fate(place, Fate.DISPLACED, number)
-        penalty = length_penalty(number, search.config.length_penalty, self._penalty_type)
-        texts = token_texts(self.tokenizer, [token for _, token in self.extensions[-1]])
-        found = []
-        for index, (beam, token) in enumerate(self.extensions[-1]):
+        penalty = float(length_penalty(number, search.config.length_penalty, penalty_type(search.config)))
+        texts = token_texts(self.tokenizer, [tokens[-1] for tokens in self.sequences[-1]])
+        step = SearchStep([], tuple(index for _, index in live), finished, *map(_finite, search.stopping_scores()))
+        for index, (tokens, text, score) in enumerate(zip(self.sequences[-1], texts, scores, strict=True)):
+            parent = self.sequences[-2].index(tokens[:-1]) if self.steps else None
+            before = 0.0 if parent is None else self.steps[-1].candidates[parent].score
             place = (number, index)
             fate = self._fate(index, bool(has_ended[0, index]), place in live, place in finished)
-            found.append(
-                Candidate(
-                    token=token,
-                    text=texts[index],
-                    parent=self.steps[-1].live[beam] if self.steps else None,
-                    log_probability=scores[index] - self.last_live[beam],
-                    score=scores[index],
-                    normalized_score=scores[index] / float(penalty),
-                    fate=fate,
-                    until=None if fate in (Fate.LIVE, Fate.FINISHED) else number,
-                )
+            until = None if fate in (Fate.LIVE, Fate.FINISHED) else number
+            step.candidates.append(
+                Candidate(tokens[-1], text, parent, score - before, score, score / penalty, fate, until)
             )
-        deciding, bound = (None if math.isinf(float(score)) else float(score) for score in search.stopping_scores())
-        self.steps.append(SearchStep(found, tuple(index for _, index in live), finished, deciding, bound))
-        self.last_live = search.state.live.scores[0].tolist()
-        if self.observe is not None:
-            best, (length, _) = (search.state.live, live[0]) if live else (search.state.finished, finished[0])
-            self.observe(self._decode(self._tokens(best, 0, length)))
-
-    @property
-    def _penalty_type(self) -> str:
-        return penalty_type(self.search.config)
-
-    def _extension(self, hypotheses: Hypotheses, index: int, length: int) -> _Extension:
-        """The last extension of a hypothesis of so many tokens."""
-        beam = int(hypotheses.rows[0, index, length - 1]) % self.search.num_beams
-        return beam, self._tokens(hypotheses, index, length)[-1]
+        self.steps.append(step)
+        if number > 1:
+            self._drop(set(self.steps[-2].finished).difference(finished), Fate.DISPLACED)
 
     def _tokens(self, hypotheses: Hypotheses, index: int, length: int) -> tuple[int, ...]:
+        """The generated tokens of a hypothesis, which no other one has."""
         start = self.search.prefix_length
         return tuple(hypotheses.tokens[0, index, start : start + length].tolist())
-
-    def _decode(self, tokens: tuple[int, ...]) -> str:
-        return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
     def _places(self, hypotheses: Hypotheses) -> tuple[Place, ...]:
         """Where the hypotheses that exist were candidates."""
         lengths = hypotheses.rows[0].ge(0).sum(-1).tolist()
         return tuple(
-            (length, self.extensions[length - 1].index(self._extension(hypotheses, index, length)))
+            (length, self.sequences[length - 1].index(self._tokens(hypotheses, index, length)))
             for index, length in enumerate(lengths)
             if not hypotheses.scores[0, index].isneginf()
         )
 
     def _fate(self, index: int, has_ended: bool, is_live: bool, is_finished: bool) -> Fate:
-        """What becomes of a candidate in its own step."""
+        """What becomes of a candidate in its step."""
         if not has_ended:
             return Fate.LIVE if is_live else Fate.BEATEN
         if is_finished:
             return Fate.FINISHED
-        counts = self.search.config.early_stopping == "never" or index < self.search.num_beams
-        return Fate.WORSE if counts else Fate.OUTSIDE_BEAM
+        may_finish = self.search.config.early_stopping == "never" or index < self.search.num_beams
+        return Fate.WORSE if may_finish else Fate.OUTSIDE_BEAM
 
-    def _set_fate(self, place: Place, fate: Fate, until: int | None) -> None:
-        """Correct what became of a candidate of an earlier step, or of the last."""
-        number, index = place
-        candidates = self.steps[number - 1].candidates
-        candidates[index] = replace(candidates[index], fate=fate, until=until)
+    def _drop(self, places: Iterable[Place], fate: Fate) -> None:
+        """Note that candidates, kept before, are dropped in the present step."""
+        for number, index in places:
+            candidate = self.steps[number - 1].candidates[index]
+            candidate.fate, candidate.until = fate, len(self.steps)
 
     def trace(self) -> SearchTrace:
         """The search from its first to its last step."""
-        search, reason, last = self.search, self._reason(), len(self.steps)
+        search, reason, last = self.search, self._reason(), self.steps[-1]
         returned = self._places(search.results)[: search.config.num_return_sequences]
-        at_limit = Fate.LENGTH_LIMIT if reason is StopReason.LENGTH_LIMIT else Fate.STOPPED
-        for index in self.steps[-1].live:
-            if (last, index) in returned:
-                self._set_fate((last, index), Fate.UNFINISHED, None)
-            else:
-                self._set_fate((last, index), at_limit, last)
+        live = {(len(self.steps), index) for index in last.live}
+        self._drop(live, Fate.LENGTH_LIMIT if reason is StopReason.LENGTH_LIMIT else Fate.STOPPED)
         hypotheses = []
-        for index, place in enumerate(returned):
-            tokens = self._tokens(search.results, index, place[0])
-            score = float(search.results.scores[0, index])
-            hypotheses.append(TracedHypothesis(place, score, tokens, self._decode(tokens)))
+        for rank, (number, index) in enumerate(returned):
+            if (number, index) in live:
+                last.candidates[index].fate, last.candidates[index].until = Fate.UNFINISHED, None
+            tokens = self.sequences[number - 1][index]
+            text = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
+            hypotheses.append(TracedHypothesis((number, index), float(search.results.scores[0, rank]), tokens, text))
         return SearchTrace(
             num_beams=search.num_beams,
             length_penalty=search.config.length_penalty,
-            penalty_type=self._penalty_type,
+            penalty_type=penalty_type(search.config),
             length_limit=search.max_length - search.prefix_length,
             steps=tuple(self.steps),
             reason=reason,
@@ -276,3 +237,7 @@ class _Recorder:
                 return StopReason.BOUND
         is_at_limit = len(self.steps) == self.search.max_length - self.search.prefix_length
         return StopReason.LENGTH_LIMIT if last.live or is_at_limit else StopReason.NONE_LIVE
+
+
+def _finite(score: torch.Tensor) -> float | None:
+    return None if math.isinf(float(score)) else float(score)

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import groupby
 
 from transformers import FSMTTokenizer, MarianTokenizer, PreTrainedTokenizerBase
@@ -15,20 +16,17 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\
 _SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
 
 
-def shown_tokens(
-    tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str], words_at_spaces: bool = False
-) -> tuple[list[str], list[bool]]:
+def shown_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> tuple[list[str], list[bool]]:
     """The text of each token, and whether it continues the word of the token before it.
 
-    The texts of a word's tokens, concatenated, are the word. Where byte-level tokens divide a character, the last token
-    has it, and the others may have an empty text. White space alone also has an empty text. Control characters are
-    escaped.
+    The texts of a word's tokens, concatenated, are the word. Words begin after white space, where letters, digits and
+    other characters meet, and with each token of a script that writes no spaces. Where byte-level tokens divide a
+    character, the last token has it, and the others may have an empty text. White space alone also has an empty text.
+    Control characters are escaped.
 
     Args:
         tokenizer: The tokenizer.
         tokens: Entries of its vocabulary; a special one is a word, and its text is its name.
-        words_at_spaces: Whether words begin only after white space. Otherwise they also begin where letters, digits
-            and other characters meet, and with each token of a script that writes no spaces.
     """
     special = set(tokenizer.all_special_tokens)
     texts: list[str] = []
@@ -37,7 +35,7 @@ def shown_tokens(
         run = list(group)
         spaced = [f" {name}" for name in run] if is_special else _spaced_texts(tokenizer, run)
         texts += [_UNPRINTABLE.sub(_escape, text.strip()) for text in spaced]
-        continues += _continuations(spaced, words_at_spaces)
+        continues += _continuations(spaced)
     return texts, continues
 
 
@@ -58,18 +56,18 @@ def _spaced_texts(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> list
     return texts
 
 
-def _continuations(spaced: list[str], words_at_spaces: bool) -> list[bool]:
+def _continuations(spaced: list[str]) -> list[bool]:
     """Whether each of some tokens, whose texts have the white space before them, continues a word."""
-    found: list[bool] = []
+    continues: list[bool] = []
     word = ""  # as far as it is known
     for text in spaced:
-        begins = not found or text[:1].isspace()
-        if word.strip() and text.strip() and not words_at_spaces:
+        begins = not continues or text[:1].isspace()
+        if word.strip() and text.strip():
             begins = begins or _kind(word.strip()[-1]) != _kind(text[0])
             begins = begins or (text[0].isalpha() and _SPACELESS.match(text) is not None)
         word = text if begins else word + text
-        found.append(not begins)
-    return found
+        continues.append(not begins)
+    return continues
 
 
 def _kind(character: str) -> str:
@@ -77,8 +75,8 @@ def _kind(character: str) -> str:
     return {"L": "letter", "M": "letter", "N": "number"}.get(unicodedata.category(character)[0], "other")
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
 def token_texts(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[int]) -> list[str]:
@@ -86,15 +84,8 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[int]) -> li
 
     A token that holds only a part of a character's bytes keeps its name in the vocabulary.
     """
+    decode = partial(tokenizer.decode, clean_up_tokenization_spaces=False)
     anchor = tokenizer("a", add_special_tokens=False).input_ids  # a space at the start of a text would be stripped
-    start = len(_decode(tokenizer, anchor))
-    known: dict[int, str] = {}
-    for token in tokens:
-        if token not in known:
-            text = _decode(tokenizer, [*anchor, token])[start:]
-            known[token] = text if text and "\ufffd" not in text else tokenizer.convert_ids_to_tokens(token)
-    return [known[token] for token in tokens]
-
-
-def _decode(tokenizer: PreTrainedTokenizerBase, tokens: list[int]) -> str:
-    return tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+    start = len(decode(anchor))
+    texts = ((token, decode([*anchor, token])[start:]) for token in tokens)
+    return [text if text and "\ufffd" not in text else tokenizer.convert_ids_to_tokens(token) for token, text in texts]

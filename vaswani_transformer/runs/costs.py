@@ -5,13 +5,8 @@ import time
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedConfig
-
-from ..training.flops import training_flops
-from .numbers import PAPER_BATCH_TOKENS, PAPER_DEVICES, PAPER_RATE, PAPER_TRAININGS
 
 
-TOKENS_PER_SENTENCE = 25  # our guess for the paper's corpus; with 50 the count changes by less than one percent
 MEASURED_SECONDS = 0.5  # of matrix products, for `sustained_rate`
 
 
@@ -82,20 +77,3 @@ def training_cost(seconds: float, devices: int, rate: float, counted: float, dty
     return TrainingCost(
         by_the_papers_accounting=accounted, counted=counted, rate=rate, utilisation=counted / accounted, dtype=dtype
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowCost(TrainingCost):
-    """The cost of a row of a table, with its seconds and number of devices."""
-
-    seconds: float
-    devices: int
-
-
-def paper_cost(name: str, config: PreTrainedConfig) -> RowCost:
-    """The cost of the paper's "base" or "big" training; the count assumes full batches."""
-    steps, hours = PAPER_TRAININGS[name]
-    length = TOKENS_PER_SENTENCE
-    counted = steps * training_flops(config, PAPER_BATCH_TOKENS // length, length, length)
-    cost = training_cost(hours * 3600, PAPER_DEVICES, PAPER_RATE, counted)
-    return RowCost(**vars(cost), seconds=hours * 3600, devices=PAPER_DEVICES)

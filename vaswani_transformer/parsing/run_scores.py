@@ -13,11 +13,10 @@ from transformers import PreTrainedTokenizerBase
 from ..data.text_files import read_lines
 from ..data.training_data import TrainingData
 from ..evaluation.perplexity import perplexity
-from ..model.configuration_vaswani import PARSE
-from ..model.parse_sequence_vaswani import Parse, ParseLabels, parse_of_sequence
+from ..model.parse_sequence_vaswani import PARSE, Parse, ParseLabels, parse_of_sequence
 from ..model.parsing_vaswani import VaswaniForConstituencyParsing
-from ..parsing.scoring import parse_corpus, right_branching, score_parser
 from .records import CheckpointF1, ParsingSplit
+from .scoring import parse_corpus, right_branching, score_parser
 
 
 @dataclass(frozen=True)

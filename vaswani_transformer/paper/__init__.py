@@ -1,1 +1,0 @@
-"""What the paper prints: the numbers of its tables, and its accounting of costs (Table 2)."""

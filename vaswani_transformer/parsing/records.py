@@ -1,0 +1,81 @@
+"""Results of a parser: `ParsingRecord` is a training's `all_results.json`, `ParserRecord` the scores of `parse.py`."""
+
+from dataclasses import dataclass, field
+
+from ..evaluation.perplexity import Perplexity
+from ..io.typed_json import Record
+from ..runs.records import CorpusScores, Provenance, TrainingResults
+from .scoring import ParserScores
+
+
+@dataclass(frozen=True)
+class ParserRecord(Record):
+    """What `recipes/parse.py` writes of trees that it scored."""
+
+    scores: ParserScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsingSplit(CorpusScores):
+    """The scores of a parsing model on one treebank.
+
+    Attributes:
+        perplexity: Of the gold labels.
+        free: Scores of the search among all sequences, repaired.
+        constrained: Scores of the search among well-formed parses.
+        right_branching: Scores of the trivial baseline.
+    """
+
+    perplexity: Perplexity
+    free: ParserScores
+    constrained: ParserScores
+    right_branching: ParserScores
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
+        return {"f1": self.constrained.all_sentences.f1, "perplexity": self.perplexity.perplexity}
+
+
+@dataclass(frozen=True)
+class CheckpointF1:
+    """F1 of a checkpoint, greedily decoded, on some sentences of the validation set; a point of a learning curve."""
+
+    step: int
+    sentences: int
+    f1: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedParser:
+    """Another parser, scored on the test set, or on the validation set if there is no test set.
+
+    Attributes:
+        name: What it is.
+        trained_on: Which trees.
+        preparation: Commands that were run before `run.command`.
+        run: The training, or the benchmark.
+        scores: Constrained, if it is a model of this package.
+    """
+
+    name: str
+    trained_on: str
+    preparation: list[str] = field(default_factory=list)
+    run: Provenance
+    scores: ParserScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsingRecord(TrainingResults[ParsingSplit]):
+    """What `recipes/train_parsing.py` writes as `all_results.json`; other fields as in `RunRecord`.
+
+    Attributes:
+        curve: F1 of the checkpoints that are left.
+        others: Parsers to compare with, in a published record.
+    """
+
+    validation: ParsingSplit | None = None
+    test: ParsingSplit | None = None
+    test_last_checkpoint: ParsingSplit | None = None
+    curve: list[CheckpointF1] | None = None
+    others: list[ComparedParser] | None = None

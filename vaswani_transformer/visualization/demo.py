@@ -1,0 +1,134 @@
+"""A page to try a model on, in gradio: translations of a text, with confidence and alignment, and the explorer."""
+
+import html
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gradio as gr
+from jinja2 import Environment
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..model.languages_vaswani import Paragraph, direction, language_name, required_tag, split_tag, tagged
+from ..model.pipeline_vaswani import in_order, translate_in_batches
+from .explorer import explore
+
+
+_EXPLORED_TOKENS = 64  # longest sentence to explore: each of its tokens takes two searches
+
+# Attention is read by switching the model to another implementation, so that two requests must not run at once.
+_ONE_AT_A_TIME: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "model"}
+
+# gradio's grey and orange have too little contrast, its fonts come from a server, and its text areas run left to right.
+LOOK: dict[str, Any] = {
+    "theme": gr.themes.Default(primary_hue="blue", font="system-ui", font_mono="monospace").set(
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_300",
+        block_title_text_color="*neutral_600",
+    ),
+    "css": """
+.gradio-container textarea { unicode-bidi: plaintext; text-align: start; }
+.gradio-container :focus-visible { outline: 3px solid var(--color-accent) !important; outline-offset: 1px; }
+.result table { border-collapse: collapse; margin: 0.5rem 0; overflow-wrap: anywhere; }
+.result caption { text-align: start; font-weight: 600; }
+.result th, .result td { border: 1px solid var(--border-color-primary); padding: 0.3rem 0.8rem; text-align: start; }
+""",
+}
+
+_RESULT = Environment(autoescape=True, trim_blocks=True).from_string("""\
+{% for source, translations in sentences %}
+{% set text, best = translations[0] %}
+<section class="result">
+<h2 dir="auto">{{ source }}</h2>
+{% if best.confidence is not none %}
+<p>Confidence: {{ "%.0f" | format(best.confidence) }} of 100, the chrF to expect.</p>
+{% endif %}
+<table>
+<caption>Translations, best first</caption>
+<tr><th scope="col">Translation</th><th scope="col">Score: log-probability / length penalty</th></tr>
+{% for text, score in translations %}
+<tr><td dir="auto">{{ text }}</td><td>{{ "%.3f" | format(score.score) }}</td></tr>
+{% endfor %}
+</table>
+{% if best.alignment %}
+<table>
+<caption>Words of the best, aligned by attention</caption>
+<tr><th scope="col">Word</th><th scope="col">Aligned with</th><th scope="col">Log-probability</th></tr>
+{% for place, target in best.alignment %}
+<tr><td dir="auto">{{ text.split()[target] }}</td><td dir="auto">{{ source.split()[place] }}</td>
+<td>{{ "%.2f" | format(best.word_log_probabilities[target]) }}</td></tr>
+{% endfor %}
+</table>
+{% endif %}
+</section>
+{% endfor %}
+""")
+
+
+def demo_page(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    name: str,
+    target_language: str | None = None,
+    **options: Any,
+) -> gr.Blocks:
+    """The page of a model, which `launch(**LOOK)` serves.
+
+    `target_language` is for a model of several directions, and `options` are for `generate`.
+    """
+    languages = direction(model.config, required_tag(model.config, target_language))
+    title = f"{' to '.join(language_name(code) for code in languages if code) or 'Translate'} with {name}"
+
+    def translate(text: str) -> tuple[str, str]:
+        with _shown_errors():
+            return translate_text(model, tokenizer, tagged(model.config, text.strip(), target_language), **options)
+
+    def show_explorer(text: str) -> str:
+        with _shown_errors():
+            source = tagged(model.config, text.strip(), target_language)
+            view = explore(model, tokenizer, source, alternatives=2, max_tokens=_EXPLORED_TOKENS, **options)
+            return view._repr_html_()
+
+    with gr.Blocks(title=title, analytics_enabled=False) as page:
+        gr.HTML(f"<h1>{html.escape(title)}</h1>")
+        source = gr.Textbox(label="Text", lines=3, max_length=2000, info="Shift and Enter translate it.")
+        start = gr.Button("Translate", variant="primary")
+        outputs = [gr.Textbox(label="Translation", lines=3, interactive=False), gr.HTML()]
+        begin = gr.Button(f"Explore the search and attention of a sentence of at most {_EXPLORED_TOKENS} tokens")
+        explorer = gr.HTML()
+        gr.on([start.click, source.submit], translate, source, outputs, api_name="translate", **_ONE_AT_A_TIME)
+        begin.click(show_explorer, source, explorer, api_name="explore", **_ONE_AT_A_TIME)
+    return page
+
+
+def translate_text(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, **options: Any
+) -> tuple[str, str]:
+    """The translation of a text, and HTML with all hypotheses of each sentence, and the alignment of the best."""
+    paragraph = Paragraph.of(model.config, text)
+    beams = options.get("num_beams") or model.generation_config.num_beams or 1
+    has_one_vocabulary = getattr(model.config, "target_vocab_size", None) is None  # alignment needs that
+    batches = translate_in_batches(
+        model,
+        tokenizer,
+        paragraph.sentences,
+        return_scores=True,
+        return_alignment=has_one_vocabulary,
+        num_return_sequences=beams,
+        **options,
+    )
+    translations = in_order(batches)  # for each sentence, pairs of a text and its score
+    sources = [split_tag(model.config, sentence)[1] for sentence in paragraph.sentences]
+    result = _RESULT.render(sentences=zip(sources, translations, strict=True))
+    return paragraph.join([hypotheses[0][0] for hypotheses in translations]), result
+
+
+@contextmanager
+def _shown_errors() -> Iterator[None]:
+    """Show what is wrong with a text in the page, which takes messages for HTML."""
+    try:
+        yield
+    except ValueError as error:
+        raise gr.Error(html.escape(str(error)), print_exception=False) from None
