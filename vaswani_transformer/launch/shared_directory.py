@@ -20,8 +20,8 @@ _PATIENCE = 60.0  # seconds within which a shared file system shows a file on al
 def locked_by_training(directory: Path, each_machine: bool = False) -> Iterator[None]:
     """Lock an output directory for a training. Collective.
 
-    The main process locks the file `_run.lock` in it; the system releases the lock however the process ends. Trainings on
-    other machines are excluded where the file system passes `flock` on, as NFS does since Linux 2.6.12.
+    The main process locks the file `_run.lock` in it; the system releases the lock however the process ends. Trainings
+    on other machines are excluded where the file system passes `flock` on, as NFS does since Linux 2.6.12.
 
     Args:
         directory: It exists.

@@ -108,8 +108,8 @@ class CheckpointAveraging(TrainerCallback):
         is_never = args.save_strategy == SaveStrategy.NO and self.every_minutes is None
         if is_never or args.save_strategy == SaveStrategy.BEST:
             raise ValueError(
-                "save_strategy: there will be no last checkpoints to average; give steps or epoch, or every_minutes (in "
-                "train_wmt.py save_minutes)"
+                "save_strategy: there will be no last checkpoints to average; give steps or epoch, or every_minutes "
+                "(in train_wmt.py save_minutes)"
             )
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
