@@ -5,7 +5,6 @@ import logging
 import math
 import re
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 import torch
@@ -20,9 +19,9 @@ from transformers.utils import logging as transformers_logging
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.generation_vaswani import search
+from vaswani_transformer.model.ensemble_vaswani import Ensemble
 from vaswani_transformer.model.modeling_vaswani import VaswaniDecoderLayer, eager_attention_forward
-from vaswani_transformer.model.step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder
+from vaswani_transformer.model.step_decoder_vaswani import CACHE, ForwardDecoder
 
 
 @pytest.mark.parametrize("name", ["num_beams", "num_return_sequences", "max_new_tokens", "max_length"])
@@ -127,13 +126,6 @@ def test_done_processes_go_on_with_the_others_that_share_weights(talkative_model
     assert len(calls) == 60
 
 
-def test_weights_in_several_places_are_left_to_the_model(talkative_model, monkeypatch):
-    expected = talkative_model.generate(as_batch(SOURCES[:1]))
-    monkeypatch.setattr(IncrementalDecoder, "prefill", None)
-    talkative_model.lm_head.weight.device_mesh = "as of FSDP"
-    assert torch.equal(talkative_model.generate(as_batch(SOURCES[:1])), expected)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -179,13 +171,13 @@ def test_greedy_search_warns_of_nothing(talkative_model, caplog):
     assert not caplog.records
 
 
-def test_a_slow_search_says_once_what_makes_it_slow(talkative_model, caplog):
+def test_a_slow_search_warns_once(talkative_model, caplog):
     logging.getLogger("transformers").propagate = True
     transformers_logging.warning_once.cache_clear()  # another test may have been the once
     for _ in range(2):
         talkative_model.generate(as_batch(SOURCES[:1]), decoder_attention_mask=torch.ones(1, 1, dtype=torch.long))
     (record,) = caplog.records
-    assert record.getMessage().endswith("which is slow, because of decoder_attention_mask")
+    assert "calls the model's forward at each step, which is slow" in record.getMessage()
 
 
 def test_labels_that_a_trainer_passes_along_change_nothing(talkative_model, monkeypatch):
@@ -257,8 +249,7 @@ def rolled(output: object) -> object:
 
 
 MODULES = ["", "lm_head", "model.decoder.embed_tokens", "model.decoder.embed_positions", "model.decoder.layers.1"]
-MODULES += [f"model.decoder.layers.0.{name}" for name in ("self_attn", "encoder_attn", "feed_forward.fc1")]
-MODULES += ["model.decoder.layers.1.encoder_attn.k_proj", "model.decoder.layers.1.feed_forward_residual"]
+MODULES += ["model.decoder.layers.0.self_attn", "model.decoder.layers.1.encoder_attn.k_proj"]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -271,13 +262,6 @@ def test_hooks_and_replaced_methods_have_their_effect(talkative_model, name, kin
     else:
         forward = module.forward
         module.forward = lambda *args, **kwargs: rolled(forward(*args, **kwargs))
-    check_search_against_forward(talkative_model, plain)
-
-
-def test_hooks_before_a_module_have_their_effect(talkative_model):
-    plain = scores_of(talkative_model)
-    layer = talkative_model.model.decoder.layers[1]
-    layer.register_forward_pre_hook(lambda module, args: (args[0].roll(1, -1), *args[1:]))
     check_search_against_forward(talkative_model, plain)
 
 
@@ -378,62 +362,28 @@ def test_a_generation_config_made_without_this_package_has_the_penalty_of_transf
 def test_an_ensemble_of_a_model_and_itself_is_the_model(talkative_model, num_beams):
     settings = {"num_beams": num_beams, "max_new_tokens_over_source": 20}
     expected = talkative_model.generate(as_batch(SOURCES), **settings)
-    assert torch.equal(talkative_model.generate(as_batch(SOURCES), ensemble=[talkative_model], **settings), expected)
-    assert torch.equal(talkative_model.generate(as_batch(SOURCES), ensemble=[], **settings), expected)
-
-
-def test_an_ensemble_has_no_streamer_but_a_search_of_the_callers(talkative_model, tokenizer):
-    streamer = TextStreamer(tokenizer)
-    with pytest.raises(ValueError, match=r"^ensemble: cannot be decoded with streamer; leave it out$"):
-        talkative_model.generate(as_batch(SOURCES[:1]), num_beams=1, ensemble=[talkative_model], streamer=streamer)
-    seen = []
-
-    observed = partial(search, observer=lambda search, candidates, has_ended: seen.append(candidates.scores.shape[1]))
-    talkative_model.generate(as_batch(SOURCES), ensemble=[talkative_model], custom_generate=observed)
-    assert set(seen) == {8}
+    for others in ([talkative_model], []):
+        found = talkative_model.generate(as_batch(SOURCES), custom_generate=Ensemble(others), **settings)
+        assert torch.equal(found, expected)
 
 
 @torch.no_grad()
 def test_greedy_search_of_an_ensemble_takes_the_likeliest_token_of_the_mean():
     models, ids = [lively(50, seed) for seed in (3, 4, 5)], [0]
-    source = torch.tensor([SOURCES[0]])
+    source, options = torch.tensor([SOURCES[0]]), {"num_beams": 1, "max_new_tokens": 11}
     while len(ids) < 12 and ids[-1] != EOS:
         every = [model(source, decoder_input_ids=torch.tensor([ids])).logits[0, -1].softmax(-1) for model in models]
         ids.append(int(torch.stack(every).mean(0).argmax()))
-    alone = models[0].generate(source, num_beams=1, max_new_tokens=11)[0].tolist()
-    assert models[0].generate(source, num_beams=1, max_new_tokens=11, ensemble=models[1:])[0].tolist() == ids != alone
+    alone = models[0].generate(source, **options)[0].tolist()
+    together = models[0].generate(source, custom_generate=Ensemble(models[1:]), **options)[0].tolist()
+    assert together == ids != alone
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"do_sample": True, "num_beams": 1},
-            "models search together, and do not sample or draft; leave out do_sample",
-        ),
-        ({"prompt_lookup_num_tokens": 2}, "models search together, and do not sample or draft"),
-        ({"num_beams": 1, "return_dict_in_generate": True}, "cannot be decoded with return_dict_in_generate"),
-        ({"use_cache": False}, "cannot be decoded with use_cache=False"),
-        ({"output_attentions": True, "return_dict_in_generate": True}, "cannot be decoded with output_attentions"),
-    ],
-)
-def test_what_an_ensemble_cannot_do_is_refused(talkative_model, settings, message):
-    with pytest.raises(ValueError, match=rf"^ensemble: .*{message}"):
-        talkative_model.generate(as_batch(SOURCES), ensemble=[talkative_model], **settings)
-
-
-def test_models_that_do_not_fit_are_no_ensemble(talkative_model):
-    batch, more = as_batch(SOURCES), lively(50)
+def test_what_an_ensemble_cannot_do_is_refused(talkative_model):
+    batch, training = as_batch(SOURCES), copy.deepcopy(talkative_model).train()
     with pytest.raises(ValueError, match=r"^ensemble: its model 2 has vocab_size 50, and the first 40$"):
-        talkative_model.generate(batch, ensemble=[talkative_model, more])
-    with pytest.raises(ValueError, match=r"^ensemble: its model 1 is none of this package"):
-        talkative_model.generate(batch, ensemble=[nn.Linear(1, 1)])
-    with pytest.raises(ValueError, match=r"^ensemble: is a VaswaniForConditionalGeneration; give a list of models$"):
-        talkative_model.generate(batch, ensemble=talkative_model)
-    with pytest.raises(ValueError, match=r"^ensemble: needs input_ids"):
-        talkative_model.generate(encoder_outputs=talkative_model.get_encoder()(batch), ensemble=[talkative_model])
-    training = copy.deepcopy(talkative_model).train()
-    with pytest.raises(ValueError, match=r"^ensemble: call eval\(\) of all its models"):
-        talkative_model.generate(batch, ensemble=[training])
-    with pytest.raises(ValueError, match=r"^ensemble: is a generator; give a list of models$"):
-        talkative_model.generate(batch, ensemble=(each for each in [talkative_model]))
+        talkative_model.generate(batch, custom_generate=Ensemble([talkative_model, lively(50)]))
+    with pytest.raises(ValueError, match=r"^ensemble: a model has hooks or adapters, or is in training; call eval\(\)"):
+        talkative_model.generate(batch, custom_generate=Ensemble([training]))
+    with pytest.raises(ValueError, match=r"^ensemble: models search together, and do not sample"):
+        talkative_model.generate(batch, custom_generate=Ensemble([]), do_sample=True)

@@ -11,8 +11,9 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from ..io.files import read_json
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.scores_vaswani import AlignmentHeads, TranslationScore, align_words, score_of_tokens, words_of_tokens
+from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
 from .output import export_directory
@@ -38,9 +39,7 @@ _SUPPORTED = {
     "length_penalty",
     "length_penalty_type",
     "early_stopping",
-    "max_new_tokens_over_source",
-    "max_new_tokens",
-    "max_length",
+    *LENGTH_FIELDS,
 }
 
 # Entry of the exported config.json: `AlignmentHeads.is_shifted`. The heads themselves are in the weights.
@@ -150,11 +149,8 @@ def _specification(
 def _fill_stack(spec: Any, stack: Any) -> None:
     """Copy positions `[positions, d_model]` (3.5) and layers of the encoder or the decoder."""
     config = stack.config
-    if config.max_positions is None:
-        positions = sinusoidal_positions(torch.arange(POSITIONS), config.d_model, config.position_encoding)
-    else:
-        positions = _copy(stack.embed_positions.table.weight)
-    spec.position_encodings.encodings = positions
+    rows = config.max_positions or POSITIONS
+    spec.position_encodings.encodings = _copy(stack.embed_positions(torch.arange(rows), torch.float32, rows))
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         _fill_attention(layer_spec.self_attention, layer.self_attn, layer.self_attn_residual.norm)
         if hasattr(layer, "encoder_attn"):
@@ -221,7 +217,8 @@ class CTranslate2Translator:
             raise ValueError(f"{directory} is not a model for CTranslate2; export one with recipes/export.py")
         self.rule = {"early_stopping": True, "length_penalty_type": "transformers"}
         self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
-        self.settings = GenerationConfig.from_pretrained(directory)
+        positions = self.tokenizer.model_max_length  # rows of the exported position table
+        self.search = SearchOptions.resolve(GenerationConfig.from_pretrained(directory), positions=positions)
         self.engine = ctranslate2.Translator(str(directory), **options)
         self._is_shifted = read_json(directory / "config.json").get(_SHIFT) is True
 
@@ -232,13 +229,12 @@ class CTranslate2Translator:
             sources: Token ids of each source, EOS included.
         """
         best: list[list[int]] = [[]] * len(sources)
-        alpha = self.settings.length_penalty
         for indices in batches_of_one_length(sources):
             results = self.engine.translate_batch(
                 [self.tokenizer.convert_ids_to_tokens(sources[index]) for index in indices],
-                beam_size=self.settings.num_beams or 1,
-                length_penalty=1.0 if alpha is None else alpha,  # as by default in transformers
-                max_decoding_length=self._limit(len(sources[indices[0]])),
+                beam_size=self.search.num_beams,
+                length_penalty=self.search.length_penalty,
+                max_decoding_length=self.search.limit.new_tokens(len(sources[indices[0]])),
                 min_decoding_length=0,
                 max_input_length=0,  # which would cut longer sources off
                 return_end_token=True,
@@ -264,8 +260,7 @@ class CTranslate2Translator:
         results = self.engine.score_batch(
             names[0], spoken, max_batch_size=4096, batch_type="tokens", max_input_length=0
         )
-        alpha = self.settings.length_penalty
-        rule = (1.0 if alpha is None else alpha, "transformers")
+        rule = (self.search.length_penalty, "transformers")
         words = [words_of_tokens(self.tokenizer, target) for target in targets]
         found = [
             score_of_tokens(own, result.log_probs[: len(target)], *rule)
@@ -290,14 +285,3 @@ class CTranslate2Translator:
             attention = heads.of_tokens(torch.tensor(result.attention[0][: len(target)]))  # [target, source]
             links.append(align_words(attention, *words_of_tokens(self.tokenizer, source, is_whole=True), *own))
         return [replace(score, alignment=alignment) for score, alignment in zip(found, links, strict=True)]
-
-    def _limit(self, length: int) -> int:
-        """Maximum length of the translation of a source of `length` tokens."""
-        settings = self.settings
-        if settings.max_new_tokens is not None:
-            limit = settings.max_new_tokens
-        elif settings.max_length is not None:
-            limit = settings.max_length - 1  # max_length counts the start token
-        else:
-            limit = length + settings.max_new_tokens_over_source
-        return min(limit, self.tokenizer.model_max_length)  # rows of the exported position table

@@ -1,9 +1,8 @@
 """Parity of an exported model with ours: share of identical hypotheses, cause of each difference."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from tokenizers import Tokenizer
@@ -11,8 +10,10 @@ from transformers import PreTrainedTokenizerBase
 
 from ..evaluation.bleu import Bleu
 from ..io.typed_json import Record
-from ..model.beam_search_vaswani import length_penalty, penalty_type
+from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.search_options_vaswani import SearchOptions
+from .engines import Engine
 from .hypotheses import best_hypotheses
 
 
@@ -20,21 +21,6 @@ KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
 
 # Scores with a smaller difference are equal up to rounding.
 TIE = 1e-3
-
-
-class Engine(Protocol):
-    """An exported model, such as `CTranslate2Translator` or `MarianTranslator`.
-
-    Attributes:
-        rule: Settings with which `generate` of our model searches by the engine's rules.
-    """
-
-    @property
-    def rule(self) -> Mapping[str, object]: ...
-
-    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -181,6 +167,5 @@ def normalised_score(model: VaswaniForConditionalGeneration, source: Sequence[in
     labels = torch.tensor([hypothesis], device=model.device)  # [1, target]
     logits = model(torch.tensor([source], device=model.device), labels=labels).logits  # [1, target, vocabulary]
     total = logits.double().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).sum().item()
-    settings = model.generation_config
-    alpha = settings.length_penalty or 0.0  # greedy search has none
-    return total / float(length_penalty(len(hypothesis), alpha, penalty_type(settings)))
+    search = SearchOptions.resolve(model.generation_config)
+    return total / float(length_penalty(len(hypothesis), search.length_penalty, search.length_penalty_type))

@@ -31,18 +31,24 @@ class ExitReporter:
         self.program = program
         self.advice = advice
 
-    def report(self, message: str) -> None:
-        """Print the line, unless another process has printed one already."""
-        if is_first_to_claim("the last line"):
+    def report(self, message: str, is_shared: bool = True) -> None:
+        """Print the line; if it is shared, unless another process has printed one already."""
+        if not is_shared or is_first_to_claim("the last line"):
             print(f"{self.program}: {message}", file=sys.stderr, flush=True)
 
-    def exit(self, message: str, status: int = 1) -> NoReturn:
-        """Report a message and end the process; call it from the outermost context."""
+    def exit(self, message: str, status: int = 1, is_shared: bool = True) -> NoReturn:
+        """Report a message and end the process; call it from the outermost context.
+
+        Args:
+            message: What the line says.
+            status: Exit status.
+            is_shared: Whether one process prints for all. The store that decides it may be lost with a process.
+        """
         if sys.stderr.isatty():
             print(file=sys.stderr)  # ends the line of a progress bar
         if PartialState().num_processes == 1:
             end_program(f"{self.program}: {message}", status)
-        self.report(message)
+        self.report(message, is_shared)
         sys.stdout.flush()
         os._exit(status)  # the threads of the process group might otherwise abort the interpreter
 
@@ -60,7 +66,8 @@ def exit_on_fault(reporter: ExitReporter) -> Iterator[None]:
     except BaseException as error:
         if (cause := _lost_process(error)) is not None:
             time.sleep(_FIRST_CAUSE)
-            reporter.exit(f"another process has ended, is stopped or cut off ({cause}); {reporter.advice}")
+            lost = f"another process has ended, is stopped or cut off ({cause}); {reporter.advice}"
+            reporter.exit(lost, is_shared=False)
         if (message := fault_in_one_line(error, reporter.advice)) is None:
             raise
         reporter.exit(message, exit_status(error))

@@ -15,17 +15,10 @@ from transformers.generation.stopping_criteria import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
-from transformers.utils import logging
 
-from .constraints_vaswani import ForcedPhrases, LengthPerSentence, SentenceProcessor, token_ids
+from .search_options_vaswani import LengthPerSentence, SentenceProcessor
 from .step_decoder_vaswani import StepDecoder
 
-
-_logger = logging.get_logger(__name__)
-
-
-# With larger exponents the length penalty overflows.
-_LARGEST_ALPHA = 100
 
 # Processors of transformers that compute each row from this row alone. Others may depend on its index in the batch.
 _ROW_WISE = {
@@ -148,9 +141,6 @@ class BeamSearch:
     finished than are returned, the best live ones follow them. With `length_penalty_type="transformers"`, the length
     limit ends hypotheses as EOS does: those that it cuts off compete by score with the finished ones.
 
-    With `ForcedPhrases` among the processors, beams are divided among hypotheses by how many tokens of the phrases they
-    have.
-
     With `do_sample`, the candidates are sampled without replacement, as in transformers, but with other random numbers.
 
     Args:
@@ -160,9 +150,6 @@ class BeamSearch:
         config: The generation configuration, as `generate` has prepared it.
         observer: Called in each step with this search, the candidates, and which of them have ended: `[S,
             num_candidates]`. `state` is then the one after the step, before any sentence is dropped.
-
-    Raises:
-        ValueError: `length_penalty_type` is unknown, or `length_penalty` is not a number in [-100, 100].
     """
 
     def __init__(
@@ -173,7 +160,6 @@ class BeamSearch:
         config: GenerationConfig,
         observer: Callable[["BeamSearch", Hypotheses, torch.Tensor], None] | None = None,
     ) -> None:
-        _require_penalty(config)
         self.prefixes, self.processors, self.config, self.observer = prefixes, processors, config, observer
         self.prefix_length, self.num_beams = prefixes.shape[1], config.num_beams
         ends = token_ids(config.eos_token_id)
@@ -181,7 +167,6 @@ class BeamSearch:
         self.padding = (*token_ids(config.pad_token_id), *ends, 0)[0]
         self.num_candidates = max(2, 1 + len(ends)) * self.num_beams  # so that enough stay live if many end
         self.criteria = StoppingCriteriaList([rule for rule in criteria if not self._is_built_in(rule)])
-        self.forced = next((each for each in processors if isinstance(each, ForcedPhrases)), None)
         self.records_scores = config.return_dict_in_generate and config.output_scores
         self.records_logits = config.return_dict_in_generate and config.output_logits
         self.step_scores: tuple[torch.Tensor, ...] = ()
@@ -203,18 +188,9 @@ class BeamSearch:
         logits = decoder.prefill(self.prefixes) if is_first else decoder.step(*self._last_tokens_and_parents())
         candidates = self._candidates(logits)
         has_ended = self._has_ended(candidates)
-        is_finished = has_ended.clone()
-        if self.config.early_stopping != "never" and self.forced is None:  # candidates with all phrases rank low
-            is_finished[:, self.num_beams :] = False
-        finished = candidates.masked(self._penalized(candidates.scores), is_finished)
+        finished = candidates.masked(self._penalized(candidates.scores), self._may_finish(has_ended))
         state.finished = state.finished.concat(finished).best(self.num_beams)
-        live = candidates.masked(candidates.scores, ~has_ended)
-        if self.forced is None:
-            state.live = live.best(self.num_beams)
-        else:
-            state.live = live.gather(
-                self.forced.allocate(live.scores, live.tokens[:, :, : state.length], self.num_beams)
-            )
+        state.live = self._next_live(candidates.masked(candidates.scores, ~has_ended))
         if self.observer is not None:
             self.observer(self, candidates, has_ended)
         self._store_done(decoder)
@@ -233,13 +209,6 @@ class BeamSearch:
         if self.results.scores.isnan().any():
             raise ValueError(NON_FINITE_LOGITS)
         returned = self.config.num_return_sequences
-        if self.forced is not None:
-            missing = (~self.forced.is_met(self.results.tokens[:, :returned])).any(1).nonzero().flatten().tolist()
-            if missing:
-                _logger.warning(
-                    f"force_words_ids: translations of the sentences {missing} reach their length limit without all "
-                    "phrases; give more num_beams or max_new_tokens"
-                )
         rows = self.results.rows[:, :returned].flatten(0, 1)  # [sentences * returned, max_length - prefix]
         longest = int(rows.ge(0).sum(-1).max())
         return GenerateBeamEncoderDecoderOutput(
@@ -276,10 +245,7 @@ class BeamSearch:
         return live.tokens[:, :, last], live.rows[:, :, last - self.prefix_length] % self.num_beams
 
     def _candidates(self, logits: Iterable[torch.Tensor]) -> Hypotheses:
-        """The most probable extensions of each sentence's live hypotheses, best first: `[S, num_candidates]`.
-
-        With `ForcedPhrases`, those that continue phrases are added.
-        """
+        """The most probable extensions of each sentence's live hypotheses, best first: `[S, num_candidates]`."""
         needs_all_scores = self.processors or self.records_scores or self.records_logits or self.config.do_sample
         best_of = self._best_of_all_scores if needs_all_scores else self._best_of_logits
         scores, parents, tokens = best_of(logits)
@@ -319,21 +285,27 @@ class BeamSearch:
         if self.records_logits:
             self.step_logits += (self._one_row_per_beam(chunks).clone(),)
         totals = (scores + state.live.scores.flatten().unsqueeze(-1)).unflatten(0, (-1, self.num_beams)).flatten(1)
+        values, best = self._extensions(totals, sequences, scores)
+        return values, best // scores.shape[1], best % scores.shape[1]
+
+    def _extensions(
+        self, totals: torch.Tensor, sequences: torch.Tensor, scores: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The best extensions by `totals` `[S, num_beams * vocabulary]`, or a sample of them.
+
+        Args:
+            totals: Log-probabilities of the extended hypotheses.
+            sequences: `[S * num_beams, length]`, the hypotheses.
+            scores: `[S * num_beams, vocabulary]`, log-probabilities of the tokens.
+
+        Returns:
+            Log-probabilities, best first, and indices into `totals`: `[S, extensions]` each.
+        """
         keys = totals
         if self.config.do_sample:  # the top-k of log p + Gumbel noise is a sample without replacement
             keys = totals - torch.empty_like(totals).exponential_().log()
         best = keys.topk(min(self.num_candidates, totals.shape[1])).indices
-        found = totals.gather(1, best)
-        if self.forced is not None:
-            more = self.forced.continuations(sequences, scores).unflatten(0, (-1, self.num_beams))  # [S, beams, tokens]
-            starts = torch.arange(self.num_beams, device=more.device).unsqueeze(-1) * scores.shape[1]
-            more = (more + starts).flatten(1)  # [S, extensions], as indices into `totals`
-            is_known = (more.unsqueeze(2) == best.unsqueeze(1)).any(2)
-            is_known |= (more.unsqueeze(2) == more.unsqueeze(1)).tril(-1).any(2)
-            found = torch.cat((found, totals.gather(1, more).masked_fill(is_known, -math.inf)), dim=1)
-            found, order = found.sort(dim=1, descending=True, stable=True)
-            best = torch.cat((best, more), dim=1).gather(1, order)
-        return found, best // scores.shape[1], best % scores.shape[1]
+        return totals.gather(1, best), best
 
     def _one_row_per_beam(self, chunks: list[torch.Tensor]) -> torch.Tensor:
         """Concatenate chunks to one row for each live hypothesis: `[S * num_beams, vocabulary]`."""
@@ -346,12 +318,26 @@ class BeamSearch:
         has_ended = torch.isin(sequences[:, :, -1], self.eos)
         if penalty_type(self.config) == "transformers":
             has_ended |= self._is_at_limit().unsqueeze(-1)
-        if self.forced is not None:  # what the limit cuts off without all phrases stays live, behind all that have them
-            has_ended &= self.forced.is_met(sequences) | ~self._is_at_limit().unsqueeze(-1)
         if self.criteria:
             stopped = self.criteria(sequences.flatten(0, 1), self.step_scores or None)
             has_ended |= stopped.unflatten(0, has_ended.shape)
         return has_ended
+
+    def _may_finish(self, has_ended: torch.Tensor) -> torch.Tensor:
+        """Which candidates that have ended count as finished: `[S, num_candidates]`."""
+        if self.config.early_stopping == "never":
+            return has_ended
+        is_finished = has_ended.clone()
+        is_finished[:, self.num_beams :] = False
+        return is_finished
+
+    def _next_live(self, candidates: Hypotheses) -> Hypotheses:
+        """The `candidates` that are extended in the next step, best first; those that have ended are missing."""
+        return candidates.best(self.num_beams)
+
+    def _live_rank(self, live: Hypotheses) -> torch.Tensor:
+        """Order in which live hypotheses are returned behind finished ones: 2 before 1; `[S, num_beams]`."""
+        return torch.ones_like(live.scores, dtype=torch.long)
 
     def _penalized(self, scores: torch.Tensor, length: torch.Tensor | int | None = None) -> torch.Tensor:
         """Log-probabilities divided by the penalty for `length` generated tokens, by default the current number."""
@@ -361,18 +347,16 @@ class BeamSearch:
     def _store_done(self, decoder: StepDecoder) -> None:
         """Store the results of sentences that are done, and drop those sentences from the search."""
         state = self.state
-        is_done = self._is_sentence_done().tolist()  # the only transfer from the device in a step, without phrases
+        is_done = self._is_sentence_done().tolist()  # the only transfer from the device in a step
         done = [index for index, is_now in enumerate(is_done) if is_now and not state.done[index]]
         if not done:
             return
         indices = torch.tensor(done, device=state.sentences.device)
         live = state.live.select(indices)
         both = state.finished.select(indices).concat(replace(live, scores=self._penalized(live.scores)))
-        rank = both.scores.ne(-math.inf).long()  # finished 3, live 1, missing 0; NaN counts as present
+        rank = both.scores.ne(-math.inf).long()  # finished 3, live 1 or 2, missing 0; NaN counts as present
         rank[:, : self.num_beams] *= 3
-        if self.forced is not None:  # live ones with all phrases 2
-            is_met = self.forced.is_met(live.tokens[:, :, : state.length])
-            rank[:, self.num_beams :] *= 1 + is_met.long()
+        rank[:, self.num_beams :] *= self._live_rank(live)
         best = both.gather(rank.argsort(dim=1, descending=True, stable=True)[:, : self.num_beams])
         is_missing = best.scores.isneginf().unsqueeze(-1)  # fewer hypotheses exist than num_beams
         best.tokens[:, :, self.prefix_length :].masked_fill_(is_missing, self.padding)
@@ -434,12 +418,9 @@ def penalty_type(config: GenerationConfig) -> str:
     return getattr(config, "length_penalty_type", "transformers")
 
 
-def _require_penalty(config: GenerationConfig) -> None:
-    kind, alpha = penalty_type(config), config.length_penalty
-    if kind not in ("gnmt", "transformers"):
-        raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {kind!r}')
-    if not isinstance(alpha, (int, float)) or not abs(alpha) <= _LARGEST_ALPHA:  # also rejects NaN
-        raise ValueError(f"length_penalty: must be a number from -{_LARGEST_ALPHA} to {_LARGEST_ALPHA}, is {alpha!r}")
+def token_ids(ids: int | list[int] | torch.Tensor | None) -> list[int]:
+    """One id, several or none as a list."""
+    return [] if ids is None else torch.as_tensor(ids).flatten().tolist()
 
 
 def _is_row_wise(processor: LogitsProcessor) -> bool:

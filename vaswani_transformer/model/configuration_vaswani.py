@@ -235,9 +235,9 @@ class VaswaniConfig(PreTrainedConfig):
                 raise ValueError(f"{field}: must be at least 0 and below 1, is {getattr(self, field)}")
         if not 0 < self.layer_norm_eps < math.inf:
             raise ValueError(f"layer_norm_eps: must be positive and finite, is {self.layer_norm_eps}")
-        if self.position_encoding == "learned" and self.max_position_embeddings < 1:
-            raise ValueError(f"max_position_embeddings: must be at least 1, is {self.max_position_embeddings}")
-        if self.position_encoding != "learned" and self.d_model % 2:
+        if self.max_positions is not None and self.max_positions < 1:
+            raise ValueError(f"max_position_embeddings: must be at least 1, is {self.max_positions}")
+        if self.max_positions is None and self.d_model % 2:
             raise ValueError(f"d_model: must be even for sinusoidal positions, is {self.d_model}")
         if self.position_offset < 0:
             raise ValueError(f"position_offset: must be at least 0, is {self.position_offset}")

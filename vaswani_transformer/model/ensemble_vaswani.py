@@ -1,16 +1,24 @@
-"""Ensembles: several models that translate together, by the mean of their probabilities."""
+"""Ensembles: several models that translate together, by the mean of their probabilities.
 
-from collections.abc import Iterable, Mapping, Sequence
+This file does not go to the Hub: nothing else in this folder imports it.
+"""
+
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedConfig
+from transformers.generation.logits_process import LogitsProcessorList
+from transformers.generation.stopping_criteria import StoppingCriteriaList
 
+from .beam_search_vaswani import BeamSearch
+from .generation_vaswani import VaswaniGenerationMixin, incremental_decoder, search
 from .step_decoder_vaswani import StepDecoder
 
 
 # What the models have in common, so that a token, and a limit of length, mean the same to all.
 _COMMON = (
+    "model_type",
     "vocab_size",
     "output_vocab_size",
     "pad_token_id",
@@ -21,6 +29,51 @@ _COMMON = (
     "language_tags",
     "max_positions",
 )
+
+
+class Ensemble:
+    """A decoding loop for `generate(custom_generate=Ensemble([second, third]))`.
+
+    Beam search, or greedy search, then follows the mean of the probabilities that all models give each token.
+
+    Args:
+        models: The other models, with the first one's tokenizer and on its device.
+    """
+
+    def __init__(self, models: Sequence[VaswaniGenerationMixin]) -> None:
+        self.models = tuple(models)
+
+    def __call__(
+        self,
+        model: VaswaniGenerationMixin,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        inputs_tensor: torch.Tensor,
+        **model_kwargs: Any,
+    ) -> Any:
+        """As `search`; `inputs_tensor` `[sentences, source]` is encoded by the other models.
+
+        Raises:
+            ValueError: The search samples; a model has other tokens, or is not as this package made it.
+        """
+        if generation_config.do_sample:
+            raise ValueError("ensemble: models search together, and do not sample; leave out do_sample")
+        for number, each in enumerate(self.models, 1):
+            require_same_tokens(model.config, each.config, f"ensemble: its model {number}")
+        if not all(each.is_unmodified() for each in (model, *self.models)):
+            raise ValueError("ensemble: a model has hooks or adapters, or is in training; call eval()")
+
+        def make_decoder(beams: BeamSearch) -> StepDecoder:
+            mask = model_kwargs["attention_mask"][:: generation_config.num_beams]
+            states = [model_kwargs["encoder_outputs"][0][:: generation_config.num_beams]]
+            states += [each.get_encoder()(inputs_tensor, mask)[0] for each in self.models]
+            pairs = zip((model, *self.models), states, strict=True)
+            return EnsembleDecoder([incremental_decoder(each, beams, encoded, mask) for each, encoded in pairs])
+
+        loop = (logits_processor, stopping_criteria, generation_config)
+        return search(model, input_ids, *loop, make_decoder=make_decoder, **model_kwargs)
 
 
 class EnsembleDecoder:
@@ -55,49 +108,9 @@ class EnsembleDecoder:
             yield total.clamp_(min=torch.finfo(total.dtype).tiny).log_()
 
 
-def require_ensemble(
-    model: PreTrainedModel, ensemble: Any, ids: torch.Tensor | None, config: GenerationConfig, kwargs: Mapping[str, Any]
-) -> None:
-    """Check that `ensemble` is a list of models that can translate together with `model`.
-
-    Args:
-        model: The first model.
-        ensemble: The others.
-        ids: `[batch, source]`, the sources.
-        config: The search.
-        kwargs: The other keywords of `generate`.
-
-    Raises:
-        ValueError: They are no list, differ in tokens, are in training or on several devices; `ids` is None; or the
-            search samples or drafts.
-    """
-    if not isinstance(ensemble, (list, tuple)):
-        raise ValueError(f"ensemble: is a {type(ensemble).__name__}; give a list of models")
-    for number, member in enumerate(ensemble, 1):
-        require_same_tokens(model.config, getattr(member, "config", None), f"ensemble: its model {number}")
-    if any(member.training or member.device != model.device for member in (model, *ensemble)):
-        raise ValueError("ensemble: call eval() of all its models, and move them to one device")
-    if ids is None:
-        raise ValueError("ensemble: needs input_ids, because each model has its own embeddings and encoder")
-    for name in ("do_sample", "assistant_model", "prompt_lookup_num_tokens"):
-        if kwargs.get(name) or getattr(config, name, None):
-            raise ValueError(f"ensemble: several models search together, and do not sample or draft; leave out {name}")
-
-
-def require_same_tokens(config: PreTrainedConfig, other: PreTrainedConfig | None, place: str) -> None:
-    """Check that two models have the same tokens.
-
-    Args:
-        config: The configuration of the first.
-        other: The configuration of the second, None if it has none.
-        place: Names the second; the message starts with it.
-
-    Raises:
-        ValueError: The second is of another package, or differs in tokens, languages or positions.
-    """
-    # Code that came with a model has classes of its own.
-    if getattr(other, "model_type", None) != config.model_type:
-        raise ValueError(f"{place} is none of this package; an ensemble has no others")
+def require_same_tokens(config: PreTrainedConfig, other: PreTrainedConfig, place: str) -> None:
+    """Raise a ValueError, which begins with `place`, if two models differ in tokens, languages or positions."""
     for name in _COMMON:
-        if getattr(config, name) != getattr(other, name):
-            raise ValueError(f"{place} has {name} {getattr(other, name)!r}, and the first {getattr(config, name)!r}")
+        if getattr(config, name, None) != getattr(other, name, None):
+            ours, theirs = getattr(config, name, None), getattr(other, name, None)
+            raise ValueError(f"{place} has {name} {theirs!r}, and the first {ours!r}")

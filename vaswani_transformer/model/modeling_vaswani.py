@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.generation import GenerationMixin
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -34,7 +35,8 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import OwnGenerationConfig, VaswaniGenerationMixin, paper_generation_config
+from .generation_vaswani import VaswaniGenerationMixin
+from .search_options_vaswani import SearchConfigMixin, paper_generation_config
 from .step_decoder_vaswani import CACHE, named_cache
 
 
@@ -316,6 +318,26 @@ def zero_padding(config: VaswaniConfig, input_ids: torch.Tensor, embedded: torch
     return embedded.masked_fill(input_ids.eq(config.pad_token_id).unsqueeze(-1), 0.0)
 
 
+class SinusoidLayout(NamedTuple):
+    """How a positional encoding arranges sines and cosines.
+
+    Attributes:
+        alternates: Whether each cosine follows its sine; otherwise all sines come before all cosines.
+        reaches_end: Whether the last timescale is 10000; otherwise it is the one before, as in the paper's formula.
+    """
+
+    alternates: bool
+    reaches_end: bool
+
+
+# Values of `position_encoding` that are sinusoids.
+SINUSOIDS = {
+    "sinusoidal": SinusoidLayout(alternates=True, reaches_end=False),
+    "sinusoidal_halves": SinusoidLayout(alternates=False, reaches_end=True),
+    "sinusoidal_marian": SinusoidLayout(alternates=False, reaches_end=False),
+}
+
+
 def sinusoidal_positions(
     positions: torch.Tensor, d_model: int, layout: str = "sinusoidal", dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
@@ -324,23 +346,23 @@ def sinusoidal_positions(
     Args:
         positions: Integers of any shape.
         d_model: Even width of the encoding.
-        layout: "sinusoidal" is the paper's formula, `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`,
-            `PE(pos, 2i+1) = cos(...)`. "sinusoidal_halves" is the authors' code: sines in the first half, cosines in
-            the second, timescales in a geometric progression from 1 to 10000, both included. "sinusoidal_marian" has
-            the same halves with the timescales of the paper's formula.
+        layout: A key of `SINUSOIDS`. "sinusoidal" is the paper's formula,
+            `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`, `PE(pos, 2i+1) = cos(...)`. "sinusoidal_halves" is the
+            authors' code: sines in the first half, cosines in the second, timescales in a geometric progression from 1
+            to 10000, both included. "sinusoidal_marian" has the same halves with the timescales of the paper's formula.
         dtype: Type of the result; angles are computed in float64, since float32 errs by 5e-4 at position 10,000.
 
     Returns:
         `[*positions.shape, d_model]`
     """
+    alternates, reaches_end = SINUSOIDS[layout]
     # Apple's GPUs have no float64.
     precision = torch.float32 if positions.device.type == "mps" else torch.float64
     half = d_model // 2
     exponent = torch.arange(half, dtype=precision, device=positions.device)
-    denominator = max(half - 1, 1) if layout == "sinusoidal_halves" else half
-    exponent = exponent / denominator  # [d_model / 2], from 0 to (almost) 1
+    exponent = exponent / (max(half - 1, 1) if reaches_end else half)  # [d_model / 2], from 0 to (almost) 1
     angles = positions.unsqueeze(-1).to(precision) * torch.exp(-math.log(10000.0) * exponent)
-    if layout == "sinusoidal":
+    if alternates:
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
     return torch.cat((angles.sin(), angles.cos()), dim=-1).to(dtype)
 
@@ -661,7 +683,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
         )
 
 
-class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedModel, VaswaniGenerationMixin):
+class VaswaniForConditionalGeneration(SearchConfigMixin, VaswaniPreTrainedModel, VaswaniGenerationMixin):
     """The whole model: encoder, decoder, and the output projection, which shares the embedding matrix if tied (3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
@@ -684,15 +706,26 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
         shifted = torch.cat((start, labels[:, :-1]), dim=1)
         return shifted.masked_fill(shifted.eq(-100), self.config.pad_token_id)
 
-    def has_own_classes(self) -> bool:
-        """Whether no class or `forward` that `IncrementalDecoder` reimplements has been replaced, as by a subclass."""
-        decoder = self.model.decoder
+    def is_unmodified(self) -> bool:
+        """Whether `forward` is what `IncrementalDecoder` reimplements, in evaluation mode.
+
+        Other layers, such as adapters and quantized ones, are called, and may be of any class.
+        """
+        model, decoder, lm_head = self.model, self.model.decoder, self.lm_head
         layers: Any = decoder.layers
-        modules = [self.model, decoder, *layers]
-        modules += [module for layer in layers for module in (layer.self_attn, layer.encoder_attn, layer.feed_forward)]
-        own = (VaswaniModel, VaswaniDecoder, VaswaniDecoderLayer, VaswaniAttention, VaswaniFeedForward)
-        has_own_forward = type(self).forward is VaswaniForConditionalGeneration.forward
-        return has_own_forward and all(type(module) in own for module in modules)
+        parts = [model, decoder, *layers]
+        parts += [part for layer in layers for part in (layer.self_attn, layer.encoder_attn, layer.feed_forward)]
+        ours = (VaswaniModel, VaswaniDecoder, VaswaniDecoderLayer, VaswaniAttention, VaswaniFeedForward)
+        prepare = getattr(self.prepare_inputs_for_generation, "__func__", None)  # prefix tuning replaces it
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)  # None: eager
+        return (
+            type(self).forward is VaswaniForConditionalGeneration.forward
+            and prepare is GenerationMixin.prepare_inputs_for_generation
+            and all(type(part) in ours for part in parts)
+            and (attention is None or attention.__module__.startswith("transformers.integrations."))
+            and not any(module.training for module in decoder.modules())
+            and not any(map(has_hooks, (self, model, *decoder.modules(), *lm_head.modules())))
+        )
 
     @strict_keywords
     @can_return_tuple
@@ -748,6 +781,19 @@ class VaswaniForConditionalGeneration(OwnGenerationConfig, VaswaniPreTrainedMode
             loss = loss / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
         shared = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **shared)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether hooks, or a `forward` set on the instance, change what a module computes."""
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    # transformers never removes its hooks that record attentions; they do nothing unless attentions are requested.
+    if any(getattr(hook, "__module__", None) != "transformers.utils.output_capturing" for hook in hooks):
+        return True
+    forward = vars(module).get("forward")
+    if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # its wrapper for mixed precision
+        forward = inspect.unwrap(forward)
+    original = type(module).forward  # accelerate, on removing its wrapper, restores it without the decorators
+    return forward is not None and getattr(forward, "__func__", forward) not in (original, inspect.unwrap(original))
 
 
 def self_attention_mask(

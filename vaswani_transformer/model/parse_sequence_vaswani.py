@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .configuration_vaswani import LABEL_MARK
-from .constraints_vaswani import SentenceProcessor
+from .search_options_vaswani import SentenceProcessor
 
 
 ROOT = "TOP"

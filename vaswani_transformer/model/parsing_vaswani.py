@@ -16,10 +16,10 @@ from .pipeline_vaswani import (
     GeneratingPipeline,
     generate_in_batches,
     in_order,
-    max_generated,
     register_task,
     require_text,
 )
+from .search_options_vaswani import SearchOptions
 
 
 try:
@@ -144,9 +144,8 @@ def parse_in_batches(
         if not constrained:
             return []
         words = torch.tensor([len(sentences[index]) for index in indices])
-        limits = [max_generated(model, length, generate_kwargs) for length in lengths]
-        if table is not None:
-            limits = [min(limit, table) for limit in limits]
+        limit = SearchOptions.for_call(model, generate_kwargs).limit
+        limits = [limit.new_tokens(length) for length in lengths]
         size = model.config.output_vocab_size
         return [LegalParse(vocabulary, size, tokenizer.eos_token_id, words, torch.tensor(limits))]
 

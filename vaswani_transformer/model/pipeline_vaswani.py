@@ -29,6 +29,7 @@ from .languages_vaswani import (
     with_tag,
 )
 from .scores_vaswani import AlignmentHeads, ScoreField, TranslationScore, is_own_search, score_generated
+from .search_options_vaswani import SearchOptions
 
 
 logger = logging.get_logger(__name__)
@@ -331,14 +332,14 @@ def translate_in_batches(
         TypeError: A sentence is not a string.
         ValueError: `tokens_per_batch` or `batch_size` is below 1; a sentence has a lone surrogate; the model does not
             translate into the language, or does not know into which; `decoder_input_ids` are no prefix; or scores or
-            alignments of an `ensemble` are asked for.
+            alignments are asked for with `custom_generate`.
     """
     sentences = [require_text(sentence, f"text {index}") for index, sentence in enumerate(sentences)]
     require_no_languages(tokenizer, target_language)
     if tag := target_tag(model.config, None, target_language):
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
-    if generate_kwargs.get("ensemble") and (return_scores or return_alignment):
-        raise ValueError("ensemble: scores and alignments are of one model; leave out return_scores, return_alignment")
+    if generate_kwargs.get("custom_generate") is not None and (return_scores or return_alignment):
+        raise ValueError("return_scores, return_alignment: are the model's; leave them out with custom_generate")
     own = (tokens_per_batch, batch_size, truncation)
     asked = {"return_tensors": return_tensors, "return_scores": return_scores, "return_alignment": return_alignment}
     options = {**generate_kwargs, **{name: True for name, is_asked in asked.items() if is_asked}}
@@ -356,9 +357,9 @@ def translate_in_batches(
 
     to_translations = decode or partial(tokenizer.batch_decode, skip_special_tokens=True)
     generated = generate_in_batches(model, tokenizer, sentences, *own, observe_long=observe_long, **generate_kwargs)
-    alpha = setting(model, generate_kwargs, "length_penalty", 1.0)
+    search = SearchOptions.for_call(model, generate_kwargs)
     heads = AlignmentHeads.of(model) if return_alignment else None
-    penalty = (alpha, setting(model, generate_kwargs, "length_penalty_type", "transformers"))
+    penalty = (search.length_penalty, search.length_penalty_type)
     prefix = forced_prefix(model, generate_kwargs)
     # The start token is none that was forced.
     forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == model.config.decoder_start_token_id)
@@ -375,7 +376,7 @@ def translate_in_batches(
             translations = list(zip(translations, scores, strict=True))
         yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
     if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
-        returned = setting(model, generate_kwargs, "num_return_sequences", 1)
+        returned = search.num_return_sequences
         translations = to_translations(torch.tensor(tokenizer("").input_ids).expand(returned, -1))  # of [returned, 1]
         if return_scores or return_alignment:
             empty = TranslationScore(0.0, 0.0, 0, [], alignment=[] if return_alignment else None)
@@ -391,7 +392,8 @@ def _paragraphs(
     Also the indices of texts that have several sentences, and are translated as one because of an option.
     """
     obstacles = [name for name in _ONE_SENTENCE_ONLY if options.get(name) is not None]
-    if setting(model, options, "num_return_sequences", 1) > 1 and not setting(model, options, "do_sample", False):
+    search = SearchOptions.for_call(model, options)
+    if search.num_return_sequences > 1 and not search.do_sample:
         obstacles.append("num_return_sequences")  # a text's second best is not its sentences' second best
     try:
         paragraphs = Paragraphs(model.config, texts)
@@ -436,9 +438,9 @@ def generate_in_batches(
 
     `processors` makes the logits processors of a batch, from the indices of its sentences and their numbers of tokens.
     """
-    if setting(model, generate_kwargs, "return_dict_in_generate", False):
-        raise ValueError("return_dict_in_generate: the results are texts; leave it out, or call generate of the model")
-    if setting(model, generate_kwargs, "stop_strings", None):
+    search = SearchOptions.for_call(model, generate_kwargs)
+    generate_kwargs["return_dict_in_generate"] = False
+    if search.stop_strings is not None:
         generate_kwargs["tokenizer"] = tokenizer
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
     texts = [sentences[index] for index in filled]
@@ -449,7 +451,7 @@ def generate_in_batches(
         cut = [_tokens_cut_off(each) for each in encoded.encodings or ()] or [0] * len(filled)
         whole = {index: sum(parts) for index, *parts in zip(filled, lengths, cut, strict=True)}
         observe_long(longer_than_trained(model.config, whole))
-    costs = {length: _cost(model, length, generate_kwargs) for length in set(lengths)}
+    costs = {length: _cost(search, length) for length in set(lengths)}
     given, prefix = generate_kwargs.get("logits_processor") or [], forced_prefix(model, generate_kwargs)
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
@@ -467,15 +469,15 @@ def generate_in_batches(
 
 def forced_prefix(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> torch.Tensor | None:
     """`decoder_input_ids` `[1, prefix]`; raises a ValueError if translations cannot begin with them."""
-    given = generate_kwargs.get("decoder_input_ids")
-    if given is None:
+    if generate_kwargs.get("decoder_input_ids") is None:
         return None
-    prefix = torch.as_tensor(given)
-    if prefix.dim() != 2 or len(prefix) != 1 or not prefix.numel():
-        raise ValueError(f"decoder_input_ids: must be one row, with which all translations begin, not {given!r}")
-    ends = setting(model, generate_kwargs, "eos_token_id", [])
-    if torch.isin(prefix.cpu(), torch.tensor(ends).flatten()).any():
-        raise ValueError("decoder_input_ids: has an EOS; tokenize the prefix with add_special_tokens=False")
+    prefix = torch.as_tensor(generate_kwargs["decoder_input_ids"])
+    ends = torch.tensor(model.generation_config.eos_token_id)
+    if prefix.dim() != 2 or len(prefix) != 1 or not prefix.numel() or torch.isin(prefix.cpu(), ends).any():
+        raise ValueError(
+            "decoder_input_ids: must be one row without EOS, with which all translations begin; tokenize it with "
+            "add_special_tokens=False"
+        )
     return prefix
 
 
@@ -483,24 +485,10 @@ def _tokens_cut_off(encoding: Encoding) -> int:
     return sum(part.special_tokens_mask.count(0) for part in encoding.overflowing)
 
 
-def _cost(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
+def _cost(search: SearchOptions, length: int) -> int:
     """Tokens of `tokens_per_batch` that a source of `length` tokens takes up, by its own or its generated tokens."""
-    beams = max(setting(model, generate_kwargs, name, 1) for name in ("num_beams", "num_return_sequences"))
-    generated = beams * max_generated(model, length, generate_kwargs)
+    generated = max(search.num_beams, search.num_return_sequences) * search.limit.new_tokens(length)
     return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
-
-
-def max_generated(model: PreTrainedModel, length: int, generate_kwargs: dict[str, Any]) -> int:
-    """Largest number of tokens that `generate` may add for a source of `length` tokens."""
-    for scope in _scopes(model, generate_kwargs):
-        if scope.get("max_new_tokens") is not None:
-            return scope["max_new_tokens"]
-        limits = [scope.get("max_length")]
-        if scope.get("max_new_tokens_over_source") is not None:
-            limits.append(length + scope["max_new_tokens_over_source"])
-        if any(limits):
-            return max(limit for limit in limits if limit is not None)
-    return 20  # transformers' default
 
 
 def batches_of_similar_length(
@@ -546,14 +534,3 @@ def encode(
     if truncation and longest is not None:
         longest = min(longest, tokenizer.model_max_length)
     return tokenizer(text, truncation=truncation or longest is not None, max_length=longest, **options)
-
-
-def _scopes(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> list[dict[str, Any]]:
-    """What `generate` reads, in order of precedence: keywords, the `generation_config` given, the model's."""
-    configs = (generate_kwargs.get("generation_config"), model.generation_config)
-    return [generate_kwargs, *(vars(config) for config in configs if config is not None)]
-
-
-def setting(model: PreTrainedModel, generate_kwargs: dict[str, Any], name: str, default: Any) -> Any:
-    """A field of the generation_config that `generate` would use."""
-    return next((scope[name] for scope in _scopes(model, generate_kwargs) if scope.get(name) is not None), default)

@@ -28,6 +28,7 @@ from transformers.utils import logging
 
 from ..io.files import MANIFEST_NAME, MODEL_FILES, Json, atomic_write, find_damage, locked, read_json
 from .configuration_vaswani import VaswaniConfig
+from .search_options_vaswani import LENGTH_FIELDS
 
 
 _PICKLED = "pytorch_model.bin"
@@ -204,11 +205,10 @@ def require_length_limit(settings: Mapping[str, object], place: str = "") -> Non
 
     Its message starts with `place`.
     """
-    limits = ("max_new_tokens_over_source", "max_new_tokens", "max_length")
-    if all(settings.get(name) is None for name in limits):
+    if all(settings.get(name) is None for name in LENGTH_FIELDS):
         raise ValueError(
-            f"{place}{_GENERATION} has no length limit ({', '.join(limits)}), so that translations would end at 20 "
-            f'tokens; add one to it, as "max_length": 512'
+            f"{place}{_GENERATION} has no length limit ({', '.join(LENGTH_FIELDS)}), so that translations would end at "
+            f'20 tokens; add one to it, as "max_length": 512'
         )
 
 

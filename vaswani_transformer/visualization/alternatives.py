@@ -9,7 +9,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.constraints_vaswani import SentenceProcessor
+from ..model.search_options_vaswani import SentenceProcessor
 from .tokens import token_texts
 
 

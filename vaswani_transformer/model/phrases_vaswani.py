@@ -1,65 +1,25 @@
-"""Constraints of a search (6.1): length limits for each sentence, and phrases that a translation must contain."""
+"""Phrases that each translation must contain: `generate(force_words_ids=...)`."""
 
 import math
 from itertools import chain
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedConfig
-from transformers.generation.logits_process import LogitsProcessor
-from transformers.generation.stopping_criteria import StoppingCriteria
+from transformers import GenerationConfig
+from transformers.generation import GenerateBeamEncoderDecoderOutput
+from transformers.utils import logging
+
+from .beam_search_vaswani import BeamSearch, Hypotheses, token_ids
+from .search_options_vaswani import SentenceProcessor
 
 
-class LengthPerSentence(StoppingCriteria):
-    """Stops each sentence at its own number of generated tokens.
-
-    Args:
-        limits: `[batch]` tokens that each sentence may generate, EOS included.
-        prefix_length: Tokens of the decoder's prefix, start token included.
-    """
-
-    def __init__(self, limits: torch.Tensor, prefix_length: int) -> None:
-        self.limits, self.prefix_length = limits, prefix_length
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        return input_ids.shape[1] - self.prefix_length >= _repeat_to_rows(self.limits, input_ids)
-
-
-class SentenceProcessor(LogitsProcessor):
-    """A logits processor that treats each sentence on its own, so that a search can continue with some of them."""
-
-    def select(self, sentences: torch.Tensor) -> None:
-        """Continue with these sentences only, in this order; `[selected]`."""
-        raise NotImplementedError
-
-
-class EndPerSentence(SentenceProcessor):
-    """Forces EOS as the last token that each sentence may generate.
-
-    Args:
-        limits: `[batch]` tokens that each sentence may generate, EOS included.
-        prefix_length: Tokens of the decoder's prefix, start token included.
-        tokens: EOS id, or several ids that end a sentence.
-    """
-
-    def __init__(self, limits: torch.Tensor, prefix_length: int, tokens: int | list[int]) -> None:
-        self.limits, self.prefix_length, self.tokens = limits, prefix_length, tokens
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        limits = _repeat_to_rows(self.limits, input_ids)
-        is_last = (input_ids.shape[1] - self.prefix_length >= limits - 1).unsqueeze(-1)  # [rows, 1]
-        forced = torch.full_like(scores, -math.inf)  # [rows, vocabulary]
-        forced[:, self.tokens] = 0.0
-        return torch.where(is_last, forced, scores)
-
-    def select(self, sentences: torch.Tensor) -> None:
-        self.limits = self.limits[sentences.to(self.limits.device)]
+_logger = logging.get_logger(__name__)
 
 
 class ForcedPhrases(SentenceProcessor):
     """Phrases that each translation must contain: no EOS before.
 
-    `BeamSearch` keeps room for hypotheses that have begun with them (dynamic beam allocation, Post and Vilar, 2018).
+    `PhraseSearch` keeps room for hypotheses that have begun with them.
 
     Args:
         phrases: The alternatives of each phrase, as token ids. A translation must contain one of them, in its prefix or
@@ -94,11 +54,9 @@ class ForcedPhrases(SentenceProcessor):
             sequences: `[rows, length]`
             scores: `[rows, vocabulary]`
         """
-        found = [self._read(row)[1] for row in sequences.tolist()]
-        rows = [
-            list(dict.fromkeys([best, *following]))
-            for best, following in zip(scores.argmax(-1).tolist(), found, strict=True)
-        ]
+        following = [self._read(row)[1] for row in sequences.tolist()]
+        best = scores.argmax(-1).tolist()
+        rows = [list(dict.fromkeys([first, *others])) for first, others in zip(best, following, strict=True)]
         most = max(map(len, rows))
         return torch.tensor([[*row, *row[:1] * (most - len(row))] for row in rows], device=scores.device)
 
@@ -132,41 +90,28 @@ class ForcedPhrases(SentenceProcessor):
         Of a phrase that it does not contain, the last tokens count if the phrase begins with them; of all such phrases,
         that with the most of them counts.
         """
-        text, whole, underway, following = tokens[1:], 0, 0, []  # without the start token
+        text, complete, begun, following = tokens[1:], 0, 0, []  # without the start token
         for alternatives in self.phrases:
             if any(_contains(text, phrase) for phrase in alternatives):
-                whole += max(map(len, alternatives))
+                complete += max(map(len, alternatives))
                 continue
             for phrase in alternatives:
-                begun = max(count for count in range(len(phrase)) if text[len(text) - count :] == phrase[:count])
-                underway = max(underway, begun)
-                following.append(phrase[begun])
-        return whole + underway, following
+                count = max(count for count in range(len(phrase)) if text[len(text) - count :] == phrase[:count])
+                begun = max(begun, count)
+                following.append(phrase[count])
+        return complete + begun, following
 
 
 def _contains(text: list[int], phrase: list[int]) -> bool:
     return any(text[start : start + len(phrase)] == phrase for start in range(len(text) - len(phrase) + 1))
 
 
-def _repeat_to_rows(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
-    """Repeat limits for the beams or samples of each sentence: `[rows]`."""
-    return limits.repeat_interleave(input_ids.shape[0] // limits.shape[0]).to(input_ids.device)
-
-
-def token_ids(ids: int | list[int] | torch.Tensor | None) -> list[int]:
-    """One id, several or none as a list."""
-    return [] if ids is None else torch.as_tensor(ids).flatten().tolist()
-
-
-def forced_phrases(
-    force_words_ids: Any, config: GenerationConfig, model_config: PreTrainedConfig, room: int | None
-) -> ForcedPhrases:
+def forced_phrases(force_words_ids: Any, config: GenerationConfig, room: int | None) -> ForcedPhrases:
     """The processor that forces `force_words_ids` into each translation.
 
     Args:
         force_words_ids: Token ids of each phrase, or of each several alternatives.
         config: The search.
-        model_config: The model's configuration.
         room: Tokens that the shortest translation may have, its prefix included; None without a limit.
 
     Raises:
@@ -174,18 +119,21 @@ def forced_phrases(
     """
     if (config.num_beams or 1) == 1 or config.do_sample:
         raise ValueError("force_words_ids: beam search finds them; give num_beams of at least 2, without do_sample")
-    advice = "give token ids of each phrase, or of each several alternatives, without special tokens"
-    if not isinstance(force_words_ids, (list, tuple)) or not all(
-        isinstance(each, (list, tuple)) and each for each in (force_words_ids, *force_words_ids)
-    ):
-        raise ValueError(f"force_words_ids: is {force_words_ids!r}; {advice}")
-    phrases = [[each] if isinstance(each[0], int) else each for each in force_words_ids]
     ends = token_ids(config.eos_token_id)
-    known = set(range(model_config.output_vocab_size)) - {*ends, config.pad_token_id, config.decoder_start_token_id}
-    for phrase in chain.from_iterable(phrases):
-        is_listed = isinstance(phrase, (list, tuple)) and phrase and all(isinstance(token, int) for token in phrase)
-        if not is_listed or not known.issuperset(phrase):
-            raise ValueError(f"force_words_ids: {phrase!r} is no phrase; {advice}")
+    special = {*ends, config.pad_token_id, config.decoder_start_token_id}
+    try:
+        phrases = [[each] if isinstance(each[0], int) else each for each in force_words_ids]
+        is_valid = bool(phrases) and all(
+            phrase and all(isinstance(token, int) and token not in special for token in phrase)
+            for phrase in chain.from_iterable(phrases)
+        )
+    except (TypeError, IndexError):
+        is_valid = False
+    if not is_valid:
+        raise ValueError(
+            f"force_words_ids: is {force_words_ids!r}; give token ids of each phrase, or of each several alternatives, "
+            "without special tokens"
+        )
     single = set(chain.from_iterable(each[0] for each in phrases if len(each) == 1))  # phrases may overlap
     least = max(len(single), *(min(map(len, alternatives)) for alternatives in phrases))
     if room is not None and least > room:
@@ -193,10 +141,57 @@ def forced_phrases(
             f"force_words_ids: the phrases have at least {least} tokens, and a translation here at most {room}; "
             f"give more max_new_tokens, or fewer phrases"
         )
-    barred = [*([token] for token in config.suppress_tokens or []), *(config.bad_words_ids or [])]
-    for alternatives in phrases:
-        if all(any(_contains(list(phrase), list(words)) for words in barred) for phrase in alternatives):
-            raise ValueError(
-                f"force_words_ids: {alternatives[0]!r} has tokens that suppress_tokens or bad_words_ids forbid"
-            )
     return ForcedPhrases([[list(phrase) for phrase in alternatives] for alternatives in phrases], ends)
+
+
+class PhraseSearch(BeamSearch):
+    """Beam search that divides the beams among hypotheses by how many tokens of the phrases they have.
+
+    This is dynamic beam allocation (Post and Vilar, 2018). One of the `processors` is a `ForcedPhrases`.
+    """
+
+    @property
+    def phrases(self) -> ForcedPhrases:
+        """The processor that forces the phrases."""
+        return next(each for each in self.processors if isinstance(each, ForcedPhrases))
+
+    def result(self) -> GenerateBeamEncoderDecoderOutput:
+        """As `BeamSearch.result`; warns of translations without all phrases."""
+        returned = self.results.tokens[:, : self.config.num_return_sequences]
+        if missing := (~self.phrases.is_met(returned)).any(1).nonzero().flatten().tolist():
+            _logger.warning(
+                f"force_words_ids: translations of the sentences {missing} reach their length limit without all "
+                "phrases; give more num_beams or max_new_tokens"
+            )
+        return super().result()
+
+    def _extensions(
+        self, totals: torch.Tensor, sequences: torch.Tensor, scores: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The best extensions, and those that continue phrases."""
+        values, best = super()._extensions(totals, sequences, scores)
+        more = self.phrases.continuations(sequences, scores).unflatten(0, (-1, self.num_beams))  # [S, beams, tokens]
+        starts = torch.arange(self.num_beams, device=more.device).unsqueeze(-1) * scores.shape[1]
+        more = (more + starts).flatten(1)  # [S, extensions], as indices into `totals`
+        is_known = (more.unsqueeze(2) == best.unsqueeze(1)).any(2)
+        is_known |= (more.unsqueeze(2) == more.unsqueeze(1)).tril(-1).any(2)
+        values = torch.cat((values, totals.gather(1, more).masked_fill(is_known, -math.inf)), dim=1)
+        values, order = values.sort(dim=1, descending=True, stable=True)
+        return values, torch.cat((best, more), dim=1).gather(1, order)
+
+    def _has_ended(self, candidates: Hypotheses) -> torch.Tensor:
+        """What the limit cuts off without all phrases stays live, behind all that have them."""
+        is_met = self.phrases.is_met(candidates.tokens[:, :, : self.state.length])
+        return super()._has_ended(candidates) & (is_met | ~self._is_at_limit().unsqueeze(-1))
+
+    def _may_finish(self, has_ended: torch.Tensor) -> torch.Tensor:
+        """All that have ended: candidates with all phrases rank low."""
+        return has_ended
+
+    def _next_live(self, candidates: Hypotheses) -> Hypotheses:
+        tokens = candidates.tokens[:, :, : self.state.length]
+        return candidates.gather(self.phrases.allocate(candidates.scores, tokens, self.num_beams))
+
+    def _live_rank(self, live: Hypotheses) -> torch.Tensor:
+        """Live hypotheses with all phrases come before the others."""
+        return 1 + self.phrases.is_met(live.tokens[:, :, : self.state.length]).long()
