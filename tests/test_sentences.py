@@ -178,25 +178,18 @@ def trained_on_short(lively_model):
 def test_one_warning_a_call_of_inputs_longer_than_anything_trained_on(trained_on_short, caplog):
     long = " ".join(["The old man reads a book because"] * 4)
     tokens = len(trained_on_short.tokenizer(long).input_ids)
-    calls = {
-        "whole": lambda: trained_on_short(["Dogs!", long, long], **SHORT),
-        "single": lambda: trained_on_short(long, **SHORT),
-        "stream": lambda: list(trained_on_short((text for text in ("Dogs!", long, long)), **SHORT)),
-    }
     with caplog.at_level(logging.WARNING):
-        for name, call in calls.items():
+        for inputs in (["Dogs!", long, long], long):
             caplog.clear()
-            call()
+            trained_on_short(inputs, **SHORT)
             (warning,) = [record.getMessage() for record in caplog.records]
-            number = 0 if name == "single" else 1
-            start = f"a sentence of text {number} has {tokens} tokens, and the longest sentence trained on 12; "
-            assert warning.startswith(start)
+            assert warning.startswith(f"a sentence has {tokens} tokens, and the longest sentence trained on 12; ")
         caplog.clear()
         trained_on_short(["Dogs!", "A cat."], **SHORT)
         trained_on_short("Dogs! Cats! " * 9, **SHORT)
         assert not caplog.records
         trained_on_short(["Dogs! " + "dog " * 20], **SHORT)
-        assert "a sentence of text 0 has" in caplog.records[0].getMessage()
+        assert len(caplog.records) == 1
 
 
 def test_without_a_record_of_the_training_there_is_no_warning(translator, caplog):

@@ -116,7 +116,7 @@ def _specification(
     model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
 ) -> transformer_spec.TransformerSpec:
     """CTranslate2's specification of the model, with its weights."""
-    config, alignment = model.config, AlignmentHeads.chosen(model.config)
+    config, alignment = model.config, AlignmentHeads.of(model)
     layer = alignment.pairs[0][0]
     if any(other != layer for other, _ in alignment.pairs):
         raise ValueError("alignment_heads: CTranslate2 aligns by heads of one layer; choose them with recipes/align.py")
