@@ -22,8 +22,8 @@ from vaswani_transformer.visualization.explorer import explore
 class ExplorerArguments(ShownSearchArguments):
     """What to translate, with which model, and how."""
 
-    source: str = option(MISSING, "The sentence.", is_prose=True)
-    target: str | None = option(None, "A translation to show, instead of the model's.", is_prose=True)
+    source: str = option(MISSING, "The sentence.")
+    target: str | None = option(None, "A translation to show, instead of the model's.")
     output: str = option("explorer.html", "HTML file to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")
     alternatives: int = option(

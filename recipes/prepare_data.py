@@ -16,18 +16,16 @@ import time
 from vaswani_transformer.data.preparation import prepare_corpus
 from vaswani_transformer.data.prepared_directory import load_prepared
 from vaswani_transformer.io.console import exit_on_error, printable
-from vaswani_transformer.options.arguments import RecipeParser
-from vaswani_transformer.runs.fine_tuning import open_parent
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.fine_tuning import open_parent, parse_training
 
 
 def main() -> None:
-    data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
+    data_args, model_args, _ = parse_training()
     started = time.monotonic()
     with exit_on_error("prepare_data.py", f"repeat the command to continue in {data_args.prepared}"):
         if data_args.prepared is None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
-        _, data_args = open_parent(model_args, data_args, args)
+        _, data_args = open_parent(model_args, data_args)
         splits = prepare_corpus(data_args.prepared, data_args)
         load_prepared(data_args.prepared, splits)  # raises if files were damaged since
         for split, entry in splits.items():

@@ -48,7 +48,7 @@ REFUSED = {
     "hub_token": "a sweep pushes nothing; leave it out",
     **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth"),
 }
-NOT_PASSED_ON = ("config", "output_dir", "test", "variant", "average_last", "precision", "bf16", "fp16")
+NOT_PASSED_ON = ("config", "output_dir", "test", "variant", "average_last", "precision")
 
 
 @dataclass
@@ -104,10 +104,11 @@ def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
     """The arguments, and the options for `train_wmt.py` that differ from its defaults."""
     parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
     args, data_args, _ = parser.parse()
-    given = vars(parser.parse_args())  # as given, because the dataclasses change some values
+    given = vars(parser.read())  # the dataclasses change some values
     defaults = vars(RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse_args([]))
     settings = {name: given[name] for name in defaults if name not in NOT_PASSED_ON and given[name] != defaults[name]}
-    settings |= {name: True for name in ("bf16", "fp16") if getattr(args, name)}
+    if args.precision != "float32":
+        settings["precision"] = args.precision
     for name in settings.keys() & REFUSED.keys():
         parser.error(f"{name}: {REFUSED[name]}")
     if not data_args.validation:

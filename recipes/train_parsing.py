@@ -30,7 +30,7 @@ from vaswani_transformer.parsing.run_scores import GoldTrees, f1_by_step, score_
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, configure_model, show_model, training_run
+from vaswani_transformer.runs.training_run import TrainingRun, show_model, training_run
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
@@ -54,7 +54,7 @@ class ParsingArguments(DataArguments):
     validation: list[str] | None = option(None, "As train.", decides="inputs")
     test: list[str] | None = option(None, "As train.", decides="inputs")
     source_language: str = option("en", "Code of the language of the words.", decides="data")
-    target_language: str = option(PARSE, "What targets are called; leave it as it is.", decides="data")
+    target_language: str = option(PARSE, "Name of the labels as a language; leave it as it is.", decides="data")
     vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
     shared_vocabulary: bool = option(
         False, "Share one matrix by words and labels, as for translation (3.4).", decides="weights"
@@ -83,15 +83,18 @@ class ParsingArguments(DataArguments):
         """What becomes of the treebanks.
 
         Raises:
-            ValueError: There is none to train on, or none to draw the curve on; or sequences are called otherwise.
+            ValueError: There is none to train on, or none to draw the curve on; or an option has no effect.
         """
-        if self.source_language == PARSE or self.target_language != PARSE:
-            raise ValueError(f"source_language, target_language: name the language of the words, and leave {PARSE!r}")
         mixing = ("replay", "replay_ratio", "synthetic", "synthetic_ratio", "replay_test")
-        refuse_unused(self, dict.fromkeys(mixing, "silver and gold_copies mix treebanks"))
-        refuse_unused(self, {"min_frequency": "vocab_size alone decides; leave it out"})
-        names = ("tokenizer", "tokenizer_model", "tokenizer_sample")
-        refuse_unused(self, dict.fromkeys(names, "byte pairs are learned from all trees; leave it out"))
+        vocabulary = ("tokenizer", "tokenizer_model", "tokenizer_sample", "min_frequency")
+        refuse_unused(
+            self,
+            {
+                **dict.fromkeys(mixing, "silver and gold_copies mix treebanks"),
+                **dict.fromkeys(vocabulary, "byte pairs are learned from all trees; leave it out"),
+                "target_language": "parsers have no other; leave it out",
+            },
+        )
         if self.curve_sentences and not self.validation:
             raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
         return TreebankOptions(
@@ -107,30 +110,29 @@ class ParsingArguments(DataArguments):
 
 def main() -> None:
     data_args, model_args, args = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments)).parse()
-    with training_run("train_parsing.py", args, ParsingRecord) as run:
+    with training_run("train_parsing.py", args) as run:
         train_and_score(data_args, model_args, args, run)
 
 
 def train_and_score(
     data_args: ParsingArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
-    with run.errors_in_one_line():
-        refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
-        refuse_unused(args, dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"))
-        config = configure_model(model_args, *data_args.languages, VaswaniParsingConfig)
-        with main_process_first():
-            corpora = parallel_corpora(data_args)
-        data = run.load(corpora, config)
-        if not data_args.shared_vocabulary:
-            config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
-        trainer = run.make_trainer(config, data)
-        load = partial(GoldTrees.load, language=data_args.source_language, train=corpora.sources["train"])
-        gold = {split: load(corpora.sources[split][0]) for split in data.text}
-        search = trainer.model.generation_config
-        for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
-            setattr(search, name, getattr(data_args, name))
-        if search.num_beams == 1:  # transformers saves no options of beams then
-            search.length_penalty = search.early_stopping = None
+    refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
+    refuse_unused(args, dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"))
+    config = model_args.configure(*data_args.languages, VaswaniParsingConfig)
+    with main_process_first():
+        corpora = parallel_corpora(data_args)
+    data = run.load(corpora, config)
+    if not data_args.shared_vocabulary:
+        config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
+    trainer = run.make_trainer(config, data)
+    load = partial(GoldTrees.load, language=data_args.source_language, train=corpora.sources["train"])
+    gold = {split: load(corpora.sources[split][0]) for split in data.text}
+    search = trainer.model.generation_config
+    for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
+        setattr(search, name, getattr(data_args, name))
+    if search.num_beams == 1:  # transformers saves no options of beams then
+        search.length_penalty = search.early_stopping = None
 
     results = run.train(trainer, data_args, data)
     scores: dict[str, ParsingSplit] = {}
@@ -179,14 +181,11 @@ def show_results(record: ParsingRecord) -> None:
 
 
 def next_commands(directory: str) -> list[str]:
-    """Commands for a shell that parse a sentence with the trained model, and draw its tree."""
-    model, text, trees, drawings = (
-        shlex.quote(f"{directory.rstrip('/')}{suffix}") for suffix in ("", ".txt", ".mrg", "_drawings")
-    )
-    options = f"--input {text} --output {trees} --draw {drawings} --constrained --overwrite"
+    """Commands for a shell that parse a sentence with the trained model."""
+    model, text, trees = (shlex.quote(f"{directory.rstrip('/')}{suffix}") for suffix in ("", ".txt", ".mrg"))
     return [
         f"echo 'The cat that Mary saw sleeps.' > {text}",
-        f"RECIPES/parse.py --model {model} {options}",
+        f"RECIPES/parse.py --model {model} --input {text} --output {trees} --constrained --overwrite",
     ]
 
 

@@ -37,33 +37,33 @@ from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import bleu_by_source_length, chrf_score, sacrebleu_score
 from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.options.arguments import RecipeParser
-from vaswani_transformer.runs.fine_tuning import describe_parent, open_parent
+from vaswani_transformer.runs.fine_tuning import FineTuningArguments, describe_parent, open_parent, parse_training
 from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord, SplitScores
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, configure_model, show_model, training_run
+from vaswani_transformer.runs.training_run import TrainingRun, show_model, training_run
 
 
 def main() -> None:
-    data_args, model_args, args = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse()
-    with training_run("train_wmt.py", args, RunRecord) as run:
+    data_args, model_args, args = parse_training()
+    with training_run("train_wmt.py", args) as run:
         train_and_score(data_args, model_args, args, run)
 
 
 def train_and_score(
     data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
-    with run.errors_in_one_line():
-        parent, data_args = open_parent(model_args, data_args, args)
-        require_byte_pairs(args.bpe_dropout, data_args)
-        model = parent.load("float32") if parent else None  # also refuses weights that are not finite
-        config = model.config if model else configure_model(model_args, *data_args.languages)
-        origin = describe_parent(model_args.model, parent) if parent else None
-        data = run.load(data_args, config, origin)
-        trainer = run.make_trainer(config, data, model)
+    parent, data_args = open_parent(model_args, data_args)
+    require_byte_pairs(args.bpe_dropout, data_args)
+    model = parent.load("float32") if parent else None  # also refuses weights that are not finite
+    config = model.config if model else model_args.configure(*data_args.languages)
+    origin = describe_parent(model_args.model, parent) if parent else None
+    data = run.load(data_args, config, origin)
+    if isinstance(args, FineTuningArguments):
+        args.fit(config.d_model, data)
+    trainer = run.make_trainer(config, data, model)
 
     results = run.train(trainer, replace(data_args, datasets=hub_datasets(data_args)), data)
     scores: dict[str, SplitScores] = {}

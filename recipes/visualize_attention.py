@@ -45,8 +45,8 @@ class PictureArguments:
     output: str = option(MISSING, "The picture to write, such as attention.svg or attention.png.")
     overwrite: bool = option(False, "Replace a picture that exists.")
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
-    source: str | None = option(None, "A sentence.", is_prose=True)
-    target: str | None = option(None, "Its translation; by default the model's own.", is_prose=True)
+    source: str | None = option(None, "A sentence.")
+    target: str | None = option(None, "Its translation; by default the model's own.")
     target_language: str | None = option(None, "Language of the translation, of a model of both directions.")
     kind: Literal["encoder", "decoder", "cross"] = option(
         "encoder", "Self-attention of the encoder or the decoder, or from the target to the source."

@@ -9,10 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_ranks, run_recipe, start_python, write_pairs
+from helpers import REPOSITORY, TINY, call_recipe, run_ranks, run_recipe, start_python, write_pairs
 
 from vaswani_transformer.data import preparation
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.runs.fine_tuning import parse_training
 
 
 RECIPES = REPOSITORY / "recipes"
@@ -169,11 +170,9 @@ def test_training_refuses_what_was_prepared_otherwise(main, settings):
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "configs").glob("wmt14*.yaml")), ids=lambda path: path.stem)
 def test_the_configurations_of_wmt14_prepare_base_and_big_in_one_place(path, monkeypatch):
-    train_wmt = recipe_module("train_wmt.py")
-    classes = (train_wmt.DataArguments, train_wmt.ModelArguments, train_wmt.RecipeTrainingArguments)
-    data, _, _ = train_wmt.RecipeParser(classes).parse(["--config", str(path), "--precision", "float32"])
+    data, _, _ = parse_training(["--config", str(path), "--precision", "float32"])
     other = Path(str(path).replace("base", "BIG").replace("big", "base").replace("BIG", "big"))
-    sibling, _, _ = train_wmt.RecipeParser(classes).parse(["--config", str(other), "--precision", "float32"])
+    sibling, _, _ = parse_training(["--config", str(other), "--precision", "float32"])
     assert data == sibling
     assert data.sources == {split: ["wmt/wmt14"] for split in ("train", "validation", "test")}
     assert set(data.dataset_config.split("-")) == {data.source_language, data.target_language}

@@ -270,7 +270,7 @@ def test_another_sweep_in_the_directory_is_left_alone(sweep, calls, settings, co
     report = (tmp_path / "sweep" / "report.md").read_bytes()
     assert "differs in width (0.0625 then, 0.125 now)" in sweep(width=0.125)
     assert "differs in max_steps (4 then, 5 now)" in sweep("--max_steps", "5")
-    assert "bf16 (the default then, True now)" in sweep("--bf16", "true", "--use_cpu", "true")
+    assert "precision (the default then, bf16 now)" in sweep("--precision", "bf16")
     changed = tmp_path / "changed.en"
     changed.write_text(Path(corpus["train"][0]).read_text(encoding="utf-8").upper(), encoding="utf-8")
     assert "train" in sweep(train=[str(changed), corpus["train"][1]])

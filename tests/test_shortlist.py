@@ -4,7 +4,6 @@ import copy
 from collections import Counter, defaultdict
 
 import pytest
-from helpers import call_recipe, recipe_module, write_pairs
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.convert import shortlist
@@ -90,25 +89,3 @@ def test_ctranslate2_searches_among_the_candidates(trained, tokenizer, tmp_path)
     for source, tokens in zip(sources, search("few", few), strict=True):
         assert len(tokens) > 1
         assert set(tokens) <= always | set(source)
-
-
-def test_the_recipes_export_and_measure_it(trained, tokenizer, tmp_path, capsys):
-    pytest.importorskip("ctranslate2")
-    model, output = tmp_path / "model", tmp_path / "out"
-    trained.save_pretrained(model)
-    tokenizer.save_pretrained(model)
-    texts = write_pairs(PAIRS, tmp_path / "text", tmp_path / "references")
-    call_recipe("export.py", "--model", model, "--output", output, "--shortlist", *texts)
-    arguments = ("--model", model, "--exports", output, "--text", texts[0], "--references", texts[1])
-    call_recipe("benchmarks/edge.py", *arguments, "--output", tmp_path, "--rounds", "1")
-    rows = recipe_module("benchmarks/edge.py").EdgeRecord.load(tmp_path / "edge.json").rows
-    assert {row.system for row in rows} == {"ours, float32", "out", "out, shortlist"}
-    greedy = [row for row in rows if row.beam == 1]  # with beams CTranslate2 stops by a rule of its own
-    assert [row.bleu for row in greedy] == pytest.approx([100.0] * len(greedy))
-    assert {row.same_as_ours for row in greedy} == {1.0}
-    assert len({row.megabytes for row in rows}) == 3
-    assert "| out, shortlist |" in (tmp_path / "edge.md").read_text(encoding="utf-8")
-    with pytest.raises(SystemExit, match="is not a model for CTranslate2; export one"):
-        call_recipe("benchmarks/edge.py", *arguments, "--exports", model)
-    with pytest.raises(SystemExit, match="shortlist: only for ctranslate2; leave it out for marian"):
-        call_recipe("export.py", "--model", model, "--output", output, "--to", "marian", "--shortlist", *texts)

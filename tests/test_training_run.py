@@ -14,9 +14,8 @@ from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.launch.ending import Ending
 from vaswani_transformer.launch.interruption import Interruption
 from vaswani_transformer.runs import training_run
-from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, configure_model, require_positions
+from vaswani_transformer.runs.training_run import TrainingRun, require_positions
 from vaswani_transformer.training.elastic import cpu_threads
 
 
@@ -24,12 +23,12 @@ from vaswani_transformer.training.elastic import cpu_threads
 def run(tmp_path):
     ending = Ending("recipe.py")
     args = RecipeTrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
-    with ExitStack() as until_the_end:
-        yield TrainingRun(args, RunRecord, ending, Interruption(ending), until_the_end)
+    with ExitStack() as exit_stack:
+        yield TrainingRun(args, Interruption(ending), exit_stack)
 
 
 def test_a_row_of_table_3_with_changes_in_two_languages():
-    config = configure_model(ModelArguments(variant="big", d_ff=64), "en", "fr")
+    config = ModelArguments(variant="big", d_ff=64).configure("en", "fr")
     assert (config.d_model, config.d_ff, config.source_language, config.target_language) == (1024, 64, "en", "fr")
     assert (config.num_heads, config.dropout) == (16, 0.3)
 
@@ -47,12 +46,12 @@ def test_each_input_is_read_for_its_digest_once_and_not_when_it_is_known(run, tm
         return digest(file, algorithm)
 
     monkeypatch.setattr(hashlib, "file_digest", counted)
-    run.args.output_dir, run.args.eval_strategy = str(tmp_path / "run"), "no"
+    run.directory, run.args.eval_strategy = tmp_path / "run", "no"
     run.load(data, VaswaniConfig())
     assert [read[name] for name in names] == [1, 1, 1, 1]
 
     read.clear()
-    run.args.output_dir = str(tmp_path / "another")
+    run.directory = tmp_path / "another"
     run.load(data, VaswaniConfig())
     assert not read.keys() & {*names}
 
@@ -63,7 +62,7 @@ def test_long_training_sentence_beyond_a_learned_table(tokenizer):
     data = TrainingData(tokenizer, train=lengths, cleaning={}, text={}, encoded={})
     message = (
         "position_encoding: train has a sentence of 9 tokens, but the learned table has 8 positions; "
-        "lower max_length to 8"
+        "set max_length, or shorten it"
     )
     with pytest.raises(ValueError, match=message):
         require_positions(config, data)
@@ -80,7 +79,7 @@ def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeyp
         return torch.zeros(vocabulary, d_model)
 
     monkeypatch.setattr(training_run, "cooccurrence_embeddings", note)
-    monkeypatch.setattr(training_run, "check_data", lambda *args: None)  # there is no record of this training
+    monkeypatch.setattr(training_run, "record_data", lambda *args: None)  # there is no record of this training
     options = {**elastic, "cooccurrence_embeddings": True, "warmup_steps": 1}
     run.args = RecipeTrainingArguments(run.args.output_dir, use_cpu=True, report_to="none", **options)
     pairs = Dataset.from_list([{"input_ids": [3, 1], "labels": [4, 1], "source_length": 2, "target_length": 2}] * 8)
@@ -88,11 +87,6 @@ def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeyp
     with cpu_threads(2):
         run.make_trainer(config, TrainingData(tokenizer, train=pairs, cleaning={}, text={}, encoded={}))
     assert found == [expected]
-
-
-def test_an_error_is_one_line_that_names_the_recipe(run):
-    with pytest.raises(SystemExit, match=r"^recipe\.py: train: one two$"), run.errors_in_one_line():
-        raise ValueError("train: one\n two")
 
 
 def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):

@@ -1,79 +1,72 @@
-"""Compare the speed of the search, greedy and with four beams, in three packages, with the same weights and sentences.
+"""Compare the speed of the search, greedy and with four beams, with the same weights and sentences.
 
-    python recipes/benchmarks/decode.py --text ../shared/data/multi30k_en-de-fr/test_2016_flickr.en.gz \
-        --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz --model runs/multi30k_en_de
+    python recipes/export.py --model runs/multi30k_en_de --to ctranslate2 --output runs/exported
+    python recipes/benchmarks/decode.py --model runs/multi30k_en_de --exports runs/exported \
+        --text ../shared/data/multi30k_en-de-fr/test_2016_flickr.en.gz \
+        --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz
 
-The models are trained ones, since models with random weights never generate EOS, and the text is of the kind that they
-were trained on. Translations have at most 50 tokens more than their source; for the peers, more than the longest source
-of the batch. The peers are `MarianMTModel.generate`, in input order and in batches of similar length, and CTranslate2,
-in batches of similar length. Each number of beams has a table. Each system translates everything in batches of each
-size of `--batch_sizes`; the table has its fastest, `decode.json` all. With beams, each searches by its own rule: ours
-until no live hypothesis can still win, normalised as in section 6.1; CTranslate2 until as many hypotheses as beams are
-finished, transformers until live ones look worse, both normalised by |Y|^alpha.
+The model is a trained one, since models with random weights never generate EOS, and the text is of the kind that it was
+trained on. The peers are `MarianMTModel.generate`, in input order and in batches of similar length, and CTranslate2
+with each export, with and without its shortlist. Translations have at most 50 tokens more than their source; for the
+peers, more than the longest source of the batch.
 
-Writes `decode.md` and `decode.json` beside this script, or into `--output`; speeds are sentences a second, the best of
-`--rounds` rounds, through all systems in turn. On a GPU the peers run in its half-precision types.
+Each system translates everything in batches of each of `--batch_sizes`; a table, one for each number of beams, shows
+its fastest, `decode.json` all. With beams, each searches by its own rule: ours until no live hypothesis can still win,
+normalised as in section 6.1; CTranslate2 until as many hypotheses as beams are finished, transformers until live ones
+look worse, both normalised by |Y|^alpha. Speeds are sentences a second, the best of `--rounds` rounds, through all
+systems in turn. On a GPU the peers run in half precision.
 """
 
 import copy
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
-from frame import (
-    BenchmarkArguments,
-    Search,
-    engine_search,
-    generate_search,
-    headline,
-    in_batches,
-    measure_in_turn,
-    read_sample,
-    require_cuda,
-    run_benchmark,
-)
+from frame import DeviceArguments, headline, run_benchmark
+from rich.progress import track
+from transformers import PreTrainedModel
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.convert.marian import to_marian
-from vaswani_transformer.decoding.int8 import with_int8_layers
+from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.evaluation.scores import sacrebleu_score
+from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.memory import keep_freed_memory
-from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.model.saved_model import SavedModel, open_model
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 
 
 ALPHA = 0.6
+OVER_SOURCE = 50  # tokens that a translation may have more than its source (6.1)
+PEER = "CTranslate2"  # the first system whose name begins so has the ratio 1
 
-# The first system whose name begins so has the ratio 1.
-BASE = "CTranslate2"
+Tokens = list[list[int]]
+# From token ids of sources to token ids of translations, without EOS.
+Search = Callable[[Tokens], Tokens]
 
 
 @dataclass
-class Arguments(BenchmarkArguments):
+class Arguments(DeviceArguments):
     """Options of the benchmark."""
 
+    model: str = option(MISSING, "Directory of a trained model.")
+    exports: list[str] = option([], "Directories of its exports to CTranslate2.")
     text: str = option(MISSING, "Source sentences, one a line.")
     references: str | None = option(None, "Their translations, for BLEU.")
-    model: list[str] = option([], "Directories of trained models, a table each.")
-    device: Literal["cpu", "cuda"] = option("cpu", "Where to translate.")
     sentences: int = option(500, "Sentences to translate, from all over the text.", COUNT)
     batch_sizes: list[int] = option(
         [16, 32, 64, 128, 256], "Numbers of sentences a batch, each for all systems.", COUNT
     )
     beams: list[int] = option([1, 4], "Numbers of beams, a table each; 1 is greedy search.", COUNT)
     rounds: int = option(2, "How often each system translates everything in batches of each size.", COUNT)
-
-    def __post_init__(self) -> None:
-        if not self.model:
-            raise ValueError("model: name the directory of a trained model")
-        require_cuda(self.device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,84 +99,121 @@ class DecodeRecord(Record):
     results: list[SpeedTable]
 
 
-def systems(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, device: str, beams: int, folder: Path
-) -> Iterator[tuple[str, Callable[[int], Search]]]:
-    """Names of the systems to compare, all with the weights of `model`, and their searches by the size of a batch."""
-    is_cpu = device == "cpu"
+def systems(saved: SavedModel, args: Arguments, beams: int) -> Iterator[tuple[str, Callable[[int], Search]]]:
+    """Names of the systems to compare, all with the weights of one model, and their searches by the size of a batch."""
+    model, is_cpu = saved.load(), args.device == "cpu"
     precision = torch.float32 if is_cpu else torch.bfloat16
-    search_of = partial(generate_search, num_beams=beams, length_penalty=ALPHA)
-    marian = search_of(to_marian(model).to(device, precision))
+    search = partial(generate_search, num_beams=beams, length_penalty=ALPHA)
+    marian = search(to_marian(model).to(args.device, precision))
     yield "MarianMTModel.generate, input order", partial(in_batches, marian, is_sorted=False)
     yield "MarianMTModel.generate, sorted", partial(in_batches, marian)
-    for kind in ("float32", "int8") if is_cpu else ("float16",):
-        try:
-            search = peer_search(model, tokenizer, kind, device, beams, folder)
-        except (ImportError, RuntimeError) as error:
-            if is_cpu:
-                raise
-            print(f"CTranslate2 is left out, for it does not run here: {error}")
-        else:
-            yield f"CTranslate2 {kind}, sorted", partial(in_batches, search)
+    for directory in map(Path, args.exports):
+        for has_shortlist in (False, True)[: 1 + (directory / "vmap.txt").exists()]:
+            name = f"{PEER}, {directory.name}{', shortlist' if has_shortlist else ''}"
+            options = {"beam_size": beams, "length_penalty": ALPHA, "use_vmap": has_shortlist}
+            yield name, partial(in_batches, export_search(directory, saved.tokenizer, args.device, **options))
     for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
-        ours, name = copy.deepcopy(model).to(device, dtype), f"ours, {str(dtype)[6:]}, sorted"
-        yield name, partial(in_batches, search_of(ours))
+        ours, name = copy.deepcopy(model).to(args.device, dtype), f"ours, {str(dtype)[6:]}, sorted"
+        yield name, partial(in_batches, search(ours))
         if dtype == precision and beams > 1:
-            yield f"{name}, stopping as CTranslate2", partial(in_batches, search_of(ours, early_stopping=True))
-    if is_cpu:
-        rounded = with_int8_layers(copy.deepcopy(model))
-        yield "ours, int8, sorted", partial(in_batches, search_of(rounded))
+            yield f"{name}, stopping as {PEER}", partial(in_batches, search(ours, early_stopping=True))
 
 
-def peer_search(
-    model: VaswaniForConditionalGeneration,
-    tokenizer: VaswaniTokenizer,
-    kind: str,
-    device: str,
-    beams: int,
-    folder: Path,
-) -> Search:
-    """The search of CTranslate2 with the weights of `model`, rounded as `kind` says; raises where it cannot run."""
-    from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2
+def generate_search(model: PreTrainedModel, **settings: Any) -> Search:
+    """The search of `generate` in one batch; `settings` are for it. Peers have one limit for all sentences."""
+    padding, end = model.config.pad_token_id, model.config.eos_token_id
+    is_ours = isinstance(model, VaswaniForConditionalGeneration)
 
-    directory = export_ctranslate2(model, tokenizer, folder / kind, None if kind == "float32" else kind)
-    threads = {"intra_threads": torch.get_num_threads(), "inter_threads": 1} if device == "cpu" else {}
-    translator = CTranslate2Translator(directory, device=device, compute_type=kind, **threads)
-    search = engine_search(translator.engine, tokenizer, beam_size=beams, length_penalty=ALPHA)
-    search([tokenizer("a").input_ids])  # libraries of another CUDA are missed only now
+    def search(sources: Tokens) -> Tokens:
+        rows = [torch.tensor(ids) for ids in sources]
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)  # [batch, source]
+        limit = {} if is_ours else {"max_new_tokens": ids.shape[1] + OVER_SOURCE}
+        inputs = {"input_ids": ids.to(model.device), "attention_mask": ids.ne(padding).long().to(model.device)}
+        outputs = model.generate(**inputs, **limit, **settings)[:, 1:].tolist()
+        return [row[: row.index(end)] if end in row else row for row in outputs]
+
     return search
 
 
+def export_search(directory: Path, tokenizer: VaswaniTokenizer, device: str, **settings: Any) -> Search:
+    """The search of CTranslate2 in one call; `settings` are for `translate_batch`."""
+    from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator
+
+    kind = {"intra_threads": torch.get_num_threads()} if device == "cpu" else {"compute_type": "float16"}
+    translator = CTranslate2Translator(directory, device=device, inter_threads=1, **kind).engine
+
+    def search(sources: Tokens) -> Tokens:
+        results = translator.translate_batch(
+            [tokenizer.convert_ids_to_tokens(source) for source in sources],
+            max_decoding_length=max(map(len, sources)) + OVER_SOURCE,
+            **settings,
+        )
+        return [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
+
+    return search
+
+
+def in_batches(search: Search, size: int, is_sorted: bool = True) -> Search:
+    """A search in batches of `size` sentences, of similar length or in input order."""
+
+    def search_all(sources: Tokens) -> Tokens:
+        order = list(range(len(sources)))
+        if is_sorted:
+            order.sort(key=lambda index: -len(sources[index]))
+        outputs: Tokens = [[] for _ in sources]
+        for start in range(0, len(order), size):
+            batch = order[start : start + size]
+            for index, output in zip(batch, search([sources[index] for index in batch]), strict=True):
+                outputs[index] = output
+        return outputs
+
+    return search_all
+
+
+def measure_in_turn(
+    searches: list[Search], sources: Tokens, rounds: int, description: str
+) -> tuple[list[float], list[Tokens]]:
+    """Least seconds of each search for all sentences, and its translations.
+
+    Each round goes through all searches, so that a disturbance hits all alike.
+    """
+    seconds, outputs = [float("inf")] * len(searches), [Tokens()] * len(searches)
+    for search in searches:
+        search(sources[:4])  # the first call includes one-time work
+    for _ in range(rounds):
+        for place, search in enumerate(track(searches, description)):
+            start = time.perf_counter()
+            outputs[place] = search(sources)
+            seconds[place] = min(seconds[place], time.perf_counter() - start)
+    return seconds, outputs
+
+
 def compare(
-    title: str,
-    model: VaswaniForConditionalGeneration,
-    tokenizer: VaswaniTokenizer,
-    sources: list[list[int]],
-    args: Arguments,
-    beams: int,
-    references: list[str] | None,
+    saved: SavedModel, args: Arguments, beams: int, sentences: list[str], references: list[str] | None
 ) -> SpeedTable:
     """One table: every system on the same sentences, in batches of every size."""
-    with tempfile.TemporaryDirectory() as folder:
-        compared = [
-            (name, size, of_size(size))
-            for name, of_size in systems(model, tokenizer, args.device, beams, Path(folder))
-            for size in args.batch_sizes
-        ]
-        found = measure_in_turn([search for _, _, search in compared], sources, args.rounds, title)
-    ours = next(each for (name, _, _), each in zip(compared, found, strict=True) if name.startswith("ours"))
-    rows = [
-        Speed(
-            system=name,
-            batch=size,
-            sentences_per_second=len(sources) / each.seconds,
-            ratio_to_first=found[0].seconds / each.seconds,
-            same_as_ours=each.same_as(ours),
-            bleu=each.bleu(tokenizer, references),
-        )
-        for (name, size, _), each in zip(compared, found, strict=True)
+    compared = [
+        (name, size, in_batches_of(size))
+        for name, in_batches_of in systems(saved, args, beams)
+        for size in args.batch_sizes
     ]
-    return SpeedTable(title, len(sources), rows, beams)
+    sources = saved.tokenizer(sentences).input_ids
+    seconds, outputs = measure_in_turn([search for _, _, search in compared], sources, args.rounds, args.model)
+    ours = outputs[next(place for place, (name, *_) in enumerate(compared) if name.startswith("ours"))]
+    rows = []
+    for (name, size, _), time_spent, tokens in zip(compared, seconds, outputs, strict=True):
+        texts = saved.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        rows.append(
+            Speed(
+                system=name,
+                batch=size,
+                sentences_per_second=len(sources) / time_spent,
+                ratio_to_first=seconds[0] / time_spent,
+                same_as_ours=sum(map(list.__eq__, tokens, ours)) / len(ours),
+                bleu=None if references is None else sacrebleu_score(texts, references).score,
+            )
+        )
+    return SpeedTable(args.model, len(sources), rows, beams)
 
 
 def table(result: SpeedTable) -> str:
@@ -194,7 +224,7 @@ def table(result: SpeedTable) -> str:
         sizes.setdefault(row.system, []).append(row.batch)
         fastest[row.system] = row
     names = list(dict.fromkeys(row.system for row in result.rows))
-    base = next((name for name in names if name.startswith(BASE)), names[0])
+    base = next((name for name in names if name.startswith(PEER)), names[0])
     search = "greedy search" if result.beams == 1 else f"beam {result.beams}, alpha {ALPHA}"
     facts = (
         f"{result.sentences} sentences, {search}. Each system in the fastest of the batch sizes that were tried, over "
@@ -216,19 +246,19 @@ def as_markdown(record: DecodeRecord) -> str:
 
 
 def measure(args: Arguments) -> Iterator[DecodeRecord]:
-    """The tables so far, after each number of beams of each model."""
-    sentences, references = read_sample(args.text, args.references, args.sentences)
-    models = [open_model(name, model_type="vaswani") for name in args.model]
+    """The tables so far, after each number of beams."""
+    lines, translations = read_text(args.text, args.references)
+    chosen = [place for place in spread(len(lines), args.sentences) if lines[place].strip()]
+    sentences = [lines[place].strip() for place in chosen]
+    references = translations and [translations[place] for place in chosen]
+    saved = open_model(args.model, model_type="vaswani")
     if args.device == "cpu":
         keep_freed_memory()
-    results = []
+    results: list[SpeedTable] = []
     run = describe_run()  # now: the files that it writes would be changes of the commit
-    for name, saved in zip(args.model, models, strict=True):
-        model, tokenizer = saved.load(), saved.tokenizer
-        sources = tokenizer(sentences).input_ids
-        for beams in args.beams:
-            results.append(compare(name, model, tokenizer, sources, args, beams, references))
-            yield DecodeRecord(run, results)
+    for beams in args.beams:
+        results.append(compare(saved, args, beams, sentences, references))
+        yield DecodeRecord(run, results)
 
 
 def main() -> None:

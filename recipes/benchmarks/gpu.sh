@@ -13,8 +13,7 @@
 # precision, and print its measured speed.
 #
 # Needs one GPU, no network, and the package's metadata: where it is not installed, its `.egg-info` beside it. A machine with
-# torch and transformers alone needs wheels of datasets, evaluate, sacremoses, nltk, dill and multiprocess. CTranslate2, whose
-# wheel needs CUDA 12, is left out where it cannot run. Where a call must end before a part does, start the script by `setsid`
+# torch and transformers alone needs wheels of datasets, evaluate, sacremoses, nltk, dill and multiprocess. Where a call must end before a part does, start the script by `setsid`
 # with an OUT that later calls keep, such as runs/out; look at its log in them, and pack OUT, which has 20 files, in the last.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -79,7 +78,8 @@ multi30k() {
     keep multi30k
 }
 
-# The search beside MarianMTModel and CTranslate2; aims: 8 times MarianMTModel in input order, CTranslate2 in float16. A minute.
+# The search beside MarianMTModel; aim: 8 times as fast as in input order. A minute. With CUDA 12 also beside CTranslate2, by
+# OPTIONS="--exports DIR", a directory of recipes/export.py.
 decode() {
     python3 recipes/benchmarks/decode.py --device cuda --sentences 1000 --batch_sizes 64 256 1000 --output "$out" \
         --text "$data"/test_2016_flickr.en.gz --references "$data"/test_2016_flickr.de.gz --model runs/gpu/multi30k \

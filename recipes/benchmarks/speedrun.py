@@ -18,20 +18,19 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from frame import BenchmarkArguments, run_benchmark
 from matplotlib.figure import Figure
 
 from vaswani_transformer.data.text_files import read_lines
-from vaswani_transformer.decoding.line_translation import TranslationOptions
 from vaswani_transformer.decoding.translation import translate_corpus
+from vaswani_transformer.decoding.translation_options import TranslationOptions
 from vaswani_transformer.evaluation.multi_bleu import corpus_bleu, paper_tokenizer
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.ensemble_vaswani import Ensemble
-from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.records import Provenance, RunRecord
 
@@ -46,7 +45,7 @@ class Arguments(BenchmarkArguments):
 
     runs: list[str] = option(MISSING, "Output directories of train_wmt.py, with one configuration and several seeds.")
     change: str = option(MISSING, "The name of the line: what they changed, in words.")
-    track: str = option("open", "'paper' or 'open'.")
+    track: Literal["paper", "open"] = option("open", "What the rules let a line change.")
     together: int = option(1, "Runs, trained at once, that translate together, as an ensemble.", COUNT)
     validation: list[str] = option(MISSING, "Sources and references of the validation set.")
     test: list[str] | None = option(None, "Sources and references of the test set.")
@@ -62,22 +61,24 @@ class Arguments(BenchmarkArguments):
 
 @dataclass(frozen=True)
 class Entry:
-    """Trainings with one configuration; of lists, each item is of a seed or, if several translate together, of these.
+    """Trainings with one configuration.
+
+    Lists have an item for each seed or, if several models translate together, for each ensemble.
 
     Attributes:
         change: What they changed.
         track: "paper" or "open".
         run: Command, commit and machine of the first training.
-        parameters: Of a model.
-        seeds: Of all trainings.
-        minutes: Of training.
+        parameters: Number of one model's.
+        seeds: All trainings' seeds.
+        minutes: Duration of training.
         processor_minutes: The same, summed over threads and processes; empty in older trainings.
         target_tokens: Sub-words trained on.
         alphas: Exponents of the length penalty; with several, each validation score is the best of them.
         validation: sacreBLEU.
         test: sacreBLEU; empty if it was not scored.
         lowercased: multi-bleu of the lowercased, tokenized test set; empty if it was not scored.
-        processes: At once.
+        processes: Number of concurrent training processes.
     """
 
     change: str
@@ -117,14 +118,14 @@ class SpeedrunRecord(Record):
     entries: list[Entry] = field(default_factory=list)
 
 
-def scores_of(directories: list[Path], validation: list[str], test: list[str] | None) -> list[float]:
+def score(directories: list[Path], validation: list[str], test: list[str] | None) -> list[float]:
     """Translate with one model, or several together: BLEU of the validation set, and both BLEUs of the test set."""
-    saved, options = open_model(directories[0], option="runs"), TranslationOptions()
-    options.ensemble = [str(each) for each in directories[1:]]
+    first, *rest = map(str, directories)
+    saved, *others = TranslationOptions(model=first, ensemble=rest or None).open_models()
     model = saved.load()
     search: dict[str, Any] = {"length_penalty": ALPHA}
-    if others := [each.load() for each in options.open_ensemble(saved)]:
-        search["custom_generate"] = Ensemble(others)
+    if others:
+        search["custom_generate"] = Ensemble([each.load() for each in others])
 
     def translate(files: list[str]) -> tuple[list[str], list[str]]:
         sources, references = ([*read_lines(Path(name))] for name in files)
@@ -132,28 +133,28 @@ def scores_of(directories: list[Path], validation: list[str], test: list[str] | 
 
     scores = [sacrebleu_score(*translate(validation), "de").score]
     if test is not None:
-        found = translate(test)
-        translations, references = ([line.lower() for line in lines] for lines in found)
-        lowercased = corpus_bleu(translations, references, paper_tokenizer("de"))
-        scores += [sacrebleu_score(*found, "de").score, lowercased.score]
+        translations, references = translate(test)
+        small = [[line.lower() for line in lines] for lines in (translations, references)]
+        lowercased = corpus_bleu(small[0], small[1], paper_tokenizer("de"))
+        scores += [sacrebleu_score(translations, references, "de").score, lowercased.score]
     return scores
 
 
-def entry_of(args: Arguments) -> Entry:
+def make_entry(args: Arguments) -> Entry:
     directories = [Path(name) for name in args.runs]
-    found = [RunRecord.load(directory / "all_results.json") for directory in directories]
-    groups = [slice(start, start + args.together) for start in range(0, len(found), args.together)]
-    trainings = [[each.training for each in found[group]] for group in groups]
+    records = [RunRecord.load(directory / "all_results.json") for directory in directories]
+    groups = [slice(start, start + args.together) for start in range(0, len(records), args.together)]
+    trainings = [[each.training for each in records[group]] for group in groups]
     # The main process measures its own time; the others do as much.
     processor_seconds = [sum((each.processor_seconds or 0) * each.processes for each in group) for group in trainings]
-    scores = [scores_of(directories[group], args.validation, args.test) for group in groups]
+    scores = [score(directories[group], args.validation, args.test) for group in groups]
     validation, test, lowercased = [*map(list, zip(*scores, strict=True)), [], []][:3]
     return Entry(
         change=args.change,
         track=args.track,
-        run=found[0].run,
-        parameters=found[0].model.parameters,
-        seeds=[each.settings.seed for each in found],
+        run=records[0].run,
+        parameters=records[0].model.parameters,
+        seeds=[each.settings.seed for each in records],
         minutes=[max(each.seconds for each in group) / 60 for group in trainings],
         processor_minutes=[seconds / 60 for seconds in processor_seconds if seconds],
         target_tokens=[sum(each.target_tokens for each in group) for group in trainings],
@@ -167,11 +168,9 @@ def entry_of(args: Arguments) -> Entry:
 
 def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
     """The entries so far, and one of the given runs."""
-    if args.track not in ("paper", "open"):
-        raise ValueError(f"track: must be 'paper' or 'open', is {args.track!r}")
     path = Path(args.output, "speedrun.json")
     earlier = SpeedrunRecord.load(path).entries if path.exists() else []
-    yield SpeedrunRecord([*earlier, entry_of(args)])
+    yield SpeedrunRecord([*earlier, make_entry(args)])
 
 
 def as_markdown(record: SpeedrunRecord) -> str:

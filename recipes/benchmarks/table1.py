@@ -9,7 +9,7 @@ positions; and self-attention restricted to r = 128 neighbours. The growth expon
 over log(n), or log(d), through the larger half of the sizes: the cost of a call dominates small ones.
 
 The restricted layer is then compared with full attention under a mask of its neighbourhood, in value, time and peak
-memory. Writes `table1.md`, `table1.json` and `table1.png` beside this script, or into `--output`.
+memory. Writes `table1.md`, `table1.json` and `table1.png`.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
-from frame import BenchmarkArguments, headline, require_cuda, run_benchmark
+from frame import DeviceArguments, headline, run_benchmark
 from matplotlib.figure import Figure
 from rich.progress import track
 from torch import nn
@@ -95,10 +95,9 @@ class Table1Record(Record):
 
 
 @dataclass
-class Arguments(BenchmarkArguments):
+class Arguments(DeviceArguments):
     """Options of the benchmark."""
 
-    device: Literal["cpu", "cuda"] = option("cpu", "Where to compute.")
     dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "Type to compute in.")
     max_length: int = option(4096, "Largest n; the others are its halves, five sizes in all.", COUNT)
     max_width: int = option(2048, "Largest d; the others are its halves, four sizes in all.", COUNT)
@@ -106,7 +105,7 @@ class Arguments(BenchmarkArguments):
     repeats: int = option(5, "Each time is the best of so many.", COUNT)
 
     def __post_init__(self) -> None:
-        require_cuda(self.device)
+        super().__post_init__()
         if self.max_length < 32 or self.max_width < 8 * HEADS:
             raise ValueError(f"max_length, max_width: must be at least 32 and {8 * HEADS}")
 

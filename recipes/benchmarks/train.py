@@ -16,7 +16,7 @@ labels:
 Each system is a process of its own, which keeps freed memory as ours does. They train in turn, `--seconds` each, in
 `--rounds` rounds; a speed is the median over the rounds. The rate of large products, of matrices of 2048 x 2048 in the
 same type, is measured in the same rounds. The share of it is what a step's own products, padding included, would need
-at that rate, of the step's time. Writes `train.md` and `train.json` beside this script, or into `--output`.
+at that rate, of the step's time. Writes `train.md` and `train.json`.
 """
 
 import json
@@ -30,10 +30,9 @@ from contextlib import ExitStack
 from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal
 
 import torch
-from frame import BenchmarkArguments, headline, require_cuda, run_benchmark
+from frame import DeviceArguments, headline, run_benchmark
 from rich.progress import track
 from train_worker import SYSTEMS, Turn, Work
 
@@ -64,7 +63,7 @@ ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), 
 
 
 @dataclass
-class Arguments(BenchmarkArguments):
+class Arguments(DeviceArguments):
     """Options of the benchmark."""
 
     source: str = option(MISSING, "Source sentences to train on, one a line.")
@@ -72,14 +71,13 @@ class Arguments(BenchmarkArguments):
     release: str | None = option(None, "Another checkout of this package, to compare with.")
     sizes: list[str] = option(["small", "base"], f"Sizes of the model, of {', '.join(SIZES)}.")
     precisions: list[str] = option([*TYPES], f"Types to compute in, of {', '.join(TYPES)}.")
-    device: Literal["cpu", "cuda"] = option("cpu", "Where to train.")
     vocab_size: int = option(8000, "Entries of the vocabulary; a model may have more.", COUNT)
     tokens: int = option(1500, "Source and target tokens of a batch.", COUNT)
     seconds: float = option(4.0, "Seconds of a turn.", POSITIVE)
     rounds: int = option(3, "Turns of each system.", COUNT)
 
     def __post_init__(self) -> None:
-        require_cuda(self.device)
+        super().__post_init__()
         for name, values, known in (("sizes", self.sizes, SIZES), ("precisions", self.precisions, TYPES)):
             if not values or (unknown := {*values} - {*known}):
                 raise ValueError(f"{name}: must be of {', '.join(known)}, is {' '.join(sorted(unknown)) or 'empty'}")
@@ -133,7 +131,7 @@ class TrainRecord(Record):
 class Worker:
     """A process that trains a system in turns; see `train_worker.py`."""
 
-    def __init__(self, name: str, work: Work, package: Path, until_the_end: ExitStack) -> None:
+    def __init__(self, name: str, work: Work, package: Path, exit_stack: ExitStack) -> None:
         self._errors = Path(work.data, f"{name}.errors")
         path = os.pathsep.join([str(package.resolve()), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
@@ -141,11 +139,11 @@ class Worker:
             env={**os.environ, **ALLOCATOR, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=until_the_end.enter_context(self._errors.open("w", encoding="utf-8")),
+            stderr=exit_stack.enter_context(self._errors.open("w", encoding="utf-8")),
             text=True,
         )
-        until_the_end.enter_context(self._process)  # closes its pipes and waits
-        until_the_end.callback(self._process.kill)
+        exit_stack.enter_context(self._process)  # closes its pipes and waits
+        exit_stack.callback(self._process.kill)
 
     def result(self) -> Turn:
         """What was trained since the last result; waits for it."""
@@ -212,11 +210,11 @@ def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTab
     if args.release is not None:
         packages["the other checkout"] = ("ours", Path(args.release))
     rates: list[float] = []
-    with ExitStack() as until_the_end:
+    with ExitStack() as exit_stack:
         workers = {}
         for name, (system, package) in packages.items():
             work = Work(system, folder, sizes, args.tokens, precision == "bfloat16", args.device == "cpu")
-            workers[name] = Worker(name, work, package, until_the_end)
+            workers[name] = Worker(name, work, package, exit_stack)
         for worker in workers.values():
             worker.result()  # a step to warm up
         found: dict[str, list[Turn]] = {name: [] for name in workers}

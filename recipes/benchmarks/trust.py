@@ -13,7 +13,7 @@ This program adds a line for a corpus:
 Alignments of `--corpus` are compared with those of IBM model 1 with a prior for the diagonal (Dyer et al., 2013), which
 is fitted to the words of `--statistics` and `--corpus` in both directions: the links that both directions have are
 sure, those that one has are possible. The error rate is that of Och and Ney (2003), 1 - (|A & S| + |A & P|) / (|A| +
-|S|). Writes `trust.md`, `trust.json` and `trust.png`.
+|S|). Writes `trust.md` and `trust.json`.
 """
 
 import string
@@ -23,7 +23,6 @@ from pathlib import Path
 
 import numpy as np
 from frame import BenchmarkArguments, run_benchmark
-from matplotlib.figure import Figure
 
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.alignment import Aligner, Links
@@ -58,8 +57,8 @@ class Entry:
         name: Its name.
         run: Command, commit and machine.
         bleu: sacreBLEU of the scored translations.
-        confidence: Of the scored translations.
-        pairs: Number of those aligned.
+        confidence: The report on the scored translations.
+        pairs: Number of aligned pairs.
         error_rates: Alignment error rate of each kind of alignment, beside the statistical one.
     """
 
@@ -83,50 +82,49 @@ def words(line: str) -> list[str]:
     return [word.strip(PUNCTUATION).lower() or word for word in line.split()]
 
 
-def statistical_links(sources: Sequence[str], targets: Sequence[str]) -> list[set[tuple[int, int]]]:
-    """The source word, if any, of each target word, by IBM model 1 with a prior for the diagonal, fitted to all pairs.
+def diagonal_prior(m: int, n: int) -> np.ndarray:
+    """`[n, m + 1]`: how probable it is that target word j stands for no source word, or for the i-th.
 
-    The probability that target word j of n stands for source word i of m grows with exp(-4 |i / m - j / n|).
+    The probability of a source word grows with exp(-4 |i / m - j / n|).
     """
-    ids: tuple[dict[str, int], dict[str, int]] = ({"": 0}, {})  # the empty source word stands for nothing
-    source_ids, target_ids, tokens, priors, shapes = [], [], [], [], []
-    count = 0
-    for pair in zip(sources, targets, strict=True):
-        own = [
-            np.array([known.setdefault(word, len(known)) for word in words(line)], dtype=np.int64)
-            for known, line in zip(ids, pair, strict=True)
-        ]
-        m, n = map(len, own)
-        shapes.append((m, n))
-        distance = np.abs(np.arange(m)[None] / max(m, 1) - np.arange(n)[:, None] / max(n, 1))  # [n, m]
-        prior = np.exp(-TENSION * distance)
-        prior *= (1 - TO_NOTHING) / prior.sum(1, keepdims=True) if m else 1
-        priors.append(np.concatenate((np.full((n, 1), TO_NOTHING), prior), 1).ravel())
-        source_ids.append(np.tile(np.concatenate(([0], own[0])), n))
-        target_ids.append(np.repeat(own[1], m + 1))
-        tokens.append(np.repeat(np.arange(count, count + n), m + 1))
-        count += n
-    source, target, token, prior = map(np.concatenate, (source_ids, target_ids, tokens, priors))  # [links]
-    keys, of_key = np.unique(source * len(ids[1]) + target, return_inverse=True)
-    source_of_key = keys // len(ids[1])
-    probability = np.ones(len(keys))
+    if not m:
+        return np.full((n, 1), TO_NOTHING)
+    prior = np.exp(-TENSION * np.abs(np.arange(m) / m - np.arange(n)[:, None] / max(n, 1)))
+    prior *= (1 - TO_NOTHING) / prior.sum(1, keepdims=True)
+    return np.concatenate((np.full((n, 1), TO_NOTHING), prior), 1)
+
+
+def statistical_links(sources: Sequence[str], targets: Sequence[str]) -> list[set[tuple[int, int]]]:
+    """The source word, if any, of each target word, by IBM model 1 with the prior above, fitted to all pairs."""
+    source_ids: dict[str, int] = {"": 0}  # the empty source word stands for nothing
+    target_ids: dict[str, int] = {}
+    pairs = [
+        (
+            np.array([0, *(source_ids.setdefault(word, len(source_ids)) for word in words(source))]),
+            np.array([target_ids.setdefault(word, len(target_ids)) for word in words(target)], dtype=int),
+        )
+        for source, target in zip(sources, targets, strict=True)
+    ]
+    codes = [source * len(target_ids) + target[:, None] for source, target in pairs]  # [n, m + 1] each
+    priors = [diagonal_prior(len(source) - 1, len(target)) for source, target in pairs]
+    entries = np.unique(np.concatenate([code.ravel() for code in codes]))
+    source_of_entry = entries // len(target_ids)
+    places = [np.searchsorted(entries, code) for code in codes]
+    table = np.ones(len(entries))  # probability of the target word, if the source word is that of the entry
     for _ in range(ITERATIONS):
-        weight = prior * probability[of_key]
-        posterior = weight / np.bincount(token, weight)[token]
-        counts = np.bincount(of_key, posterior)
-        probability = counts / np.bincount(source_of_key, counts)[source_of_key]
-    best, links, place = prior * probability[of_key], [], 0
-    for m, n in shapes:
-        chosen = best[place : place + n * (m + 1)].reshape(n, m + 1).argmax(1)
-        links.append({(int(i) - 1, j) for j, i in enumerate(chosen) if i})
-        place += n * (m + 1)
-    return links
+        counts = np.zeros(len(entries))
+        for place, prior in zip(places, priors, strict=True):
+            weight = prior * table[place]
+            np.add.at(counts, place, weight / weight.sum(1, keepdims=True))
+        table = counts / np.bincount(source_of_entry, counts)[source_of_entry]
+    best = [(prior * table[place]).argmax(1) for place, prior in zip(places, priors, strict=True)]
+    return [{(int(source) - 1, target) for target, source in enumerate(each) if source} for each in best]
 
 
-def error_rate(found: Sequence[set[tuple[int, int]]], sure: list[set], possible: list[set]) -> float:
+def error_rate(links: Sequence[set[tuple[int, int]]], sure: list[set], possible: list[set]) -> float:
     """Alignment error rate of Och and Ney."""
-    right = sum(len(a & s) + len(a & p) for a, s, p in zip(found, sure, possible, strict=True))
-    return 1 - right / (sum(map(len, found)) + sum(map(len, sure)))
+    right = sum(len(a & s) + len(a & p) for a, s, p in zip(links, sure, possible, strict=True))
+    return 1 - right / (sum(map(len, links)) + sum(map(len, sure)))
 
 
 def diagonal(source: str, target: str) -> set[tuple[int, int]]:
@@ -138,7 +136,7 @@ def turned(links: Links) -> set[tuple[int, int]]:
     return {(target, source) for source, target in links}
 
 
-def entry_of(args: Arguments) -> Entry:
+def make_entry(args: Arguments) -> Entry:
     scored = ScoreRecord.load(Path(args.scores, "results.json"))
     if scored.confidence is None:
         raise ValueError("scores: score.py was run without --confidence; give it")
@@ -150,22 +148,21 @@ def entry_of(args: Arguments) -> Entry:
         pairs = load_parallel_corpus(corpus, *models[0].languages, columns=args.columns)["translation"]
         columns.append([[pair[language].strip() for pair in pairs] for language in models[0].languages])
     (sources, targets), (more_sources, more_targets) = columns
-    kept = slice(len(more_sources), None)
-    ahead = statistical_links(more_sources + sources, more_targets + targets)[kept]
-    back = statistical_links(more_targets + targets, more_sources + sources)[kept]
+    ahead = statistical_links(sources + more_sources, targets + more_targets)[: len(sources)]
+    back = statistical_links(targets + more_targets, sources + more_sources)[: len(sources)]
     back = [turned(list(links)) for links in back]
     sure, possible = ([op(a, b) for a, b in zip(ahead, back, strict=True)] for op in (set.__and__, set.__or__))
     aligners = [Aligner(args.load(each.saved), each.saved.tokenizer, each.tag) for each in models]
     last = aligners[0].model.config.decoder_layers - 1
     whole = AlignmentHeads([[last, head] for head in range(aligners[0].model.config.decoder_attention_heads)])
-    own = AlignmentHeads.of(aligners[0].model)
-    of_heads, of_layer = zip(*aligners[0].align(sources, targets, [own, whole]), strict=True)
-    reverse = aligners[1].align(targets, sources, [AlignmentHeads.of(aligners[1].model)])
-    chosen = [set(links) for links in of_heads]
-    found = {
+    heads = [AlignmentHeads.of(aligner.model) for aligner in aligners]
+    by_heads, by_layer = zip(*aligners[0].align(sources, targets, [heads[0], whole]), strict=True)
+    reverse = aligners[1].align(targets, sources, [heads[1]])
+    chosen = [set(links) for links in by_heads]
+    alignments = {
         "chosen heads, links of both directions": [a & turned(b) for a, (b,) in zip(chosen, reverse, strict=True)],
         "chosen heads": chosen,
-        "all heads of the last layer": [set(links) for links in of_layer],
+        "all heads of the last layer": [set(links) for links in by_layer],
         "the diagonal": [diagonal(*pair) for pair in zip(sources, targets, strict=True)],
     }
     return Entry(
@@ -174,7 +171,7 @@ def entry_of(args: Arguments) -> Entry:
         bleu=scored.systems[0].sacrebleu.score,
         confidence=scored.confidence,
         pairs=len(sources),
-        error_rates={kind: error_rate(links, sure, possible) for kind, links in found.items()},
+        error_rates={kind: error_rate(links, sure, possible) for kind, links in alignments.items()},
     )
 
 
@@ -182,7 +179,7 @@ def measure(args: Arguments) -> Iterator[TrustRecord]:
     """The entries so far, and one of the given corpus, instead of an earlier one of its name."""
     path = Path(args.output, "trust.json")
     earlier = TrustRecord.load(path).entries if path.exists() else []
-    yield TrustRecord([*(each for each in earlier if each.name != args.name), entry_of(args)])
+    yield TrustRecord([*(each for each in earlier if each.name != args.name), make_entry(args)])
 
 
 def as_markdown(record: TrustRecord) -> str:
@@ -203,38 +200,13 @@ def as_markdown(record: TrustRecord) -> str:
         "Error rate of our word alignments; less is better. The reference was not made by people. It is the alignment "
         "of IBM model 1 with a prior for the diagonal, which errs, too: the rate says how alike both are.",
         markdown_table(alignment),
-        "Choosing heads gains nothing over all heads of the last layer. What gains is to keep only the links that the "
-        "models of both directions have, by `align.py` with `--reverse_model` and `--intersect`.",
-        "![Calibration and alignment](trust.png)",
         "\n".join(runs),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def plot(record: TrustRecord, path: Path) -> None:
-    """Confidence and chrF of tenths of the translations; error rates."""
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for number, entry in enumerate(record.entries):
-        bins = entry.confidence.bins
-        left.plot([each.confidence for each in bins], [each.chrf for each in bins], marker="o", label=entry.name)
-        places = np.arange(len(entry.error_rates)) + 0.8 * number / len(record.entries)
-        right.barh(places, list(entry.error_rates.values()), height=0.8 / len(record.entries), label=entry.name)
-    ends = left.get_xlim()
-    left.plot(ends, ends, color="grey", linestyle="--")
-    left.set(xlabel="confidence: expected chrF", ylabel="chrF", title="Calibration, by tenths of the translations")
-    kinds = list(record.entries[0].error_rates)
-    right.set_yticks(np.arange(len(kinds)) + 0.2, kinds)
-    right.invert_yaxis()
-    right.set(title="Alignment error rate, beside statistics")
-    left.legend()  # colours are the same on the right
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=150)
-
-
 def main() -> None:
-    run_benchmark("trust", Arguments, measure, as_markdown, plot)
+    run_benchmark("trust", Arguments, measure, as_markdown)
 
 
 if __name__ == "__main__":

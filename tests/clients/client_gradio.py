@@ -9,7 +9,7 @@ from transformers import pipeline
 from vaswani_transformer.visualization.demo import demo_page
 
 
-def test_page(model, tokenizer, pairs, translate, row):
+def test_page(model, tokenizer, pairs, translate):
     """The page of demo_app.py, called through gradio_client"""
     page = demo_page(model, tokenizer, "demo")
     _, address, _ = page.launch(server_port=free_port(), prevent_thread_lock=True, quiet=True)
@@ -19,11 +19,9 @@ def test_page(model, tokenizer, pairs, translate, row):
     finally:
         page.close()
     assert found == translate(model)[:4]
-    row.evidence(same_translations=f"{len(found)} of {len(found)}")
 
 
-def test_from_pipeline(model, tokenizer, row):
+def test_from_pipeline(model, tokenizer):
     """gradio.Interface.from_pipeline of pipeline("translation")"""
-    with pytest.raises(ValueError, match="pipeline") as error:
+    with pytest.raises(ValueError, match="pipeline"):
         gradio.Interface.from_pipeline(pipeline("translation", model=model, tokenizer=tokenizer))
-    row.refused(error.value)

@@ -36,7 +36,7 @@ def plain_losses(model: torch.nn.Module, batches: Iterable[dict[str, torch.Tenso
     return losses
 
 
-def test_training(model, encode, translate, tmp_path, row):
+def test_training(model, encode, translate, tmp_path):
     """Trainer.fit of a LightningModule against a plain loop; its checkpoint loaded"""
     batches = DataLoader(phrasebook("train")[:64], batch_size=16, collate_fn=encode)
     plain = copy.deepcopy(model)  # in evaluation mode, which Lightning keeps: no dropout
@@ -52,4 +52,3 @@ def test_training(model, encode, translate, tmp_path, row):
     fresh = type(model).from_pretrained(model.name_or_path, trust_remote_code=False)
     fresh.load_state_dict({name.removeprefix("model."): tensor for name, tensor in state.items()})
     assert translate(fresh) == translate(plain)
-    row.evidence(steps=len(expected), losses_against_plain_loop=error)

@@ -1,4 +1,4 @@
-"""Fixtures of the clients: a trained model, held-out sentences, and the row of the table that each test becomes."""
+"""Fixtures of the clients: a trained model, held-out sentences, and what is compared."""
 
 import functools
 from collections.abc import Callable
@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
 from helpers import REPOSITORY
 from torch import nn
 from transformers import AutoTokenizer
 
 from vaswani_transformer import (
-    NoamSchedule,
     VaswaniForConditionalGeneration,
     VaswaniTokenizer,
-    VaswaniTrainer,
-    VaswaniTrainingArguments,
 )
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
@@ -32,33 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:  # pytest passes the items of all folders
             item.add_marker("system")  # clients train, and start programs
-
-
-class Row:
-    """What a test says of a client in the table."""
-
-    def __init__(self, record: Callable[[str, object], None]) -> None:
-        self.record = record
-
-    def evidence(self, **numbers: object) -> None:
-        """Numbers that were measured, by name."""
-        for name, value in numbers.items():
-            shown = f"{value:.2g}" if isinstance(value, float) else value
-            self.record("evidence", f"{name.replace('_', ' ')} {shown}")
-
-    def refused(self, error: BaseException) -> None:
-        """The client is refused by this message."""
-        self.record("refused", " ".join(str(error).split()))
-
-
-@pytest.fixture
-def row(record_property: Callable[[str, object], None]) -> Row:
-    return Row(record_property)
-
-
-@pytest.fixture(autouse=True)
-def _tried(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
-    record_property("tried", request.function.__doc__.split("\n")[0].rstrip("."))
 
 
 @pytest.fixture
@@ -95,18 +64,6 @@ def encode(tokenizer: VaswaniTokenizer) -> Encode:
         return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "labels": labels}
 
     return encode
-
-
-@pytest.fixture(scope="session")
-def forward_inputs(encode: Encode, pairs: list[tuple[str, str]]) -> Callable[[int], dict[str, torch.Tensor]]:
-    """Inputs of `forward` for so many pairs, the last."""
-
-    def inputs(count: int) -> dict[str, torch.Tensor]:
-        batch = encode(pairs[-count:])
-        batch["decoder_input_ids"] = batch.pop("labels").clamp(min=0)
-        return batch
-
-    return inputs
 
 
 @pytest.fixture
@@ -165,27 +122,3 @@ def error_of_search(encode: Encode, pairs: list[tuple[str, str]]) -> Callable[[n
         return (scores - found.sequences_scores).abs().max().item()
 
     return error
-
-
-@pytest.fixture
-def run_trainer(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, tmp_path: Path
-) -> Callable[..., list[dict[str, float]]]:
-    """Trains and evaluates for a few steps, reporting to a tracker; returns the trainer's log."""
-
-    def run_trainer(tracker: str, **options: Any) -> list[dict[str, float]]:
-        rows = [dict(tokenizer(source, text_target=target)) for source, target in phrasebook("train")[:60]]
-        settings = {"max_steps": 6, "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 3, "use_cpu": True}
-        settings |= {"source_tokens": 300, "target_tokens": 300, "save_strategy": "no", "report_to": tracker}
-        trainer = VaswaniTrainer(
-            model,
-            VaswaniTrainingArguments(str(tmp_path / "run"), **settings, **options),
-            train_dataset=Dataset.from_list(rows),
-            eval_dataset=Dataset.from_list(rows[:10]),
-            processing_class=tokenizer,
-            callbacks=[NoamSchedule(4)],
-        )
-        trainer.train()
-        return trainer.state.log_history
-
-    return run_trainer

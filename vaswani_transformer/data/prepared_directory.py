@@ -21,9 +21,8 @@ from ..io.files import Json, find_damage, require_directory, require_same_manife
 from ..io.typed_json import Record
 from ..model.languages_vaswani import language_tag
 from ..model.saved_model import load_tokenizer
-from ..options.arguments import decisive_options
 from .mixing import MixedCorpus
-from .preparation_arguments import MIXED, TRAINED_ON, PreparationArguments
+from .preparation_arguments import MIXED, TRAINED_ON
 from .shards import read_shards
 from .training_data import TrainingData
 
@@ -108,13 +107,12 @@ class PreparedDirectory:
             if any(path.glob("*/shard-*")):
                 raise ValueError(f"prepared: {nothing.tokenizer} is gone; delete {path} to prepare it anew")
             return nothing
-        settings = {**decisive_options(PreparationArguments, "data"), **record.settings}
         splits = {
             split: entry
             for split, entry in record.splits.items()
             if split == "train" or (path / split).exists()  # a held-out split may be deleted and replaced
         }
-        return cls(path, replace(record, settings=settings, splits=splits))
+        return cls(path, replace(record, splits=splits))
 
     @property
     def tokenizer(self) -> Path:

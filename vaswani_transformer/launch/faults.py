@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import parse_flag_from_env
+from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainerCallback, TrainingArguments
 
 from ..io.console import exit_status, fault_in_one_line, one_line, out_of_memory, standard_output
@@ -24,6 +25,7 @@ from .processes import join_process_group, leave_process_group
 
 
 _CUT_SHORT = "a file of the data was cut short, cannot be read, or shared memory is full"
+_MISTAKES = (ValueError, StrictDataclassError)  # a user's, in options or data
 _FIRST_CAUSE = 2.0  # seconds that the rank at fault has to print the cause, before the ranks that lost it print
 
 
@@ -43,11 +45,13 @@ def faults_in_one_line(ending: Ending) -> Iterator[None]:
     try:
         with _bus_error_in_one_line(ending):
             yield
-    except (Interrupted, OSError, EOFError, ImportError, RuntimeError, MemoryError) as error:
+    except (Interrupted, OSError, EOFError, ImportError, RuntimeError, MemoryError, *_MISTAKES) as error:
         _end_if_rank_is_lost(error, ending)
         message = _message(error, ending.advice)
         if message is None:
             raise
+        if isinstance(error, (*_MISTAKES, OSError)):
+            ending.exit(one_line(message))
         ending.announce(one_line(message))
         traceback.clear_frames(error.__traceback__)  # they keep the trainer alive, and the trainer the process group
         error.__traceback__ = None
@@ -58,7 +62,7 @@ def faults_in_one_line(ending: Ending) -> Iterator[None]:
 def _message(error: BaseException, advice: str) -> str | None:
     """What a fault means for the user; None for a bug."""
     match error:
-        case Interrupted() | TrainingEndedError():
+        case Interrupted() | TrainingEndedError() | ValueError() | StrictDataclassError():
             return str(error)
         case ImportError():  # an option chose an optimizer or kernels
             return f"{error}; install it, or leave out the option that needs it"

@@ -3,64 +3,49 @@
 YAML 1.1 would turn `no`, the code of Norwegian, into false, and `1:30` into 90.
 """
 
-from collections.abc import Hashable
 from pathlib import Path
-from typing import TypeAlias
 
 import yaml
-
-from ..io.files import read_text
 
 
 # A wheel has the recipes inside the package, a checkout beside it.
 _INSIDE, _BESIDE = (folder / "recipes" for folder in Path(__file__).parents[1:3])
 RECIPES = _INSIDE if _INSIDE.is_dir() else _BESIDE
 
-_LARGEST = 1 << 20  # bytes; a configuration has a few thousand
 _NULLS = ("", "~", "null", "Null", "NULL")
 
-Setting: TypeAlias = "str | list[object] | dict[str, object]"
 
-
-class _Loader(yaml.BaseLoader):
-    """Loads scalars as text and nulls as None. A name given twice is an error; PyYAML would take the last."""
-
-    def construct_scalar(self, node: yaml.ScalarNode) -> object:  # type: ignore[override]  # no text alone
-        return None if node.style is None and node.value in _NULLS else node.value
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            name, line = str(key.value), key.start_mark.line + 1
-            if name in lines:
-                raise ValueError(f"line {line}: {name!r} is set already in line {lines[name]}")
-            lines[name] = line
-        return super().construct_mapping(node, deep)
-
-
-def read_config(path: Path) -> dict[str, Setting]:
+def read_config(path: Path) -> dict[str, list[str]]:
     """Read the options of a configuration file.
 
     Args:
         path: The file; or, where there is none, the name of one in `recipes/configs/`.
 
     Returns:
-        For each name that is not null what it is set to.
+        The values of each option, by its name. One that is null is left out.
 
     Raises:
-        ValueError: The file is not a YAML mapping, or has a name twice. The message names the file.
+        ValueError: The file is not a YAML mapping of texts and lists of texts, or has a name twice.
         OSError: It cannot be read.
     """
-    ours = RECIPES / "configs" / f"{str(path).removesuffix('.yaml')}.yaml"
-    is_ours = not path.is_file() and path.parent == Path() and ours.is_file()
+    packaged = RECIPES / "configs" / f"{str(path).removesuffix('.yaml')}.yaml"
+    is_packaged = not path.is_file() and path.parent == Path() and packaged.is_file()
     try:
-        settings = yaml.load(read_text(ours if is_ours else path, _LARGEST), Loader=_Loader)
-        if not isinstance(settings, dict):
-            raise ValueError("must hold lines of the form `name: value`")
-    except yaml.YAMLError as error:
+        text = (packaged if is_packaged else path).read_text(encoding="utf-8-sig")
+        document = yaml.compose(text, Loader=yaml.BaseLoader)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
-    except RecursionError:
-        raise ValueError(f"{path}: nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return {str(name): value for name, value in settings.items() if value is not None}
+    if not isinstance(document, yaml.MappingNode):
+        raise ValueError(f"{path}: must hold lines of the form `name: value`")
+    values: dict[str, list[str]] = {}
+    for key, node in document.value:
+        line = f"{path}: line {key.start_mark.line + 1}: {key.value}"
+        is_list = isinstance(node, yaml.SequenceNode)
+        scalars = node.value if is_list else [node]
+        if not scalars or not all(isinstance(each, yaml.ScalarNode) for each in (key, *scalars)):
+            raise ValueError(f"{line}: takes texts and numbers; put a JSON object in quotes")
+        if key.value in values:
+            raise ValueError(f"{line}: is set twice")
+        if is_list or node.style is not None or node.value not in _NULLS:
+            values[key.value] = [each.value for each in scalars]
+    return values

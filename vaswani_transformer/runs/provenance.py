@@ -1,4 +1,4 @@
-"""Provenance of results: command, commit, machine, versions."""
+"""Provenance of results: command, commit, machine, versions; corpora and model, without what tells of a user."""
 
 import importlib.metadata
 import os
@@ -11,8 +11,12 @@ from pathlib import Path
 
 import torch
 from accelerate import PartialState
+from transformers import PreTrainedModel
 
-from .records import Provenance
+from ..data.preparation_arguments import PreparationArguments
+from ..data.training_data import TrainingData
+from ..io.typed_json import from_json
+from .records import Provenance, RunData, RunModel
 
 
 # How options end whose values are not published: tokens, and addresses of machines for `accelerate launch`, `torchrun`.
@@ -34,6 +38,24 @@ def describe_run(repository: str | None = None) -> Provenance:
         versions={"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names},
         repository=repository,
     )
+
+
+def describe_data(arguments: PreparationArguments, data: TrainingData) -> RunData:
+    """Describe the corpora of a training, and their options."""
+    options = {name: published(value) for name, value in vars(arguments).items()}
+    mixed = {
+        name: {"corpus": options[name], "ratio": ratio, "cleaning": data.mixed[name].cleaning}
+        for name, ratio in arguments.ratios.items()
+    }
+    return from_json(RunData, {**options, "cleaning": data.cleaning, "mixed": mixed or None})
+
+
+def describe_model(model: PreTrainedModel) -> RunModel:
+    """Describe a model: its size and its configuration, without references to remote code."""
+    config = {name: published(value) for name, value in model.config.to_dict().items()}
+    for name in ("auto_map", "custom_pipelines"):
+        config.pop(name, None)
+    return from_json(RunModel, {"parameters": model.num_parameters(), **config})
 
 
 def published(value: object) -> object:

@@ -1,12 +1,9 @@
 """Upload of a finished run to the Hub."""
 
 import glob
-import shlex
 from pathlib import Path
 
-from accelerate import PartialState
 from huggingface_hub import HfApi
-from transformers import TrainingArguments
 
 from ..io.files import MANIFEST_NAME, MODEL_FILES
 
@@ -50,14 +47,6 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
     return name
 
 
-def repository_of_training(args: TrainingArguments) -> str | None:
-    """Prepare the repository that a training pushes to; returns its full name, None without a push."""
-    if not args.push_to_hub:
-        return None
-    name = args.hub_model_id or Path(args.output_dir).resolve().name
-    return prepare_repository(name, args.hub_private_repo) if PartialState().is_main_process else name
-
-
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
     """Upload what a finished run has written: its model with code and tokenizer, card, results, translations, plots.
 
@@ -71,30 +60,21 @@ def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
     Raises:
         OSError: The upload failed. The message says why, that nothing is lost, and how to push again.
     """
+    links = [glob.escape(path.name) for path in Path(directory).iterdir() if path.is_symlink()]
     try:
         HfApi().upload_folder(
             repo_id=repo_id,
             folder_path=directory,
             commit_message="End of training",
             allow_patterns=list(PUSHED),
-            ignore_patterns=_not_pushed(directory),
+            ignore_patterns=["*/*", *links],
             revision=revision,
         )
     except Exception as error:  # the run may have taken days: say where its model is
         raise OSError(
-            f"{directory} is complete, but was not pushed to {repo_id} ({_summary(error)}); push it with "
-            f"`{shlex.join(_command_to_push(repo_id, directory, revision))}`"
+            f"{directory} is complete, but was not pushed to {repo_id} ({_summary(error)}); repeat the command with "
+            f"--resume to push it"
         ) from error
-
-
-def _command_to_push(repo_id: str, directory: str, revision: str | None) -> list[str]:
-    patterns = {"--include": PUSHED, "--exclude": _not_pushed(directory)}
-    options = [word for option, values in patterns.items() for value in values for word in (option, value)]
-    return ["hf", "upload", repo_id, directory, ".", *(["--revision", revision] if revision else []), *options]
-
-
-def _not_pushed(directory: str) -> list[str]:
-    return ["*/*", *(glob.escape(path.name) for path in Path(directory).iterdir() if path.is_symlink())]
 
 
 def _summary(error: Exception) -> str:

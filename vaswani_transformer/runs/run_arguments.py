@@ -2,13 +2,13 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast, get_args
 
 import torch
 
 from ..data.preparation_arguments import PreparationArguments
-from ..options.arguments import COUNT, POSITIVE, SHARE, Interval, option, refuse_unused
-from ..training.schedule import noam_learning_rate
+from ..model.configuration_vaswani import VaswaniConfig
+from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, refuse_unused
 from ..training.trainer import VaswaniTrainingArguments
 
 
@@ -18,13 +18,11 @@ LAYERS = Interval(minimum=1, maximum=1000)
 
 # Options of the trainer that would change nothing, or not what their name says, and what to use instead.
 _BY_TOKENS = "batches are measured by source_tokens and target_tokens"
-_BY_SCHEDULE = (
-    "set learning_rate_factor and warmup_steps instead, or lr_scheduler_type to constant or constant_with_warmup, and "
-    "learning_rate; with --model, give lr_scheduler_type with learning_rate"
-)
 UNUSED = {
-    "lr_scheduler_kwargs": _BY_SCHEDULE,
-    "warmup_ratio": _BY_SCHEDULE,
+    "bf16": "set precision",
+    "fp16": "set precision",
+    "lr_scheduler_kwargs": "set learning_rate_factor and warmup_steps",
+    "warmup_ratio": "set warmup_steps",
     "per_device_train_batch_size": _BY_TOKENS,
     "auto_find_batch_size": _BY_TOKENS,
     "train_sampling_strategy": _BY_TOKENS,
@@ -36,12 +34,10 @@ UNUSED = {
     "debug": "training ends at the first loss, gradient or weight that is not finite, and names the step",
     "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
     "generation_max_length": "the model's generation_config limits translations",
-    "do_train": "this recipe trains; leave it out",
 }
-_OF_CONSTANT, _OF_NOAM = ("learning_rate", "lr_scheduler_type"), ("warmup_steps", "learning_rate_factor")
 
 # Options that transformers declares, on which the weights depend.
-DECISIVE_OF_TRANSFORMERS = (
+TRANSFORMERS_WEIGHTS = (
     "data_seed",
     "neftune_noise_alpha",
     "optim",
@@ -52,19 +48,7 @@ DECISIVE_OF_TRANSFORMERS = (
     "torch_compile",
     "torch_compile_backend",
     "torch_compile_mode",
-    "weight_decay",
 )
-
-# Defaults of options for which fine-tuning has its own: see `fine_tuning.py`.
-DEFAULTS: dict[str, Any] = {
-    "source_tokens": 25000,
-    "target_tokens": 25000,
-    "warmup_steps": 4000,
-    "learning_rate_factor": 1.0,
-    "lr_scheduler_type": "linear",
-    "learning_rate": 5e-5,
-}
-
 
 Precision = Literal["auto", "float32", "bf16", "fp16"]
 
@@ -95,26 +79,38 @@ class ModelArguments:
     model: str | None = option(
         None,
         "Fine-tune this trained or converted model, with its weights, configuration and tokenizer: a directory, or a "
-        "name on the Hub.",
+        "name on the Hub. Batches and learning rate then have other defaults.",
         decides="inputs",
     )
     variant: str = option("base", "Row of Table 3, such as base, big or B-dk16.", decides="inputs")
-    d_model: int | None = option(None, "Width of the model.", SIZE, decides="weights")
-    d_ff: int | None = option(None, "Width of the inner feed-forward layer.", SIZE, decides="weights")
-    num_heads: int | None = option(None, "Attention heads.", SIZE, decides="weights")
-    d_k: int | None = option(None, "Width of a head's queries and keys.", SIZE, decides="weights")
-    d_v: int | None = option(None, "Width of a head's values.", SIZE, decides="weights")
-    encoder_layers: int | None = option(None, "Encoder layers.", LAYERS, decides="weights")
-    decoder_layers: int | None = option(None, "Decoder layers.", LAYERS, decides="weights")
-    dropout: float | None = option(None, "Residual dropout (5.4).", SHARE, decides="weights")
+    d_model: int | None = option(None, "Width of the model.", SIZE, decides="weights", paper=(512, 1024))
+    d_ff: int | None = option(
+        None, "Width of the inner feed-forward layer.", SIZE, decides="weights", paper=(2048, 4096)
+    )
+    num_heads: int | None = option(None, "Attention heads.", SIZE, decides="weights", paper=(8, 16))
+    d_k: int | None = option(None, "Width of a head's queries and keys.", SIZE, decides="weights", paper=64)
+    d_v: int | None = option(None, "Width of a head's values.", SIZE, decides="weights", paper=64)
+    encoder_layers: int | None = option(None, "Encoder layers.", LAYERS, decides="weights", paper=6)
+    decoder_layers: int | None = option(None, "Decoder layers.", LAYERS, decides="weights", paper=6)
+    dropout: float | None = option(None, "Residual dropout (5.4).", SHARE, decides="weights", paper=(0.1, 0.3))
     attention_dropout: float | None = option(
         None, "Dropout of attention weights; the paper has none.", SHARE, decides="weights"
     )
-    label_smoothing: float | None = option(None, "Epsilon of the smoothed target (5.4).", SHARE, decides="weights")
+    label_smoothing: float | None = option(
+        None, "Epsilon of the smoothed target (5.4).", SHARE, decides="weights", paper=0.1
+    )
     layer_norm_eps: float | None = option(
         None, "Epsilon of LayerNorm; with 1e-5, export.py --to marian is exact.", POSITIVE, decides="weights"
     )
     position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.", decides="weights")
+
+    def configure(
+        self, source_language: str, target_language: str, kind: type[VaswaniConfig] = VaswaniConfig
+    ) -> VaswaniConfig:
+        """The chosen row of Table 3 with changed fields; the data decide the size of the vocabulary."""
+        changes = {name: value for name, value in vars(self).items() if value is not None}
+        languages = {"source_language": source_language, "target_language": target_language}
+        return kind.from_variant(changes.pop("variant"), **changes, **languages)
 
 
 @dataclass
@@ -130,46 +126,38 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         "is logged, evaluated, saved and pushed.",
         decides=None,
     )
-    # Of these six, None becomes the default, or that of fine-tuning.
-    source_tokens: int = option(
-        None,
-        "Source tokens of a global batch, over all processes and accumulation steps; by default 25000, and with "
-        "--model a hundredth of an epoch, at most 25000.",
+    warmup_steps: int = option(
+        4000,
+        "Steps until the learning rate is highest (5.3); at most a tenth of max_minutes.",
         COUNT,
         decides="weights",
+        paper=4000,
     )
-    target_tokens: int = option(None, "The same of target tokens.", COUNT, decides="weights")
-    warmup_steps: float = option(
-        None,
-        "Steps until the learning rate is highest (5.3), by default 4000; at most a tenth of max_minutes.",
-        Interval(minimum=1, maximum=2**31 - 1, whole=True),
+    learning_rate_factor: float = option(
+        1.0, "Multiplies the learning rate of 5.3.", POSITIVE, decides="weights", paper=1.0
+    )
+    lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup"] = option(
+        "inverse_sqrt",
+        "The schedule of 5.3; or 'constant' for learning_rate in every step, 'constant_with_warmup' for a rise to it "
+        "over warmup_steps.",
         decides="weights",
+        paper="inverse_sqrt",
     )
-    learning_rate_factor: float = option(None, "Multiplies the learning rate of 5.3.", POSITIVE, decides="weights")
-    lr_scheduler_type: str = option(
-        None,
-        "'constant' for learning_rate in every step, 'constant_with_warmup' for a rise to it over warmup_steps; by "
-        "default the schedule of 5.3, and with --model constant, unless warmup_steps or learning_rate_factor is given.",
-        decides="weights",
-    )
-    learning_rate: float = option(
-        None,
-        "Learning rate, if it is constant: by default 5e-5, and with --model the rate of 5.3 at step 100,000.",
-        POSITIVE,
-        decides="weights",
-    )
+    learning_rate: float = option(5e-5, "Learning rate, if it is constant.", POSITIVE, decides="weights")
     cooldown: float = option(
         0.0,
         "Share of the training, at its end, in which the learning rate falls to zero: of max_steps, or of max_minutes, "
         "which a resumed training must keep. With it, average_last 1 is best.",
         Interval(minimum=0, maximum=1),
         decides="weights",
+        paper=0.0,
     )
     cooccurrence_embeddings: bool = option(
         False,
         "Start with embeddings in which tokens of the same sentence pairs are similar, instead of random ones. Short "
         "trainings learn more with them.",
         decides="weights",
+        paper=False,
     )
     precision: Precision = option(
         "auto",
@@ -177,10 +165,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         "machine; a resumed training keeps the choice.",
         decides="weights",
     )
-    bf16: bool = option(None, "The same as --precision bf16; false, as float32.", decides=None)
-    fp16: bool = option(None, "The same as --precision fp16; false, as float32.", decides=None)
-    do_train: bool = option(True, "Only for scripts that name it; this recipe trains.", decides=None)
-    average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None)
+    weight_decay: float = option(0.0, "Weight decay of the optimizer.", NOT_NEGATIVE, decides="weights", paper=0.0)
+    average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None, paper=(5, 20))
     save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE, decides=None)
     max_minutes: float | None = option(None, "Minutes after which training ends.", POSITIVE, decides=None)
     eval_bleu: int | None = option(
@@ -199,8 +185,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     early_stopping_patience: int | None = option(
         None,
-        "End training after so many evaluations in which metric_for_best_model, 'bleu' or 'loss', was not better than "
-        "before; by default bleu with eval_bleu, else loss. The last checkpoints are averaged in any case.",
+        "End training after so many evaluations in which metric_for_best_model was not better than before. The last "
+        "checkpoints are averaged in any case.",
         COUNT,
         decides=None,
     )
@@ -210,99 +196,62 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         COUNT,
         decides=None,
     )
-    hub_strategy: str = option("end", "When to push; only 'end', after scoring, is supported.", decides=None)
+    metric_for_best_model: Literal["bleu", "loss"] | None = option(
+        None, "What early_stopping_patience watches; by default bleu with eval_bleu, else loss.", decides=None
+    )
+    hub_strategy: Literal["end"] = option("end", "When to push: after scoring.", decides=None)
 
     def __post_init__(self) -> None:
         token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
         if token is not None:
             # The Hub's client reads it from there; it must not get into training_args.bin.
             os.environ["HF_TOKEN"], self.hub_token = token, None
-        self.left_out = {name for name in DEFAULTS if getattr(self, name) is None}
-        for name in self.left_out:
-            setattr(self, name, DEFAULTS[name])
-        by_schedule = dict.fromkeys(_OF_CONSTANT, _BY_SCHEDULE)
-        if self.constant_learning_rate is not None:
-            by_schedule = {
-                name: "the learning rate is constant; leave it out, or override --config with the default, "
-                f"--{name} {DEFAULTS[name]:g}"
-                for name in _OF_NOAM
-                if name != "warmup_steps" or self.lr_scheduler_type == "constant"
-            }
-        changed = {name for name, default in DEFAULTS.items() if getattr(self, name) != default}
-        refuse_unused(self, UNUSED | {name: advice for name, advice in by_schedule.items() if name in changed})
+        refuse_unused(self, self._unused())
+        if self.metric_for_best_model == "bleu" and self.eval_bleu is None:
+            raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
         if self.full_determinism:  # read at the first product, which may come before transformers sets it
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
         if not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
             self.dataloader_pin_memory = False
-        self.set_precision(self._asked_precision())
-        if self.hub_strategy != "end":
-            raise ValueError("hub_strategy: only the finished, scored model is pushed; leave it out")
-        self._check_metric()
-        super().__post_init__()
-        if self.eval_bleu is None:
-            refuse_unused(self, {"generation_num_beams": "set eval_bleu, the number of sentences to translate"})
-        if self.eval_strategy == "no":
-            refuse_unused(self, dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy"))
-
-    def _check_metric(self) -> None:
-        """Set the default of `metric_for_best_model`, which refers to a checkpoint in the trainer, or check it."""
-        metric: str | None = self.metric_for_best_model  # type: ignore[has-type]
-        if self.early_stopping_patience is None:
-            refuse_unused(
-                self, {"metric_for_best_model": "the last checkpoints are averaged; see early_stopping_patience"}
-            )
-        elif metric is None:
+        launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        self.set_precision(launcher if self.precision == "auto" and launcher != "no" else self.precision)
+        if self.early_stopping_patience is not None and self.metric_for_best_model is None:
             self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
-        elif metric.removeprefix("eval_") not in ("bleu", "loss"):
-            raise ValueError(f"metric_for_best_model: must be bleu or loss, is {metric!r}")
-        elif metric.endswith("bleu") and self.eval_bleu is None:
-            raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
+        super().__post_init__()
 
-    def tune(self, d_model: int) -> None:
-        """Set what was left out to the defaults for fine-tuning a model of this width; `fit_batches` sets the rest.
-
-        The rate is the one with which the paper's base training ends: no warm-up, which a short training never leaves.
-        """
-        if self.left_out.issuperset((*_OF_NOAM, "lr_scheduler_type")):
-            self.lr_scheduler_type = "constant"
-        if self.constant_learning_rate is not None and "learning_rate" in self.left_out:
-            self.learning_rate = float(f"{noam_learning_rate(100_000, d_model):.2g}")
-        for name in self.left_out.intersection(("source_tokens", "target_tokens")):
-            setattr(self, name, None)  # until the corpus is known
+    def _unused(self) -> dict[str, str]:
+        """The options that have no effect beside the others, and what to do instead of setting them."""
+        unused = dict(UNUSED)
+        if self.lr_scheduler_type == "inverse_sqrt":
+            unused["learning_rate"] = "set learning_rate_factor and warmup_steps, or a constant lr_scheduler_type"
+        else:
+            unused["learning_rate_factor"] = "the learning rate is constant"
+        if self.lr_scheduler_type == "constant":
+            unused["warmup_steps"] = "the learning rate is constant"
+        if self.eval_bleu is None:
+            unused["generation_num_beams"] = "set eval_bleu, the number of sentences to translate"
+        if self.eval_strategy == "no":
+            unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
+        if self.early_stopping_patience is None:
+            unused["metric_for_best_model"] = "the last checkpoints are averaged; see early_stopping_patience"
+        return unused
 
     @property
     def constant_learning_rate(self) -> float | None:
         """The rate of every step, after a warm-up if there is one; None for the schedule of 5.3."""
-        return self.learning_rate if self.lr_scheduler_type in ("constant", "constant_with_warmup") else None
+        return None if self.lr_scheduler_type == "inverse_sqrt" else self.learning_rate
 
     def set_precision(self, precision: str) -> None:
         """Train in this precision; "auto" leaves it open.
 
         Raises:
-            ValueError: It is fp16, on a CPU.
+            ValueError: It is fp16, on a CPU, or another than those of the option `precision`.
         """
         if precision == "fp16" and self.use_cpu:
             raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
+        if precision not in get_args(Precision):
+            raise ValueError(f"mixed_precision: {precision} of accelerate launch is not supported; choose bf16 or fp16")
         self.precision = cast(Precision, precision)
         self.bf16, self.fp16 = precision == "bf16", precision == "fp16"
         self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # what the trainer reads
-
-    def _asked_precision(self) -> str:
-        """The precision that the options and `accelerate launch` ask for.
-
-        Raises:
-            ValueError: They ask for several, or the launcher for one that is not supported.
-        """
-        launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        if launcher not in ("no", "bf16", "fp16"):
-            raise ValueError(f"mixed_precision: {launcher} of accelerate launch is not supported; choose bf16 or fp16")
-        switches = {name: getattr(self, name) for name in ("bf16", "fp16") if getattr(self, name) is not None}
-        asked = {name for name, is_on in switches.items() if is_on} or ({"float32"} if switches else set())
-        asked |= {self.precision, launcher} - {"auto", "no"}
-        if len(asked) > 1:
-            raise ValueError(
-                f"precision: the options precision, bf16 and fp16, and mixed_precision of accelerate launch, ask for "
-                f"{' and '.join(sorted(asked))}; name one in all of them"
-            )
-        return next(iter(asked), "auto")

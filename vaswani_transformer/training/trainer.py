@@ -33,7 +33,7 @@ from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
 from ..data.mixing import MixedCorpus
 from ..launch.interruption import EvaluationInterrupted, ignore_signals
 from ..launch.processes import join_process_group
-from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
+from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, check_values, option, refuse_unused
 from .callbacks import TrainingTotals
 from .checkpoints import CheckpointingTrainer
 from .divergence import DivergenceGuard
@@ -53,10 +53,18 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with the paper's optimizer (5.3), and a batch size in tokens (5.1)."""
 
     source_tokens: int = option(
-        25000, "Source tokens of a global batch, over all processes and accumulation steps.", COUNT, decides="weights"
+        25000,
+        "Source tokens of a global batch, over all processes and accumulation steps.",
+        COUNT,
+        decides="weights",
+        paper=25000,
     )
     target_tokens: int = option(
-        25000, "Target tokens of a global batch, over all processes and accumulation steps.", COUNT, decides="weights"
+        25000,
+        "Target tokens of a global batch, over all processes and accumulation steps.",
+        COUNT,
+        decides="weights",
+        paper=25000,
     )
     batch_window: int = option(
         4,
@@ -71,15 +79,17 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         "0.1); training sentences only.",
         Interval(minimum=0, maximum=1),
         decides="weights",
+        paper=0.0,
     )
-    adam_beta1: float = option(0.9, "Adam's beta1 (5.3).", decides="weights")
-    adam_beta2: float = option(0.98, "Adam's beta2 (5.3).", decides="weights")
-    adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).", decides="weights")
+    adam_beta1: float = option(0.9, "Adam's beta1 (5.3).", SHARE, decides="weights", paper=0.9)
+    adam_beta2: float = option(0.98, "Adam's beta2 (5.3).", SHARE, decides="weights", paper=0.98)
+    adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).", POSITIVE, decides="weights", paper=1e-9)
     muon: bool = option(
         False,
         "Optimize the matrices of the layers with Muon (Jordan et al. 2024), and the rest with Adam. Short "
         "trainings learn more with it.",
         decides="weights",
+        paper=False,
     )
     ddp_find_unused_parameters: bool | None = option(
         False,
@@ -87,7 +97,7 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         decides=None,
     )
     max_grad_norm: float = option(
-        0.0, "Maximum gradient norm; 0 disables clipping, as in the paper.", decides="weights"
+        0.0, "Maximum gradient norm; 0 disables clipping.", NOT_NEGATIVE, decides="weights", paper=0.0
     )
     logging_nan_inf_filter: bool = option(
         False, "Log another value for a loss that is not finite; training ends at the first one anyway.", decides=None
