@@ -42,29 +42,28 @@ def test_nothing_is_lost_between_sentences(text, language):
     assert all(sentence and sentence == sentence.strip() for sentence in pieces[1::2])
     assert not any("\n" in sentence for sentence in pieces[1::2])
     config = PreTrainedConfig(source_language=language, target_language="zh")  # writes no spaces
-    paragraph = Paragraph.of(config, text)
+    paragraph = Paragraph.split(config, text)
     assert paragraph.join(paragraph.sentences) == text.strip()
 
 
 @pytest.mark.parametrize(("text", "sentences"), PARAGRAPHS.items())
 def test_english_sentences(text, sentences):
-    assert Paragraph.of(EN_DE, text).sentences == sentences
+    assert Paragraph.split(EN_DE, text).sentences == sentences
 
 
 def test_rules_of_the_source_language():
     german = "Am 3. Oktober kam Dr. M\u00fcller z. B. nach Berlin. Das war's."
     reverse = PreTrainedConfig(source_language="de", target_language="en")
-    assert Paragraph.of(reverse, german).sentences == [german[:-11], "Das war's."]
+    assert Paragraph.split(reverse, german).sentences == [german[:-11], "Das war's."]
     two_way = PreTrainedConfig(language_tags={"en": 8, "de": 9})
-    assert Paragraph.of(two_way, f"<2en> {german}").sentences == [f"<2en> {german[:-11]}", "<2en> Das war's."]
+    assert Paragraph.split(two_way, f"<2en> {german}").sentences == [f"<2en> {german[:-11]}", "<2en> Das war's."]
 
 
-def test_sentences_are_separated_as_the_target_language_writes_them():
+@pytest.mark.parametrize(("target", "expected"), [("en", "A. B."), ("ja", "A.B.")])
+def test_sentences_are_separated_as_the_target_language_writes_them(target, expected):
     text = "\u4f60\u597d\u3002\u6211\u53eb\u5c0f\u660e\u3002"
-    assert (
-        Paragraph.of(PreTrainedConfig(source_language="zh", target_language="en"), text).join(["A.", "B."]) == "A. B."
-    )
-    assert Paragraph.of(PreTrainedConfig(source_language="zh", target_language="ja"), text).join(["A.", "B."]) == "A.B."
+    config = PreTrainedConfig(source_language="zh", target_language=target)
+    assert Paragraph.split(config, text).join(["A.", "B."]) == expected
 
 
 class Texts(Dataset):

@@ -337,7 +337,7 @@ def translate_in_batches(
     to_translations = decode or partial(tokenizer.batch_decode, skip_special_tokens=True)
     generated = generate_in_batches(model, tokenizer, sentences, *sizes, observe_long=observe_long, **generate_kwargs)
     search = SearchOptions.for_call(model, generate_kwargs)
-    heads = AlignmentHeads.of(model) if return_alignment else None
+    heads = AlignmentHeads.for_model(model) if return_alignment else None
     prefix = forced_prefix(model, generate_kwargs)
     # The start token is none that was forced.
     forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == model.config.decoder_start_token_id)
@@ -428,7 +428,7 @@ def generate_in_batches(
         whole = {index: sum(parts) for index, *parts in zip(filled, lengths, cut, strict=True)}
         observe_long(longer_than_trained(model.config, whole))
     costs = {length: _cost(search, length) for length in set(lengths)}
-    given, prefix = generate_kwargs.get("logits_processor") or [], forced_prefix(model, generate_kwargs)
+    prefix, added = forced_prefix(model, generate_kwargs), generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
     for batch in batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
@@ -438,7 +438,7 @@ def generate_in_batches(
         if prefix is not None:
             generate_kwargs["decoder_input_ids"] = prefix.expand(len(batch), -1).to(device)
         if processors is not None:
-            generate_kwargs["logits_processor"] = [*given, *processors(indices, [lengths[row] for row in batch])]
+            generate_kwargs["logits_processor"] = [*added, *processors(indices, [lengths[row] for row in batch])]
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
         yield GeneratedBatch(indices, inputs, output_ids.unflatten(0, (len(batch), -1)))
 

@@ -35,7 +35,7 @@ class AlignmentHeads:
     is_shifted: bool = False
 
     @classmethod
-    def of(cls, model: PreTrainedModel) -> "AlignmentHeads":
+    def for_model(cls, model: PreTrainedModel) -> "AlignmentHeads":
         """Those that `align.py` has chosen; by default all of the last layer, which align best in a model of three.
 
         Raises:
@@ -51,7 +51,7 @@ class AlignmentHeads:
             return cls(pairs, config.alignment_shift)
         return cls([[config.decoder_layers - 1, head] for head in range(config.decoder_attention_heads)])
 
-    def of_tokens(self, attention: torch.Tensor) -> torch.Tensor:
+    def token_attention(self, attention: torch.Tensor) -> torch.Tensor:
         """The attention of each target token, from that of each step: `[target, source]`."""
         return torch.cat((attention[1:], attention[-1:])) if self.is_shifted else attention
 
@@ -125,7 +125,7 @@ def score_generated(
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
         heads: What aligns words; None for no alignment.
-        forced: Tokens after the start token that were given, not searched.
+        forced: Tokens after the start token that were forced, not searched.
         is_measured: Whether the confidence of each source's first translation was measured; by default of none.
     """
     log_probabilities, attention = read_decoder(model, inputs, output_ids, [] if heads is None else [heads.pairs])
@@ -135,11 +135,11 @@ def score_generated(
     for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
         source, rank = divmod(row, translations)
         length = _length(ids, tokenizer.eos_token_id, tokenizer.pad_token_id)
-        words = words_of_tokens(tokenizer, ids[:length])
-        score = score_of_tokens(words, values[:length], alpha, penalty_type, forced)
+        words = token_words(tokenizer, ids[:length])
+        score = score_tokens(words, values[:length], alpha, penalty_type, forced)
         if heads is not None:
-            source_words = words_of_tokens(tokenizer, sources[source], is_whole=True)
-            links = align_words(heads.of_tokens(attention[row, 0]), *source_words, *words)
+            source_words = token_words(tokenizer, sources[source], is_whole=True)
+            links = align_words(heads.token_attention(attention[row, 0]), *source_words, *words)
             score = replace(score, alignment=links)
         curve = confidence_curve(model.config, sources[source])
         if curve is not None and rank == 0 and is_measured is not None and is_measured[source]:
@@ -171,17 +171,17 @@ def confidence_curve(config: PreTrainedConfig, source: Sequence[int]) -> Sequenc
     return next((curves.get(language) for language, tag in tags.items() if tag == first), None)
 
 
-def score_of_tokens(
+def score_tokens(
     words: tuple[Sequence[int | None], int], values: Sequence[float], alpha: float, penalty_type: str, forced: int = 0
 ) -> TranslationScore:
     """The score of a translation, without confidence and alignment.
 
     Args:
-        words: The result of `words_of_tokens`.
+        words: The result of `token_words`.
         values: Log-probability of each token, up to the EOS, included, or the length limit.
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
-        forced: Number of the first tokens that were given, not searched; `score` is that of the others.
+        forced: Number of the first tokens that were forced, not searched; `score` is that of the others.
     """
     places, count = words
     sums = [0.0] * count
@@ -280,12 +280,12 @@ def _length(ids: Sequence[int], eos: int, padding: int) -> int:
     return max((place + 1 for place, token in enumerate(ids) if token != padding), default=0)
 
 
-def words_of_tokens(
+def token_words(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], is_whole: bool = False
 ) -> tuple[list[int | None], int]:
     """The word of each token, as white space divides the text, and the number of words; None for special tokens.
 
-    `is_whole` counts unknown tokens, as in a given text; a translation is shown without them.
+    `is_whole` counts unknown tokens, as in a source; a translation is shown without them.
     """
     added = (
         token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special
