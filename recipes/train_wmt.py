@@ -14,8 +14,8 @@ After the run, the output directory has the averaged model, its tokenizer, its m
 prepare_data.py can make it beforehand.
 
 SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number. A
-second signal, more than three seconds after the first, ends it at once. All processes end if one dies, if one keeps
-the others waiting for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the
+second signal, more than three seconds after the first, ends it without one. All processes end if one dies, if one
+keeps the others waiting for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the
 command with `--resume`.
 """
 
@@ -30,7 +30,7 @@ from rich.table import Table
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.bpe_dropout import require_byte_pairs
-from vaswani_transformer.data.corpora import is_of_hub, sentences
+from vaswani_transformer.data.corpora import is_on_hub, sentences
 from vaswani_transformer.data.tables import kind_of_suffix
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.decoding.translation import translate_corpus
@@ -98,7 +98,7 @@ def train_and_score(
 def hub_datasets(data_args: DataArguments) -> list[str]:
     """Datasets for the card: from `--datasets`, or the loaded corpora that are datasets on the Hub."""
     return data_args.datasets or list(
-        dict.fromkeys(source[0] for source in data_args.sources.values() if is_of_hub(source))
+        dict.fromkeys(source[0] for source in data_args.sources.values() if is_on_hub(source))
     )
 
 
