@@ -1840,8 +1840,7 @@ print(f"BLEU: {row_bleu - base_bleu:+.1f}; perplexity: {row_ppl - base_ppl:+.2f}
 
 # %% [markdown]
 r"""
-`recipes/reproduce_table3.py` trains the rows, on your corpus and at any width, and compares their order with the
-paper's.
+`recipes/reproduce_table3.py` trains the rows, on your corpus and at any width, and sets them beside the paper's.
 
 ### 6.3 English Constituency Parsing
 
