@@ -1,17 +1,8 @@
 """The progress bar that says what a training is worth looking at for."""
 
-import fcntl
-import os
-import pty
-import re
-import struct
-import sys
-import termios
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
 from datasets import Dataset
@@ -24,19 +15,6 @@ from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], TextIO]:
-    """Makes standard error a terminal of so many columns; returns what it shows."""
-
-    def make(columns: int) -> TextIO:
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        monkeypatch.setattr(sys, "stderr", os.fdopen(theirs, "w"))
-        return os.fdopen(ours, encoding="utf-8", newline="")
-
-    return make
 
 
 @pytest.fixture
@@ -81,27 +59,6 @@ def test_in_a_pipe_each_log_is_a_line(args, model, tokenizer, capsys):
     logged = [(entry["step"], fields(entry)) for entry in trainer.state.log_history if fields(entry)]
     assert [(int(line[0].split("/")[0]), line[3:-1]) for line in lines] == logged
     assert [line[1] for line in lines] == ["33%", "67%", "67%", "100%", "100%"]
-
-
-@pytest.mark.parametrize("columns", [10, 30, 50, 200])
-def test_no_number_of_the_bar_is_cut(columns, args, model, tokenizer, terminal):
-    screen = terminal(columns)
-    logged = train(args, model, tokenizer).state.log_history
-    sys.stderr.close()
-    shown = []
-    with suppress(OSError):  # as the end of a terminal is read on Linux
-        while read := os.read(screen.fileno(), 1 << 16):
-            shown.append(read)
-    lines = [line.strip() for line in b"".join(shown).decode("utf-8").replace("\x1b[A", "").split("\r")]
-    ours = [line for line in lines if re.match(r"\d/3\b", line)]
-    assert max(map(len, ours)) < columns
-    known = {field for entry in logged for field in fields(entry)}
-    for line in ours:
-        _, *rest = line.split("  ")
-        for field in rest:
-            assert field in known or re.fullmatch(r"\d+%|\d\d:\d\d<(\d\d:\d\d|\?)|\d+\.\d\d/s", field), line
-    assert ("padding=" in ours[-1]) == (columns == 200)
-    assert ours[-1].startswith("3/3")
 
 
 def test_a_limit_in_time_is_what_is_counted_if_it_comes_first(args, monkeypatch):

@@ -1,4 +1,4 @@
-"""Word alignment of given translations by encoder-decoder attention, and the choice of the heads that align."""
+"""Word alignment of sentence pairs by encoder-decoder attention, and the choice of the heads that align."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
