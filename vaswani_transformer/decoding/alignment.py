@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
 from ..model.pipeline_vaswani import batches_of_similar_length
-from ..model.scores_vaswani import AlignmentHeads, align_words, read_decoder, words_of_tokens
+from ..model.scores_vaswani import AlignmentHeads, align_words, read_decoder, token_words
 from ..model.tokenization_vaswani import for_targets
 from .translation import search_on_all_processes
 
@@ -88,8 +88,10 @@ class Aligner:
         _, attention = read_decoder(self.model, inputs, forced, [each.pairs for each in heads])
         links = []
         for row, (source, target) in zip(attention.cpu(), pairs, strict=True):  # [groups, target, source]
-            words = *words_of_tokens(self.tokenizer, source, True), *words_of_tokens(self.tokenizer, target, True)
-            links.append([align_words(each.of_tokens(group), *words) for each, group in zip(heads, row, strict=True)])
+            words = *token_words(self.tokenizer, source, True), *token_words(self.tokenizer, target, True)
+            links.append(
+                [align_words(each.token_attention(group), *words) for each, group in zip(heads, row, strict=True)]
+            )
         return links
 
 
