@@ -81,9 +81,9 @@ def test_lines_are_broken_in_terminals_alone():
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_training_shows_sentences_as_they_are(capsys, text):
-    record = RunRecord.load(REPOSITORY / "model_cards" / "multi30k-en-de.json")
+    record = RunRecord.load(REPOSITORY / "model_cards" / "multi30k-student-en-de.json")
     test = replace(record.test, bleu=replace(record.test.bleu, signature=text))
-    recipe_module("train_wmt.py").show_results(replace(record, test=test, examples=[Example(text, text, text)]))
+    recipe_module("train_wmt.py").show_results(replace(record, test=test, examples=[Example(text, text, text, 50.0)]))
     assert capsys.readouterr().out.count(printable(text)) == 4
 
 

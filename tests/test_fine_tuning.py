@@ -123,7 +123,7 @@ def test_configuration_search_and_tokenizer_are_the_parents_with_the_changes(tun
 def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, corpus):
     record = RunRecord.load(tuned / "all_results.json")
     assert (record.parent.name, record.parent.is_on_hub) == (lively_model.name, False)
-    assert record.settings.constant_learning_rate == 3e-3
+    assert record.settings.learning_rate == 3e-3
     parent = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
     tokenizer = AutoTokenizer.from_pretrained(lively_model)
     expected = smoothed_loss(parent, tokenizer, phrasebook("test")[:3], epsilon=0)
@@ -207,7 +207,7 @@ def test_default_rate_and_budgets_make_the_model_learn(corpus, lively_model, tmp
     run = tune(corpus, model=lively_model, output_dir=tmp_path / "run", **options)
     record = RunRecord.load(run / "all_results.json")
     rate = AutoModelForSeq2SeqLM.from_pretrained(run).config.d_model ** -0.5 * 100_000**-0.5
-    assert record.settings.constant_learning_rate == pytest.approx(rate, rel=0.05)
+    assert record.settings.learning_rate == pytest.approx(rate, rel=0.05)
     longest = [
         max(map(len, AutoTokenizer.from_pretrained(run)(list(side)).input_ids)) for side in zip(*PAIRS, strict=True)
     ]

@@ -21,6 +21,7 @@ from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
 from ..io.files import Json, require_directory
+from ..io.typed_json import from_json
 from ..launch.ending import Ending
 from ..launch.faults import StepTimeout, faults_in_one_line
 from ..launch.interruption import Interruption
@@ -41,7 +42,14 @@ from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, RecipeTrainingArguments
-from .run_directory import load_record, open_run, record_data, require_same_on_all_ranks, training_settings
+from .run_directory import (
+    load_record,
+    open_run,
+    record_data,
+    require_same_on_all_ranks,
+    training_settings,
+    weight_options,
+)
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
 
@@ -291,7 +299,10 @@ class TrainingRun:
             run=provenance,
             data=describe_data(arguments, data),
             model=describe_model(trainer.model),
-            settings=RunSettings.of(args, search.length_penalty),
+            settings=from_json(
+                RunSettings,
+                {**weight_options(args), "average_last": args.average_last, "alpha": search.length_penalty},
+            ),
             training=training,
         )
 
