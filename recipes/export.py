@@ -31,9 +31,10 @@ from rich.table import Table
 from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
+from vaswani_transformer.convert.engines import Engine
 from vaswani_transformer.convert.marian import POSITIONS, MarianTranslator, export_marian
 from vaswani_transformer.convert.output import PARITY
-from vaswani_transformer.convert.parity import Engine, ParityReport, parity_report
+from vaswani_transformer.convert.parity import ParityReport, parity_report
 from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.decoding_arguments import BEAMS

@@ -1,8 +1,7 @@
-"""Parse sentences with a saved model (6.3), one tree a line; score the trees; draw them.
+"""Parse sentences with a saved model (6.3), one tree a line; score the trees.
 
     python recipes/parse.py --model runs/craft_parsing --input sentences.txt --output trees.mrg
     python recipes/parse.py --model runs/craft_parsing --gold dev.mrg.gz --output trees.mrg --constrained
-    python recipes/parse.py --model runs/craft_parsing --input sentences.txt --output trees.mrg --draw pictures
 
 A line of `--input` is a sentence, divided into words as in the Penn Treebank, or with `--is_split_into_words` at white
 space; an empty line gives an empty line. Instead, `--gold` names a treebank, whose sentences are parsed: the scores are
@@ -19,13 +18,11 @@ from rich.table import Table
 
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.decoding_arguments import DecodingArguments, SearchArguments
-from vaswani_transformer.decoding.line_translation import require_output
 from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig, split_words
 from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused, require_new_file
-from vaswani_transformer.parsing.drawing import draw_tree
 from vaswani_transformer.parsing.records import ParserRecord
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserScores, parse_corpus, score_parser
 from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line
@@ -43,7 +40,6 @@ class ParsingArguments(DecodingArguments, SearchArguments):
     overwrite: bool = option(False, "Replace an output file that exists.")
     is_split_into_words: bool = option(False, "Divide sentences at white space only.")
     constrained: bool = option(False, "Search only among well-formed parses, which need no repair.")
-    draw: str | None = option(None, "Directory for a picture of each tree, as SVG.")
 
     def __post_init__(self) -> None:
         if (self.input is None) == (self.gold is None):
@@ -52,7 +48,6 @@ class ParsingArguments(DecodingArguments, SearchArguments):
             raise ValueError("train: without gold trees there are no scores; leave it out")
         if self.gold is not None:
             refuse_unused(self, {"is_split_into_words": "gold trees are divided into words; leave it out"})
-        require_output(Path(self.output), None)
         if self.gold is not None and self.record == Path(self.output):
             raise ValueError(f"output: {self.output} would hold the scores; give the trees another suffix, as .mrg")
         for path in [Path(self.output), *([] if self.gold is None else [self.record])]:
@@ -83,8 +78,6 @@ def run(args: ParsingArguments) -> None:
         if args.train is not None:
             seen = {tree_in_one_line(tree) for file in args.train for tree in normalized_trees(file)}
     saved = args.open(args.model, task=VaswaniParsingConfig.task)
-    if args.draw is not None:
-        make_directory("draw", args.draw)
     filled = [words for words in sentences if words]
     parses = parse_corpus(
         args.load(saved), saved.tokenizer, filled, args.tokens_per_batch, args.constrained, **args.generate_kwargs
@@ -97,9 +90,6 @@ def run(args: ParsingArguments) -> None:
             scores = score_parser([tree_in_one_line(tree) for tree in gold], parses, seen)
             ParserRecord(scores).save(args.record)
             show(scores)
-        for number, tree in enumerate(lines if args.draw else (), start=1):
-            if tree:
-                draw_tree(tree, Path(args.draw, f"{number:05d}.svg"))
 
 
 def show(scores: ParserScores) -> None:
@@ -112,10 +102,10 @@ def show(scores: ParserScores) -> None:
         "EVALB": scores.evalb,
         "EVALB, unseen": scores.unseen_evalb,
     }
-    for name, found in counted.items():
-        if found is not None:
-            numbers = (found.recall, found.precision, found.f1, found.complete_match, found.tagging_accuracy)
-            counts = (str(found.sentences), str(found.errors + found.skipped))
+    for name, score in counted.items():
+        if score is not None:
+            numbers = (score.recall, score.precision, score.f1, score.complete_match, score.tagging_accuracy)
+            counts = (str(score.sentences), str(score.errors + score.skipped))
             table.add_row(name, *counts, *(f"{number:.2f}" for number in numbers))
     PlainConsole().print(table)
 

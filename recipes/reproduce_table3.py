@@ -1,4 +1,4 @@
-"""Table 3 of the paper (6.2): train its rows, score them, and compare them with the paper's.
+"""Table 3 of the paper (6.2): train its rows, score them, and set them beside the paper's.
 
 All rows have the same data and budget. The report also has the cost of each training by the accounting of Table 2.
 
@@ -24,12 +24,17 @@ from pathlib import Path
 import yaml
 from rich.table import Table
 
-from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.preparation import prepare_corpus
-from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
-from vaswani_transformer.experiments.numbers import PAPER_TRAININGS, paper_cost
-from vaswani_transformer.experiments.reports import cost_table, score_table, verdict, write_report
-from vaswani_transformer.experiments.sweep import Job, finished, require_same_sweep, scaled_sizes, shares, train_all
+from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
+from vaswani_transformer.experiments.reports import cost_table, score_table, write_report
+from vaswani_transformer.experiments.sweep import (
+    Job,
+    finished_runs,
+    require_same_sweep,
+    scaled_sizes,
+    shares,
+    train_all,
+)
 from vaswani_transformer.io.console import PlainConsole, end_program, exit_on_error
 from vaswani_transformer.io.files import Json, atomic_write, locked
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
@@ -139,21 +144,20 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
 
 
 def report(directory: Path, args: SweepArguments) -> None:
-    """Write and print the comparison of all finished trainings."""
-    runs = {row: finished(directory, row) for row in PAPER_VARIANTS}
+    """Write and print the report of all finished trainings."""
+    runs = {row: finished_runs(directory, row) for row in PAPER_VARIANTS}
     if not any(runs.values()):
         return
-    paper_costs = {name: paper_cost(name, VaswaniConfig.from_variant(name)) for name in PAPER_TRAININGS}
-    found = compare_with_paper(runs, describe_run(), Scale(args.width, args.depth), paper_costs)
-    write_report(found, directory)
+    sweep = summarize_sweep(runs, describe_run(), Scale(args.width, args.depth))
+    write_report(sweep, directory)
     console = PlainConsole()
-    brief = [[line[0], *line[4:]] for line in score_table(found)]  # the rest would not fit
-    for title, lines in (("Table 3", brief), ("Table 2", cost_table(found))):
+    brief = [[line[0], *line[4:]] for line in score_table(sweep)]  # the rest would not fit
+    for title, lines in (("Table 3", brief), ("Table 2", cost_table(sweep))):
         table = Table(*lines[0], title=title)
         for line in lines[1:]:
             table.add_row(*line)
         console.print(table)
-    console.print(verdict(found), f"Report: {directory / 'report.md'}", sep="\n")
+    console.print(f"Report: {directory / 'report.md'}")
 
 
 if __name__ == "__main__":

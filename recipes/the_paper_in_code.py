@@ -49,6 +49,7 @@ from datasets import Dataset
 from IPython.display import Image, Markdown, display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from nltk import Tree
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -71,6 +72,7 @@ from vaswani_transformer import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
     VaswaniForConstituencyParsing,
+    VaswaniParsingConfig,
     VaswaniTokenizer,
     VaswaniTrainer,
     VaswaniTrainingArguments,
@@ -111,12 +113,10 @@ from vaswani_transformer.model.modeling_vaswani import (
     restricted_attention_forward,
     sinusoidal_positions,
 )
-from vaswani_transformer.parsing.demo_treebank import demo_treebank
-from vaswani_transformer.parsing.drawing import draw_tree
 from vaswani_transformer.parsing.model_card import PAPER_PARSERS
 from vaswani_transformer.parsing.scoring import parse_corpus, score_parser
-from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
-from vaswani_transformer.parsing.trees import normalize_tree, sequence_of_tree, tree_in_one_line
+from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank, read_treebank
+from vaswani_transformer.parsing.trees import sequence_of_tree, tree_in_one_line
 from vaswani_transformer.runs.plots import plot_learning_curve
 from vaswani_transformer.runs.validation_bleu import ValidationBleu
 from vaswani_transformer.training.loss import SmoothedCrossEntropy
@@ -1840,8 +1840,7 @@ print(f"BLEU: {row_bleu - base_bleu:+.1f}; perplexity: {row_ppl - base_ppl:+.2f}
 
 # %% [markdown]
 r"""
-`recipes/reproduce_table3.py` trains the rows, on your corpus and at any width, and compares their order with the
-paper's.
+`recipes/reproduce_table3.py` trains the rows, on your corpus and at any width, and sets them beside the paper's.
 
 ### 6.3 English Constituency Parsing
 
@@ -1853,12 +1852,10 @@ have, is left out.
 """
 
 # %%
-gold = next(tree for tree in map(normalize_tree, demo_treebank("test")) if len(tree.leaves()) == 9)
+gold = next(tree for tree in read_treebank("demo", "test") if len(tree.leaves()) == 9)
 print(" ".join(gold.leaves()))
 print(" ".join(sequence_of_tree(gold)))
-picture = new_folder() / "tree.png"
-draw_tree(gold, picture)
-display(Image(picture, width=560))
+gold.pretty_print()
 
 # %% [markdown]
 r"""
@@ -1883,7 +1880,7 @@ sentences_and_labels = [
 ]
 torch.manual_seed(0)
 parser = VaswaniForConstituencyParsing(
-    VaswaniConfig(
+    VaswaniParsingConfig(
         vocab_size=len(labels_tokenizer),
         d_model=64,
         d_ff=256,
@@ -1906,7 +1903,7 @@ train(
     callbacks=[NoamSchedule(warmup_steps=100, factor=0.7)],
 )
 
-short = [tree for tree in map(normalize_tree, demo_treebank("test")) if len(tree.leaves()) <= 10]
+short = [tree for tree in read_treebank("demo", "test") if len(tree.leaves()) <= 10]
 for constrained in (False, True):
     parses = parse_corpus(
         parser, labels_tokenizer, [tree.leaves() for tree in short], constrained=constrained, num_beams=4
@@ -1919,8 +1916,7 @@ for constrained in (False, True):
 parse = parses[short.index(gold)].tree
 is_gold = tree_in_one_line(parse) == tree_in_one_line(gold)
 print("The parse of the sentence above is", "right:" if is_gold else "wrong:")
-draw_tree(parse, picture)
-display(Image(picture, width=560))
+Tree.fromstring(parse).pretty_print()
 
 # %% [markdown]
 r"""

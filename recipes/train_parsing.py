@@ -54,7 +54,7 @@ class ParsingArguments(DataArguments):
     validation: list[str] | None = option(None, "As train.", decides="inputs")
     test: list[str] | None = option(None, "As train.", decides="inputs")
     source_language: str = option("en", "Code of the language of the words.", decides="data")
-    target_language: str = option(PARSE, "What targets are called; leave it as it is.", decides="data")
+    target_language: str = option(PARSE, "Name of the labels as a language; leave it as it is.", decides="data")
     vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
     shared_vocabulary: bool = option(
         False, "Share one matrix by words and labels, as for translation (3.4).", decides="weights"
@@ -83,15 +83,18 @@ class ParsingArguments(DataArguments):
         """What becomes of the treebanks.
 
         Raises:
-            ValueError: There is none to train on, or none to draw the curve on; or sequences are called otherwise.
+            ValueError: There is none to train on, or none to draw the curve on; or an option has no effect.
         """
-        if self.source_language == PARSE or self.target_language != PARSE:
-            raise ValueError(f"source_language, target_language: name the language of the words, and leave {PARSE!r}")
         mixing = ("replay", "replay_ratio", "synthetic", "synthetic_ratio", "replay_test")
-        refuse_unused(self, dict.fromkeys(mixing, "silver and gold_copies mix treebanks"))
-        refuse_unused(self, {"min_frequency": "vocab_size alone decides; leave it out"})
-        names = ("tokenizer", "tokenizer_model", "tokenizer_sample")
-        refuse_unused(self, dict.fromkeys(names, "byte pairs are learned from all trees; leave it out"))
+        vocabulary = ("tokenizer", "tokenizer_model", "tokenizer_sample", "min_frequency")
+        refuse_unused(
+            self,
+            {
+                **dict.fromkeys(mixing, "silver and gold_copies mix treebanks"),
+                **dict.fromkeys(vocabulary, "byte pairs are learned from all trees; leave it out"),
+                "target_language": "parsers have no other; leave it out",
+            },
+        )
         if self.curve_sentences and not self.validation:
             raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
         return TreebankOptions(
@@ -178,14 +181,11 @@ def show_results(record: ParsingRecord) -> None:
 
 
 def next_commands(directory: str) -> list[str]:
-    """Commands for a shell that parse a sentence with the trained model, and draw its tree."""
-    model, text, trees, drawings = (
-        shlex.quote(f"{directory.rstrip('/')}{suffix}") for suffix in ("", ".txt", ".mrg", "_drawings")
-    )
-    options = f"--input {text} --output {trees} --draw {drawings} --constrained --overwrite"
+    """Commands for a shell that parse a sentence with the trained model."""
+    model, text, trees = (shlex.quote(f"{directory.rstrip('/')}{suffix}") for suffix in ("", ".txt", ".mrg"))
     return [
         f"echo 'The cat that Mary saw sleeps.' > {text}",
-        f"RECIPES/parse.py --model {model} {options}",
+        f"RECIPES/parse.py --model {model} --input {text} --output {trees} --constrained --overwrite",
     ]
 
 

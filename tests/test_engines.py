@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -52,28 +51,17 @@ def test_a_file_is_translated_as_by_the_engine_alone(saved, tmp_path):
     assert len(set(expected)) >= len(expected) - 2
 
 
-def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path, monkeypatch):
+def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
     (tmp_path / "input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     export_ctranslate2(distinct(len(tokenizer)), tokenizer, tmp_path / "other")
-    monkeypatch.chdir(saved)
-    options = ("--model", saved, "--input", tmp_path / "input", "--engine", "engine", "--lines_per_shard", 4)
-    options += ("--split_sentences", "false")
-    call_recipe("translate.py", *options, "--work", tmp_path / "work", "--output", tmp_path / "found.jsonl")
-    monkeypatch.chdir(tmp_path)
-    ShardedTranslation("work").translate(1)
-    manifest = json.loads((tmp_path / "work" / "manifest.json").read_text(encoding="utf-8"))
-    (tmp_path / "engine").symlink_to(tmp_path / "other")
-    other = {**manifest, "options": {**manifest["options"], "engine": str(tmp_path / "engine")}}
-    (tmp_path / "work" / "manifest.json").write_text(json.dumps(other), encoding="utf-8")
-    with pytest.raises(
-        ValueError,
-        match=r"or what translates with it changed after the input was divided; they differ in engine \(sha256",
-    ):
-        ShardedTranslation("work").translate(0)
-    (tmp_path / "work" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    call_recipe("translate.py", "--work", "work")
-    call_recipe("translate.py", "--work", "work", "--collect")
-    rows = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text(encoding="utf-8").splitlines()]
+    options = ("--model", saved, "--input", tmp_path / "input", "--output", tmp_path / "found.jsonl")
+    options += ("--split_sentences", "false", "--engine")
+    call_recipe("translate.py", *options, saved / "engine", "--shard", "0/2")
+    with pytest.raises(SystemExit, match=r"part of another translation, which differs in engine \(sha256"):
+        call_recipe("translate.py", *options, tmp_path / "other", "--shard", "1/2")
+    call_recipe("translate.py", *options, saved / "engine", "--shard", "1/2")
+    shards = sorted((tmp_path / "found.jsonl.shards").glob("*-of-*"))
+    rows = [json.loads(line) for shard in shards for line in shard.read_text(encoding="utf-8").splitlines()]
     assert [row["target"] for row in rows] == by_engine_alone(saved / "engine", LINES)
 
 
@@ -81,9 +69,8 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path, monk
     ("options", "message"),
     [
         (("--num_beams", 2), "num_beams: has no effect here; an engine gives the best translation"),
-        (("--precision", "int8"), "precision: has no effect here; an engine"),
+        (("--precision", "bf16"), "precision: has no effect here; an engine"),
         (("--do_sample",), "do_sample: has no effect here; an engine"),
-        (("--output", "{tmp}/a.jsonl", "--return_scores"), "return_scores: has no effect here; an engine"),
         (("--engine", "{tmp}"), "engine: .* is no export to CTranslate2 or ONNX; make one with recipes/export.py"),
     ],
 )

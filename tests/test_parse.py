@@ -1,4 +1,4 @@
-"""parse.py: a tree for each line, scores against gold trees, pictures; and one clear error for each mistake."""
+"""parse.py: a tree for each line, scores against gold trees; and one clear error for each mistake."""
 
 import pytest
 from helpers import REPOSITORY, call_recipe, run_ranks
@@ -25,15 +25,12 @@ def text(tmp_path):
     return path
 
 
-def test_a_tree_for_each_line_and_a_picture_for_each_tree(model, text, tmp_path):
+def test_a_tree_for_each_line(model, text, tmp_path):
     options = ("--model", model, "--input", text, "--output", tmp_path / "trees.mrg", "--constrained")
-    call_recipe("parse.py", *options, "--draw", tmp_path / "pictures")
+    call_recipe("parse.py", *options)
     lines = (tmp_path / "trees.mrg").read_text(encoding="utf-8").splitlines()
     expected = pipeline("constituency-parsing", model=str(model))(PARSED, constrained=True)
     assert lines == [expected[0]["tree"], "", *(record["tree"] for record in expected[1:])]
-    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == [
-        f"{number:05d}.svg" for number in (1, 3, 4, 5)
-    ]
 
 
 def test_words_may_be_divided_already(model, tmp_path):
@@ -108,7 +105,6 @@ def test_mistakes_are_one_line(options, message, tmp_path, monkeypatch, capfd):
     ("recipe", "options"),
     [
         ("translate.py", ["--input", "old.mrg", "--output", "new.mrg"]),
-        ("demo_app.py", []),
         ("score.py", ["--source", "old.mrg", "--reference", "old.mrg", "--output_dir", "new.mrg"]),
     ],
 )

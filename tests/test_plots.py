@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from runs import run_record, sweep_as_in_paper
 
 from vaswani_transformer.evaluation.scores import BleuScore, LengthGroup, Score
-from vaswani_transformer.experiments.comparison import Scale, compare_with_paper
+from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import plot_rows
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length, plot_learning_curve, plot_sweep
 from vaswani_transformer.runs.records import SearchScores
@@ -81,7 +81,7 @@ def test_a_sweep_is_a_grid_of_scores(tmp_path, figures):
 def test_rows_of_table_3_are_differences_of_both_scores(figures, tmp_path):
     runs = sweep_as_in_paper(0.25, sign=2)
     chosen = {row: runs[row] for row in ("base", "A-h1", "C-N2")}
-    plot_rows(compare_with_paper(chosen, run_record().run, Scale(1.0, 1.0), {}), tmp_path / "rows.png")
+    plot_rows(summarize_sweep(chosen, run_record().run, Scale(1.0, 1.0)), tmp_path / "rows.png")
     axes, below = figures[0].axes
     assert [bar.get_height() for bar in below.patches] == pytest.approx([0, 0.37, 1.19])
     (paper,) = [line for line in below.lines if line.get_label() == "paper"]
@@ -90,5 +90,8 @@ def test_rows_of_table_3_are_differences_of_both_scores(figures, tmp_path):
     (paper,) = [line for line in axes.lines if line.get_label() == "paper"]
     assert list(paper.get_ydata()) == pytest.approx([0, -0.9, -2.1])
     spread = [segment[:, 1] for segment in axes.collections[0].get_segments()]
-    assert [end for ends in spread for end in ends] == pytest.approx([-0.25, 0.25, -2.05, -1.55, -4.45, -3.95])
+    error = 0.25 / 3**0.5
+    assert [end for ends in spread for end in ends] == pytest.approx(
+        [height + sign * error for height in (0, -1.8, -4.2) for sign in (-1, 1)]
+    )
     assert [label.get_text() for label in below.get_xticklabels()] == ["base", "A-h1", "C-N2"]

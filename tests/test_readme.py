@@ -209,20 +209,14 @@ def test_command_runs(command, workspace):
     if words[script] == "recipes/train_wmt.py" and ("--model" in words or "multi30k_tuned" in command):
         changes = {name: value for name, value in changes.items() if name not in OF_THE_MODEL}
         changes |= {"model": "runs/demo", "replay": "train.en train.de", "replay_test": "test.en test.de"}
-    if "--work" in words and "--input" not in words:  # what other commands have divided and translated
-        changes = {"shard": "0"} if "--shard" in words else {}
-        begun = "--model runs/demo --input news.en --output shards.de --work work", "--work work"
-        for before in begun[: 2 if "--collect" in words else 1]:
-            assert run_python([arguments[0], *before.split()]).returncode == 0
-        product = "shards.de" if "--collect" in words else "work/manifest.json"
-    elif "--work" in words:
-        product = "work/manifest.json"
     if product is None:
         product = words[words.index("--output") + 1]
         changes = {name: value for name, value in changes.items() if f"--{name}" in words}
     if product.startswith("{output}"):
         product = product.format(output=words[words.index("--output") + 1])
-    if words[script] == "recipes/translate.py" and "--work" not in words:
+    if "--shard" in words:
+        product = f"{product}.shards/{'-of-'.join(part.zfill(5) for part in words[-1].split('/'))}"
+    if words[script] == "recipes/translate.py":
         (workspace / product).unlink(missing_ok=True)  # which other commands read
     overrides = [word for name, value in changes.items() for word in (f"--{name}", *value.split())]
     environment = dict(os.environ)

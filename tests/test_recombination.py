@@ -5,12 +5,12 @@ from itertools import islice
 
 from nltk import Tree
 
-from vaswani_transformer.parsing.demo_treebank import demo_treebank
 from vaswani_transformer.parsing.recombination import Recombiner
-from vaswani_transformer.parsing.trees import normalize_tree, parse_tree
+from vaswani_transformer.parsing.treebank import read_treebank
+from vaswani_transformer.parsing.trees import parse_tree
 
 
-TREES = [normalize_tree(tree) for tree in islice(demo_treebank("train"), 300)]
+TREES = [*islice(read_treebank("demo", "train"), 300)]
 
 
 def productions(trees: list[Tree]) -> set[tuple[str, ...]]:

@@ -93,11 +93,6 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert "gold_copies (1 then, 2 now)" in other.stderr
 
 
-@pytest.mark.parametrize("option", [{"tokenizer": "x"}, {"tokenizer_model": "wordpiece"}, {"tokenizer_sample": 5}])
-def test_options_of_the_tokenizer_are_refused(settings, tmp_path, option):
-    assert f"{next(iter(option))}: has no effect here; byte pairs" in refusal({**settings, **option}, tmp_path)
-
-
 def test_two_processes_parse_as_one(settings, tmp_path):
     alone, both = tmp_path / "alone", tmp_path / "both"
     one = run_recipe(*command({**settings, "output_dir": str(alone)}, tmp_path))
@@ -141,9 +136,8 @@ def test_gold_trees_have_their_tags(keeps_tags, settings, tmp_path):
         ({"max_length": 3}, "cleaning left no sentence pair"),
         ({"curve_sentences": 2, "validation": None}, "curve_sentences: there is no validation set"),
         ({"eval_bleu": 4}, "eval_bleu: has no effect here; parsers are scored by F1"),
-        ({"length_penalties": [1.0]}, "length_penalties: has no effect here; parsers are scored by F1"),
-        ({"min_frequency": 10}, "min_frequency: has no effect here; vocab_size alone decides"),
-        ({"target_language": "de"}, "source_language, target_language: "),
+        ({"tokenizer": "x"}, "tokenizer: has no effect here; byte pairs are learned"),
+        ({"target_language": "de"}, "target_language: has no effect here"),
     ],
 )
 def test_mistakes_are_one_line(changes, message, settings, tmp_path):

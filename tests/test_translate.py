@@ -2,11 +2,9 @@
 
 import functools
 import gzip
-import hashlib
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import sys
@@ -17,15 +15,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, recipe_module, run_ranks, start_python, start_ranks
+from helpers import REPOSITORY, recipe_module, run_ranks, start_python, start_ranks
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
-from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
+from vaswani_transformer.io.files import locked
 from vaswani_transformer.model.ensemble_vaswani import Ensemble
 
 
@@ -175,30 +173,18 @@ def test_models_translate_a_file_together(run, output, source, lively_model, sec
     assert output.read_bytes() == "".join(text + "\n" for text in texts).encode() != oracle(LINES)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tokenizer": True}, "ensemble: {second}: has another tokenizer than --model"),
-        ({"--do_sample": None}, "do_sample: is of one model; leave out this option or --ensemble"),
-        ({"--return_scores": None}, "return_scores: is of one model; leave out this option or --ensemble"),
-        ({"--engine": "export"}, "engine: is of one model; leave out this option or --ensemble"),
-        ({"--ensemble": "nowhere"}, "ensemble: nowhere is no saved model"),
-    ],
-)
-def test_models_that_cannot_translate_together_are_refused(error, output, source, second, change, message):
-    if change.pop("tokenizer", False):
-        path = second / "tokenizer.json"
-        content = json.loads(path.read_text(encoding="utf-8"))
-        content["model"]["merges"].pop()
-        path.write_text(json.dumps(content), encoding="utf-8")
-        (second / "manifest.json").unlink(missing_ok=True)
-    options = {"--ensemble": second, **change}
-    given = [word for name, value in options.items() for word in (name, value) if word is not None]
-    assert message.format(second=second) in error("--input", source, "--output", output, *given)
+def test_models_that_cannot_translate_together_are_refused(error, output, source, second, tmp_path):
+    files = ("--input", source, "--output", output)
+    assert "do_sample: has no effect here; it takes one model" in error(*files, "--ensemble", second, "--do_sample")
+    shouted = [english.upper() for english, _ in phrasebook("test")]
+    tokenizer = AutoTokenizer.from_pretrained(second)
+    VaswaniTokenizer.train(shouted, len(tokenizer), show_progress=False).save_pretrained(second)
+    (second / "manifest.json").unlink(missing_ok=True)
+    assert f"ensemble: {second}: has another tokenizer than --model" in error(*files, "--ensemble", second)
     assert not output.exists()
 
 
-MIDDLE = 80  # a moment at which some shards are finished, and not all
+MIDDLE = 40  # a moment at which some shards are finished, and not all
 
 
 class Killed(BaseException):
@@ -248,7 +234,7 @@ def translated(monkeypatch):
         yield list(range(len(sentences))), [[sentence[::-1]] for sentence in sentences]
 
     monkeypatch.setattr(decoding, "open_model", functools.cache(decoding.open_model))
-    monkeypatch.setattr(decoding.DecodingArguments, "load", lambda self, saved: SimpleNamespace(config=None))
+    monkeypatch.setattr(decoding.DecodingArguments, "load", lambda self, saved: SimpleNamespace(config=saved.config))
     monkeypatch.setattr(line_translation, "translate_in_batches", translate)
     return lines
 
@@ -275,13 +261,12 @@ def interrupted(run, output, monkeypatch):
     return interrupted
 
 
-@pytest.mark.parametrize("older", [None, b"older\n"], ids=["new, from standard input", "replaced, from a file"])
+@pytest.mark.parametrize("older", [None, b"older\n"], ids=["new", "replaced"])
 def test_killed_at_any_moment_and_restarted(interrupted, translated, output, source, older):
-    text = "".join(f"line {number}\n" for number in range(14)).encode()
+    source.write_text("".join(f"line {number}\n" for number in range(14)), encoding="utf-8")
     expected = "".join(f"line {number}"[::-1] + "\n" for number in range(14)).encode()
-    source.write_bytes(text)
-    arguments = ["--input", source, "--overwrite"] if older else []
-    assert interrupted(None, *arguments, stdin=text)
+    arguments = ["--input", source, *(["--overwrite"] if older else [])]
+    assert interrupted(None, *arguments)
     assert output.read_bytes() == expected
     moments = interrupted.killer.moment
     assert moments > 20
@@ -290,28 +275,29 @@ def test_killed_at_any_moment_and_restarted(interrupted, translated, output, sou
         if older:
             output.write_bytes(older)
         translated.clear()
-        assert not interrupted(moment, *arguments, stdin=text)
-        assert not (output.exists() or older) or output.read_bytes() in (older, expected)
-        assert interrupted(None, *arguments, stdin=text)
+        assert not interrupted(moment, *arguments)
+        was_written = output.exists() and output.read_bytes() == expected
+        assert was_written or not output.exists() or output.read_bytes() == older
+        assert interrupted(None, *arguments)
         assert output.read_bytes() == expected
         assert not output.with_name("out.txt.shards").exists()
         # No more than the shard that was being written is translated twice; a finished output may be replaced again.
-        assert len(translated) <= 14 + 4 or older
+        assert was_written or len(translated) <= 14 + 4
 
 
-def test_two_commands_cannot_write_one_output(run, error, source, output, oracle):
-    refusals = []
+def test_a_stream_that_is_killed_leaves_no_part_of_the_output(interrupted, translated, output):
+    text = b"line\n" * 14
+    assert interrupted(None, stdin=text)
+    for moment in range(1, interrupted.killer.moment + 1):
+        output.unlink(missing_ok=True)
+        assert not interrupted(moment, stdin=text)
+        assert not output.exists() or output.read_bytes() == b"enil\n" * 14
 
-    class Pipe(io.BytesIO):
-        def readline(self, size=-1):
-            if not refusals:  # before there is any shard
-                refusals.append(error("--input", source, "--output", output, "--num_beams", "2"))
-            return super().readline(size)
 
-    run("--output", output, stdin=Pipe(source.read_bytes()))
-    assert "another process is at work" in refusals[0]
-    assert output.read_bytes() == oracle(LINES)
-    assert not output.with_name("out.txt.shards").exists()
+def test_two_commands_cannot_write_one_output(error, source, output):
+    with locked(output, "output"):
+        assert "another process is at work" in error("--input", source, "--output", output)
+        assert "another process is at work" in error("--output", output, stdin=b"One.\n")
 
 
 def command(lively_model: Path, *arguments: object) -> list[str]:
@@ -325,29 +311,19 @@ def test_a_killed_process_is_followed_by_two(lively_model, source, output, oracl
     arguments = ["--input", source, "--output", output, "--lines_per_shard", 2]
     process = start_python(command(lively_model, *arguments))
     folder = output.with_name("out.txt.shards")
-    while process.poll() is None and not list(folder.glob("shard-*.txt")):
+    while process.poll() is None and not list(folder.glob("*-of-?????")):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    _, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors
     assert not output.exists()
-    finished = {path.name: path.read_bytes() for path in folder.glob("shard-*.txt")}
-    for name, content in finished.items():
-        number = int(re.search(r"\d+", name)[0])
-        assert content == oracle(lines[2 * number : 2 * number + 2])
-
-    # They take over what is finished, which is seen by what was put there.
-    mark = "kept\nkept\n"
-    (folder / min(finished)).unlink()
-    digest = hashlib.sha256(mark.encode()).hexdigest()[:12]
-    (folder / f"shard-000000.{digest}.txt").write_text(mark, encoding="utf-8")
+    finished = sorted(folder.glob("*-of-?????"))
+    finished[0].write_text("kept\nkept\n", encoding="utf-8")  # so that the output shows who wrote it
     ranks = run_ranks(command(lively_model, *arguments), 2)
     messages = "".join(rank.stderr for rank in ranks)
     assert [rank.returncode for rank in ranks] == [0, 0], messages
     assert f"{len(finished)} of {len(lines) // 2} shards are finished already" in messages
-    left = len(lines) - 2 * len(finished)
-    assert f" {left}/{left} [" in messages
-    assert output.read_bytes() == mark.encode() + oracle(lines[2:])
+    assert output.read_bytes() == b"kept\nkept\n" + oracle(lines[2:])
     assert not folder.exists()
 
 
@@ -356,7 +332,7 @@ def test_processes_end_together_with_one_message(lively_model, source):
     ranks = run_ranks(command(lively_model, "--input", source), 2)
     assert [rank.returncode for rank in ranks] == [1, 1]
     assert [rank.stdout for rank in ranks] == ["", ""]
-    message = "translate.py: output: several processes cannot share standard output"
+    message = "translate.py: output: several processes cannot share standard input or output"
     assert sum(rank.stderr.count(message) for rank in ranks) == 1
 
 
@@ -381,32 +357,24 @@ def error(run, monkeypatch):
     ("options", "message"),
     [
         ("--model {folder}/none", "model: {folder}/none is no saved model, and the Hub does not provide it"),
-        ("--input {folder}/none", "input: there is no file {folder}/none"),
-        ("--input /dev/null", "input: /dev/null can be read only once"),
-        ("--input {folder}/latin-1.txt", "{folder}/latin-1.txt, line 10: not UTF-8"),
+        ("--input {folder}/none", "{folder}/none: there is no such file"),
+        ("--input {folder}/latin-1.txt --output {folder}/out", "{folder}/latin-1.txt, line 10: not UTF-8"),
         ("--output {folder}/none/out", "output: there is no directory {folder}/none"),
-        ("--output {folder}/loop", "leads back to itself"),
         ("--input {folder}/latin-1.txt --output {folder}/latin-1.txt --overwrite", "latin-1.txt is the input too"),
         ("--output {folder}/latin-1.txt", "output: {folder}/latin-1.txt exists already"),
         ("--output {folder}/out.gz", "output: {folder}/out.gz would hold lines of text"),
-        ("--output {folder}/out.csv", "output: {folder}/out.csv would hold lines of text"),
         ("--input {folder}/latin-1.txt --column en", "column: {folder}/latin-1.txt is text"),
-        ("--do_sample --num_beams 2", "num_beams: has an effect only without --do_sample"),
+        ("--do_sample --num_beams 2", "num_beams: has no effect here; sampling does not search"),
+        ("--input {folder}/latin-1.txt --output {folder}/out --shard 3/3", "shard: must be a number from 0 and that"),
+        ("--output {folder}/out --shard 0/3", "shard: is a range of lines of a file"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_the_model_is_loaded(error, tmp_path, options, message):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "latin-1.txt").write_bytes(b"One.\n" * 9 + b"F\xfcnf.\n")
     before = {path.name for path in tmp_path.iterdir()}
     given = [option.format(folder=tmp_path) for option in options.split(" ")]
     assert message.format(folder=tmp_path) in error(*given)
     assert {path.name for path in tmp_path.iterdir()} == before
-
-
-def test_closed_standard_output_is_one_line(saved_model, source, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(SystemExit, match=r"^translate.py: output: standard output is closed; name a file"):
-        call_recipe("translate.py", "--model", saved_model, "--input", source)
 
 
 def test_bad_line_met_on_the_way_leaves_what_was_written(run, oracle, capsysbinary):
@@ -415,34 +383,24 @@ def test_bad_line_met_on_the_way_leaves_what_was_written(run, oracle, capsysbina
     assert capsysbinary.readouterr().out == oracle(LINES[:4])
 
 
-def test_what_a_link_points_to_is_replaced(run, source, output, oracle, tmp_path):
-    target = tmp_path / "folder" / "target.txt"
-    target.parent.mkdir()
-    target.write_bytes(b"older\n")
-    output.symlink_to(target)
-    run("--input", source, "--output", output, "--overwrite")
-    assert output.is_symlink()
-    assert target.read_bytes() == oracle(LINES)
-
-
-def test_folder_of_another_is_left_alone(error, source, output):
-    folder = output.with_name("out.txt.shards")
-    folder.mkdir()
-    (folder / "shard-000000.txt").write_bytes(b"mine")
-    assert f"{folder}, needed for shards, has other files in it" in error("--input", source, "--output", output)
-    assert (folder / "shard-000000.txt").read_bytes() == b"mine"
-
-
-def test_other_settings_do_not_go_on(interrupted, translated, error, source, output):
+def test_another_translation_does_not_go_on(interrupted, translated, error, source, output, lively_model, tmp_path):
     assert not interrupted(MIDDLE, "--input", source)
     folder = output.with_name("out.txt.shards")
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
-    settings = {"num_beams": (None, 2), "lines_per_shard": (4, 5), "dtype": ("auto", "bfloat16")}
-    for name, (then, now) in settings.items():
-        message = error("--input", source, "--output", output, f"--{name}", now)
-        difference = f"{name} ({then} then, {now} now)"
-        assert f"{folder} holds part of another translation, which differs in {difference}; repeat" in message
-    assert "differs in split_sentences" in error("--input", source, "--output", output, "--no_split_sentences")
+    assert any("-of-" in name for name in kept)
+    files = ("--input", source, "--output", output)
+    message = error(*files, "--num_beams", 2)
+    assert (
+        f"{folder} holds part of another translation, which differs in num_beams (None then, 2 now); repeat" in message
+    )
+    assert "differs in precision (auto then, bfloat16 now)" in error(*files, "--dtype", "bfloat16")
+    assert "differs in split_sentences" in error(*files, "--no_split_sentences")
+    other = shutil.copytree(lively_model, tmp_path / "other")
+    settings = json.loads((other / "generation_config.json").read_text(encoding="utf-8"))
+    (other / "generation_config.json").write_text(json.dumps({**settings, "num_beams": 2}), encoding="utf-8")
+    assert "differs in model (" in error(*files, "--model", other)
+    source.write_bytes(source.read_bytes().replace(b"one", b"two"))
+    assert f"differs in input ({len(LINES)} lines, " in error(*files)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
 
 
@@ -467,17 +425,6 @@ def test_the_fastest_precision_translates_and_is_kept(recipe, interrupted, run, 
     assert output.read_bytes() == expected
 
 
-def test_another_input_or_model_does_not_go_on(interrupted, translated, error, source, output, lively_model, tmp_path):
-    assert not interrupted(MIDDLE, "--input", source)
-    assert any(output.with_name("out.txt.shards").glob("shard-*.txt"))
-    other = shutil.copytree(lively_model, tmp_path / "other")
-    settings = json.loads((other / "generation_config.json").read_text(encoding="utf-8"))
-    (other / "generation_config.json").write_text(json.dumps({**settings, "num_beams": 2}), encoding="utf-8")
-    assert "differs in model (" in error("--input", source, "--output", output, "--model", other)
-    source.write_bytes(source.read_bytes().replace(b"one", b"two"))
-    assert f"differs in input ({len(LINES)} lines, " in error("--input", source, "--output", output)
-
-
 def test_the_same_input_and_model_elsewhere_go_on(interrupted, translated, run, output, source, lively_model, tmp_path):
     assert not interrupted(MIDDLE, "--input", source)
     other = shutil.copytree(lively_model, tmp_path / "other")
@@ -485,57 +432,6 @@ def test_the_same_input_and_model_elsewhere_go_on(interrupted, translated, run, 
     copy.write_bytes(gzip.compress(source.read_bytes()))
     run("--input", copy, "--output", output, "--model", other, "--tokens_per_batch", 7)
     assert len(output.read_bytes().split(b"\n")) == len(LINES) + 1
-
-
-def test_shards_copied_elsewhere_become_the_output_named_there(interrupted, translated, run, output, source, tmp_path):
-    assert not interrupted(MIDDLE, "--input", source)
-    (tmp_path / "moved").mkdir()
-    folder = output.with_name("out.txt.shards")
-    shutil.copytree(folder, tmp_path / "moved" / folder.name)
-    output.write_text("older\n", encoding="utf-8")
-    run("--input", source, "--output", tmp_path / "moved" / "out.txt")
-    assert output.read_text("utf-8") == "older\n"
-    assert len((tmp_path / "moved" / "out.txt").read_bytes().split(b"\n")) == len(LINES) + 1
-
-
-@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(path.read_bytes() + b"More.\n" * 9)])
-def test_the_input_may_change_meanwhile(run, monkeypatch, source, output, oracle, change):
-    load = decoding.DecodingArguments.load
-
-    def changing(self, saved):
-        change(source)
-        return load(self, saved)
-
-    monkeypatch.setattr(decoding.DecodingArguments, "load", changing)
-    run("--input", source, "--output", output)
-    assert output.read_bytes() == oracle(LINES)
-
-
-DAMAGES = {
-    "cut": lambda path: path.write_bytes(path.read_bytes()[:-3]),
-    "changed": lambda path: path.write_bytes(path.read_bytes()[:-2] + b"!\n"),
-    "removed": Path.unlink,
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_shard_that_is_damaged_meanwhile(run, monkeypatch, source, output, oracle, damage, capsys):
-    collect = ShardedTranslation.collect
-
-    def damaged(work, *arguments, **keywords):
-        damage(next(work.folder.glob("shard-000001.*")))
-        collect(work, *arguments, **keywords)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ShardedTranslation, "collect", damaged)
-        with pytest.raises(SystemExit, match=r"(shard 1 of .* was changed|1 of 5 shards .* not finished; .* 1$)"):
-            run("--input", source, "--output", output)
-    shown = capsys.readouterr().err
-    assert damage is Path.unlink or "is damaged, and removed" in shown
-    assert not output.exists()
-    run("--input", source, "--output", output)
-    assert output.read_bytes() == oracle(LINES)
-    assert " 4/4 [" in capsys.readouterr().err  # the lines of that shard alone
 
 
 @pytest.mark.system
@@ -547,7 +443,7 @@ def test_a_process_that_stops_or_dies_ends_the_other(lively_model, source, outpu
     ranks = start_ranks(command(lively_model, *arguments), 2)
     folder = output.with_name("out.txt.shards")
     try:
-        while all(rank.poll() is None for rank in ranks) and len(list(folder.glob("shard-*.txt"))) < 4:
+        while all(rank.poll() is None for rank in ranks) and len(list(folder.glob("*-of-?????"))) < 4:
             time.sleep(0.01)
         ranks[victim].send_signal(fault)
         _, errors = ranks[1 - victim].communicate(timeout=120)
@@ -556,12 +452,12 @@ def test_a_process_that_stops_or_dies_ends_the_other(lively_model, source, outpu
             rank.kill()
             rank.communicate()
     assert ranks[1 - victim].returncode == 1
-    assert "translate.py: another process has ended, is stopped or cut off (" in errors
+    assert "translate.py: another process has ended" in errors
     assert "repeat the command to continue" in errors
     assert "Traceback" not in errors
     assert not output.exists()
-    for path in folder.glob("shard-*.txt"):
-        number = int(re.search(r"\d+", path.name)[0])
+    for path in folder.glob("*-of-?????"):
+        number = int(path.name[:5])
         assert path.read_bytes() == oracle(lines[2 * number : 2 * number + 2])
 
 
@@ -610,7 +506,7 @@ def test_each_sentence_of_a_line_is_translated(interrupted, run, output, oracle,
     source.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     options = ["--input", source, "--output", output]
     assert not interrupted(MIDDLE, *options[:2])
-    assert any(output.with_name("out.txt.shards").glob("shard-*.txt"))
+    assert any(output.with_name("out.txt.shards").glob("*-of-?????"))
     run(*options)
     assert output.read_text(encoding="utf-8") == "".join(line + "\n" for line in expected)
     run(*options[:2], "--output", tmp_path / "pairs.jsonl", "--model", bilingual)
@@ -642,7 +538,7 @@ def test_samples_depend_on_the_seed_and_the_line_alone(interrupted, run, error, 
     # Shards that another process, which sampled other shards before, would translate.
     options = ["--input", source, "--do_sample"]
     assert not interrupted(MIDDLE, *options)
-    assert len(list(output.with_name("out.txt.shards").glob("shard-*.txt"))) in range(1, 5)
+    assert len(list(output.with_name("out.txt.shards").glob("*-of-?????"))) in range(1, 5)
     run(*options, "--output", output)
     assert output.read_text(encoding="utf-8").split("\n") == samples
     output.unlink()

@@ -82,7 +82,7 @@ def test_a_prepared_treebank_is_used_again_or_refused(options, tmp_path):
     ("text", "message"),
     [
         ("((S (NP (-NONE- *))))\n", "bad.mrg has no trees"),
-        ("((S (NP (NN a))))\n((NP (S b)))\n", "bad.mrg: the label 'S' is used as a part-of-speech tag and as a phrase"),
+        ("((S (NP (NN a))))\n((NP (S b)))\n", "the label 'S' is used as a part-of-speech tag and as a phrase"),
         ("((S (NN a))\n", "bad.mrg, line 1"),
     ],
 )

@@ -13,11 +13,10 @@ from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniMode
 from .model.pipeline_vaswani import VaswaniTranslationPipeline
 from .model.registration import register
 from .model.tokenization_vaswani import VaswaniTokenizer
-from .parsing import VaswaniForConstituencyParsing, register_parser
+from .parsing import VaswaniForConstituencyParsing, VaswaniParsingConfig, register_parser
 
 
 if TYPE_CHECKING:
-    from .decoding.sharded_translation import ShardedTranslation
     from .training.averaging import CheckpointAveraging, average_checkpoints
     from .training.loss import LabelSmoothedLoss
     from .training.schedule import NoamSchedule, noam_learning_rate
@@ -34,11 +33,11 @@ __all__ = [
     "CheckpointAveraging",
     "LabelSmoothedLoss",
     "NoamSchedule",
-    "ShardedTranslation",
     "VaswaniConfig",
     "VaswaniForConditionalGeneration",
     "VaswaniForConstituencyParsing",
     "VaswaniModel",
+    "VaswaniParsingConfig",
     "VaswaniTokenizer",
     "VaswaniTrainer",
     "VaswaniTrainingArguments",
@@ -53,7 +52,6 @@ _, __getattr__ = lazy_names(
         "CheckpointAveraging": "training.averaging",
         "LabelSmoothedLoss": "training.loss",
         "NoamSchedule": "training.schedule",
-        "ShardedTranslation": "decoding.sharded_translation",
         "VaswaniTrainer": "training.trainer",
         "VaswaniTrainingArguments": "training.trainer",
         "average_checkpoints": "training.averaging",

@@ -24,14 +24,13 @@ from frame import BenchmarkArguments, run_benchmark
 from matplotlib.figure import Figure
 
 from vaswani_transformer.data.text_files import read_lines
-from vaswani_transformer.decoding.line_translation import TranslationOptions
 from vaswani_transformer.decoding.translation import translate_corpus
+from vaswani_transformer.decoding.translation_options import TranslationOptions
 from vaswani_transformer.evaluation.multi_bleu import corpus_bleu, paper_tokenizer
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.ensemble_vaswani import Ensemble
-from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.records import Provenance, RunRecord
 
@@ -121,12 +120,12 @@ class SpeedrunRecord(Record):
 
 def score(directories: list[Path], validation: list[str], test: list[str] | None) -> list[float]:
     """Translate with one model, or several together: BLEU of the validation set, and both BLEUs of the test set."""
-    saved, options = open_model(directories[0], option="runs"), TranslationOptions()
-    options.ensemble = [str(each) for each in directories[1:]]
+    first, *rest = map(str, directories)
+    saved, *others = TranslationOptions(model=first, ensemble=rest or None).open_models()
     model = saved.load()
     search: dict[str, Any] = {"length_penalty": ALPHA}
-    if others := [each.load() for each in options.open_ensemble(saved)]:
-        search["custom_generate"] = Ensemble(others)
+    if others:
+        search["custom_generate"] = Ensemble([each.load() for each in others])
 
     def translate(files: list[str]) -> tuple[list[str], list[str]]:
         sources, references = ([*read_lines(Path(name))] for name in files)

@@ -6,12 +6,11 @@ Reads .jsonl files with "text", and writes them with its translation in metadata
 files; the same command continues with tasks that are not completed. Needs datatrove: `pip install "datatrove[io]"`.
 """
 
-from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from itertools import islice
 from pathlib import Path
 
-from datatrove.data import Document, DocumentsPipeline
+from datatrove.data import DocumentsPipeline
 from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.readers import JsonlReader
@@ -54,7 +53,8 @@ class Translate(PipelineStep):
 
     def run(self, data: DocumentsPipeline, rank: int = 0, world_size: int = 1) -> DocumentsPipeline:
         translate = pipeline("translation", self.model)
-        for batch in self._batches(iter(data or ())):
+        documents = iter(data or ())
+        while batch := list(islice(documents, self.documents_at_once)):
             with self.track_time("batch"):
                 records = translate([document.text for document in batch], **self.options)
             for document, record in zip(batch, records, strict=True):
@@ -62,22 +62,17 @@ class Translate(PipelineStep):
                 self.update_doc_stats(document)
             yield from batch
 
-    def _batches(self, documents: Iterator[Document]) -> Iterator[list[Document]]:
-        while batch := list(islice(documents, self.documents_at_once)):
-            yield batch
-
 
 def main() -> None:
     (args,) = RecipeParser((DatatroveArguments,)).parse()
+    output = Path(args.output).resolve()
+    options = {"split_sentences": args.split_sentences, "tgt_lang": args.target_language}
     steps = [
         JsonlReader(str(Path(args.input).resolve())),
-        Translate(
-            args.model, args.documents_at_once, split_sentences=args.split_sentences, tgt_lang=args.target_language
-        ),
-        JsonlWriter(str(Path(args.output).resolve() / "documents")),
+        Translate(args.model, args.documents_at_once, **options),
+        JsonlWriter(str(output / "documents")),
     ]
-    logs = str(Path(args.output).resolve() / "logs")
-    LocalPipelineExecutor(steps, tasks=args.tasks, workers=args.workers, logging_dir=logs).run()
+    LocalPipelineExecutor(steps, tasks=args.tasks, workers=args.workers, logging_dir=str(output / "logs")).run()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 #!/bin/bash
-# Translate a directory of shards on Slurm, each by a task of an array. In the repository's root:
+# Translate a file in shards on Slurm, each by a task of an array. In the repository's root:
 #
-#     python recipes/translate.py --model MODEL --input news.en --output news.de --work work --lines_per_shard 50000
-#     sbatch --array=0-499%64 recipes/cluster/slurm.sh work
-#     python recipes/translate.py --work work --status
-#     python recipes/translate.py --work work --collect
-#
-# --status writes the missing shards as --array takes them. To start a task again does no harm.
+#     sbatch --array=0-499%64 recipes/cluster/slurm.sh 500 --model runs/demo --input news.en --output news.de
+#     ls news.de.shards  # to start a task again does no harm
+#     cat news.de.shards/*-of-00500 > news.de
 #SBATCH --job-name=translate
 #SBATCH --ntasks=1
 #SBATCH --gpus-per-task=1
 #SBATCH --requeue
-exec python recipes/translate.py --work "$1" --shard "$SLURM_ARRAY_TASK_ID"
+exec python recipes/translate.py --shard "$SLURM_ARRAY_TASK_ID/$1" "${@:2}"

@@ -1,12 +1,12 @@
-"""An exported model in place of the model that it was made of, for translation."""
+"""Engines: exported models that translate, and one in place of the model that it was made of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..io.files import matching_files_digest
 from ..model.languages_vaswani import require_tags
@@ -15,10 +15,13 @@ from ..model.languages_vaswani import require_tags
 _FILES = ("*.bin", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
 
 
-class SearchingEngine(Protocol):
-    """What translates: `CTranslate2Translator` or `OnnxTranslator`."""
+class Engine(Protocol):
+    """An exported model that translates: `CTranslate2Translator`, `OnnxTranslator` or `MarianTranslator`."""
 
-    tokenizer: PreTrainedTokenizerBase
+    @property
+    def rule(self) -> Mapping[str, object]:
+        """Settings with which `generate` of our model searches by the engine's rules."""
+        ...
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
@@ -29,24 +32,26 @@ class ExportedModel:
     """An export with the `generate` that `translate_in_batches` calls; how it searches was decided by the export.
 
     Args:
-        directory: The exported directory.
-        config: Of the model that was exported.
-        tokenizer: Of this model.
+        directory: An export to CTranslate2 or ONNX.
+        config: Configuration of the model that was exported.
+        tokenizer: Its tokenizer.
         device: Where CTranslate2 computes; onnxruntime does on the CPU.
 
     Raises:
         ImportError: The engine is not installed.
-        ValueError: The directory is no export to CTranslate2 or ONNX, or its vocabulary is not the model's.
+        ValueError: The directory is no such export, or its vocabulary is not the model's.
     """
 
     def __init__(
         self, directory: str | Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, device: torch.device
     ) -> None:
-        self.engine, self.config = _open_engine(Path(directory), device), config
+        self.engine, self.config = open_engine(Path(directory), device), config
         self.generation_config = GenerationConfig.from_pretrained(directory)
         self.device, self.dtype = torch.device("cpu"), torch.float32  # of the tensors that `generate` takes and returns
-        if self.engine.tokenizer.get_vocab() != tokenizer.get_vocab():
+        exported = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        if exported.get_vocab() != tokenizer.get_vocab():
             raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")
+        self._positions = exported.model_max_length
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **_: Any) -> torch.Tensor:
         """The best translation of each source, `[batch, 1 + target]`: the start token, then up to the EOS, padded.
@@ -61,32 +66,25 @@ class ExportedModel:
             ValueError: The model has several directions, and a source does not begin with the tag of a language.
         """
         require_tags(self.config, input_ids)
-        start, end, padding = (getattr(self.config, f"{name}_token_id") for name in ("decoder_start", "eos", "pad"))
-        longest = self.engine.tokenizer.model_max_length
+        start, end = self.config.decoder_start_token_id, self.config.eos_token_id
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
-        cut = [ids if len(ids) <= longest else [*ids[: longest - 1], end] for ids in sources]
+        cut = [ids if len(ids) <= self._positions else [*ids[: self._positions - 1], end] for ids in sources]
         rows = [torch.tensor([start, *ids]) for ids in self.engine.hypotheses(cut)]
-        return pad_sequence(rows, batch_first=True, padding_value=padding)
+        return pad_sequence(rows, batch_first=True, padding_value=self.config.pad_token_id)
 
 
-def require_export(directory: Path) -> Literal["ctranslate2", "onnx"]:
-    """The engine of an exported directory; raises a ValueError if it is none."""
+def open_engine(directory: Path, device: torch.device) -> Engine:
+    """The engine of an export to CTranslate2 or ONNX."""
     if (directory / "model.bin").is_file():
-        return "ctranslate2"
-    if any(directory.glob("onnx/*.onnx")):
-        return "onnx"
-    raise ValueError(f"engine: {directory} is no export to CTranslate2 or ONNX; make one with recipes/export.py")
-
-
-def _open_engine(directory: Path, device: torch.device) -> SearchingEngine:
-    if require_export(directory) == "ctranslate2":
         from .ctranslate2 import CTranslate2Translator
 
         place = {"device": "cuda", "device_index": device.index or 0} if device.type == "cuda" else {}
         return CTranslate2Translator(directory, **place)
-    from .onnx import OnnxTranslator
+    if any(directory.glob("onnx/*.onnx")):
+        from .onnx import OnnxTranslator
 
-    return OnnxTranslator(directory)
+        return OnnxTranslator(directory)
+    raise ValueError(f"engine: {directory} is no export to CTranslate2 or ONNX; make one with recipes/export.py")
 
 
 def engine_digest(directory: str | Path) -> str:

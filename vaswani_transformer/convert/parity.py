@@ -1,9 +1,8 @@
 """Parity of an exported model with ours: share of identical hypotheses, cause of each difference."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from tokenizers import Tokenizer
@@ -14,6 +13,7 @@ from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import SearchOptions
+from .engines import Engine
 from .hypotheses import best_hypotheses
 
 
@@ -21,21 +21,6 @@ KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
 
 # Scores with a smaller difference are equal up to rounding.
 TIE = 1e-3
-
-
-class Engine(Protocol):
-    """An exported model, such as `CTranslate2Translator` or `MarianTranslator`.
-
-    Attributes:
-        rule: Settings with which `generate` of our model searches by the engine's rules.
-    """
-
-    @property
-    def rule(self) -> Mapping[str, object]: ...
-
-    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        ...
 
 
 @dataclass(frozen=True)

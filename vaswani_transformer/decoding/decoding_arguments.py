@@ -1,20 +1,18 @@
 """Options shared by all recipes that decode with a saved model."""
 
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal
 
 from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from ..launch.memory import keep_freed_memory
 from ..model.saved_model import SavedModel, open_model
-from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option
-from .int8 import require_int8, with_int8_layers
+from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option, refuse_unused
 
 
 BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
-DecodingPrecision = Literal["auto", "float32", "bf16", "fp16", "int8", "bfloat16", "float16"]
+DecodingPrecision = Literal["auto", "float32", "bf16", "fp16", "bfloat16", "float16"]
 
 
 @dataclass
@@ -27,8 +25,7 @@ class DecodingArguments:
     precision: DecodingPrecision = option(
         "auto",
         "Dtype of the model, also by PyTorch's name. 'auto' is that of the saved weights; for a file of 2,000 lines or "
-        "more, translate.py measures whether bf16, or on a GPU fp16, is faster by 15 percent. 'int8', on a CPU, rounds "
-        "the weights of linear layers to 8 bits.",
+        "more, translate.py measures whether bf16, or on a GPU fp16, is faster by 15 percent.",
         alias="--dtype",
     )
     timeout_minutes: float = option(10.0, "Minutes that a process waits for the others before all end.", POSITIVE)
@@ -36,37 +33,19 @@ class DecodingArguments:
 
     @property
     def dtype(self) -> str:
-        """The precision by PyTorch's name, "auto" or "int8"."""
+        """The precision by PyTorch's name, or "auto"."""
         return {"bf16": "bfloat16", "fp16": "float16"}.get(self.precision, self.precision)
 
     def open(self, name: str, named_by: str = "model", task: str = "translation") -> SavedModel:
         """Check a saved model by `open_model`; `named_by` is the option that named it."""
-        saved = open_model(name, option=named_by, task=task, trust_remote_code=self.trust_remote_code)
-        if self.precision == "int8":
-            require_int8(saved.config, PartialState().device)
-        return saved
+        return open_model(name, option=named_by, task=task, trust_remote_code=self.trust_remote_code)
 
     def load(self, saved: SavedModel) -> PreTrainedModel:
         """Load a model onto this process's device."""
         device = PartialState().device
         if device.type == "cpu":
             keep_freed_memory()
-        if self.precision == "int8":
-            return with_int8_layers(saved.load("float32"))
         return saved.load(self.dtype).to(device)
-
-
-class GenerateKwargs(TypedDict, total=False):
-    """Keywords for `generate`; what is missing is decided by the model's generation_config."""
-
-    num_beams: int
-    length_penalty: float
-    max_new_tokens: int
-    num_return_sequences: int
-    do_sample: bool
-    top_k: int
-    temperature: float
-    custom_generate: Callable[..., Any]
 
 
 @dataclass
@@ -77,12 +56,13 @@ class SearchArguments:
     length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
 
     @property
-    def generate_kwargs(self) -> GenerateKwargs:
-        """Keywords for `generate`."""
-        return self._given("num_beams", "length_penalty")
+    def generate_kwargs(self) -> dict[str, Any]:
+        """Keywords for `generate`; what is missing is decided by the model's generation_config."""
+        return self._select("num_beams", "length_penalty")
 
-    def _given(self, *names: str) -> GenerateKwargs:
-        return cast(GenerateKwargs, {name: getattr(self, name) for name in names if getattr(self, name) is not None})
+    def _select(self, *names: str) -> dict[str, Any]:
+        """The options that are set, among some."""
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @dataclass
@@ -111,30 +91,16 @@ class GenerationArguments(DecodingArguments, SearchArguments):
     seed: int = option(0, "Seed of sampling.", SEED)
 
     def __post_init__(self) -> None:
-        """Raise a ValueError if an option of searching is combined with sampling, or the other way round."""
-        unused = ("num_beams", "length_penalty") if self.do_sample else ("top_k", "temperature")
-        for name in unused:
-            if getattr(self, name) is not None:
-                condition = "without" if self.do_sample else "with"
-                raise ValueError(f"{name}: has an effect only {condition} --do_sample; leave one of the two out")
-
-    @property
-    def generate_kwargs(self) -> GenerateKwargs:
-        """Keywords for `generate`."""
-        given = super().generate_kwargs | self._given("max_new_tokens", "num_return_sequences", "temperature")
-        if self.do_sample:  # all tokens are 0 in transformers, where None means 50
-            given |= {"do_sample": True, "num_beams": 1, "top_k": self.top_k or 0}
-        return given
-
-    @property
-    def search_settings(self) -> dict[str, Any]:
-        """All options here that change translations.
-
-        Batches do so with sampling, which draws for all rows, and with int8, which rounds all rows together.
-        """
-        names = ["num_beams", "length_penalty", "max_new_tokens", "dtype", "num_return_sequences", "do_sample"]
         if self.do_sample:
-            names += ["top_k", "temperature", "seed"]
-        if self.do_sample or self.precision == "int8":
-            names.append("tokens_per_batch")
-        return {name: getattr(self, name) for name in names}
+            advice = "sampling does not search; leave out this option or --do_sample"
+            refuse_unused(self, dict.fromkeys(("num_beams", "length_penalty"), advice))
+        else:
+            refuse_unused(self, dict.fromkeys(("top_k", "temperature"), "it is for sampling; give --do_sample, too"))
+
+    @property
+    def generate_kwargs(self) -> dict[str, Any]:
+        """Keywords for `generate`."""
+        kwargs = super().generate_kwargs | self._select("max_new_tokens", "num_return_sequences", "temperature")
+        if self.do_sample:  # all tokens are 0 in transformers, where None means 50
+            kwargs |= {"do_sample": True, "num_beams": 1, "top_k": self.top_k or 0}
+        return kwargs

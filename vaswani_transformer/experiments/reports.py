@@ -1,17 +1,16 @@
-"""Report of a sweep over Table 3: tables, a verdict in sentences, Markdown, JSON and a plot."""
+"""Report of a sweep over Table 3: tables, Markdown, JSON and a plot."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..io.files import atomic_write
-from .comparison import PaperScore, SweepRecord, SweepScore
-from .numbers import TOKENS_PER_SENTENCE
+from ..model.configuration_vaswani import VaswaniConfig
+from .comparison import SweepRecord, SweepScore
+from .numbers import PAPER_SCORES, PAPER_TRAININGS, TOKENS_PER_SENTENCE, paper_cost
 
-
-_SHORT = 0.95  # of the references' length; below it the brevity penalty lowers BLEU by more than five percent
 
 Table = Sequence[Sequence[str]]
 
@@ -19,83 +18,50 @@ Table = Sequence[Sequence[str]]
 def score_table(sweep: SweepRecord) -> Table:
     """Table 3 as text: the headings, then the rows."""
     scores = ["PPL", "BLEU", f"BLEU - {sweep.reference}"]
-    lines = [["row", f"differs from {sweep.reference}", "parameters", "steps", "seeds", *scores, "length"]]
-    lines[0] += [f"paper: {score}" for score in scores]
+    headings = ["row", f"differs from {sweep.reference}", "parameters", "steps", "seeds", *scores, "length"]
+    reference, (_, paper_reference) = sweep.rows[sweep.reference], PAPER_SCORES[sweep.reference]
+    lines = [headings + [f"paper: {score}" for score in scores]]
     for name, row in sweep.rows.items():
+        paper_perplexity, paper_bleu = PAPER_SCORES[name]
+        differing = {key: value for key, value in row.settings.items() if value != reference.settings[key]}
         lines.append(
             [
                 name,
-                _as_text(row.differs),
+                _settings(differing),
                 f"{row.parameters:,}",
                 f"{row.steps:,}",
                 str(len(row.seeds)),
-                _with_deviation(row.perplexity),
-                _with_deviation(row.bleu),
-                f"{row.bleu.difference:+.2f}",
+                _with_error(row.perplexity),
+                _with_error(row.bleu),
+                f"{row.bleu.mean - reference.bleu.mean:+.2f}",
                 f"{row.length:.2f}",
-                f"{row.paper.perplexity.mean:.2f}",
-                f"{row.paper.bleu.mean:.1f}",
-                f"{row.paper.bleu.difference:+.1f}",
+                f"{paper_perplexity:.2f}",
+                f"{paper_bleu:.1f}",
+                f"{paper_bleu - paper_reference:+.1f}",
             ]
         )
     return lines
 
 
-def _as_text(settings: Mapping[str, object]) -> str:
-    return ", ".join(f"{setting} {value}" for setting, value in settings.items())
+def _settings(settings: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
-def _with_deviation(score: SweepScore) -> str:
-    deviation = score.standard_deviation
-    return f"{score.mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+def _with_error(score: SweepScore) -> str:
+    error = score.standard_error
+    return f"{score.mean:.2f}" + ("" if error is None else f" ± {error:.2f}")
 
 
 def cost_table(sweep: SweepRecord) -> Table:
     """The accounting of Table 2 as text: headings, the sweep's rows, the paper's models."""
     costs = {name: row.cost for name, row in sweep.rows.items()}
-    costs |= {f"paper: {name}": cost for name, cost in sweep.paper_costs.items()}
+    costs |= {f"paper: {name}": paper_cost(name, VaswaniConfig.from_variant(name)) for name in PAPER_TRAININGS}
     lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
     for name, cost in costs.items():
         operations = (cost.rate, cost.by_the_papers_accounting, cost.counted)
         numbers = [f"{each:.1e}".replace("e+", "e") for each in operations]
         lines.append([name, f"{cost.seconds / 60:,.1f}", str(cost.devices), *numbers, f"{cost.utilisation:.1%}"])
     return lines
-
-
-def verdict(sweep: SweepRecord) -> str:
-    """The result of the comparison, and its limits, in sentences."""
-    return " ".join(_sentences(sweep))
-
-
-def _sentences(sweep: SweepRecord) -> Iterator[str]:
-    agreement = sweep.agreement
-    scores = {"BLEU": agreement.bleu, "perplexity": agreement.perplexity}
-    ranked = [
-        f"{score.rank_correlation:+.2f} by {label} ({score.random_orders_as_good:.0%} of random orders agree as well)"
-        for label, score in scores.items()
-        if score.rank_correlation is not None
-    ]
-    if ranked:
-        yield f"Spearman's rank correlation with the paper's rows: {', '.join(ranked)}."
-    if agreement.degrees_of_freedom:
-        for label, score in scores.items():
-            yield (
-                f"Of {agreement.pairs} pairs of rows, {score.separated} differ in {label} by more than twice the "
-                f"standard error of the difference (standard deviation over seeds, pooled: "
-                f"{score.standard_deviation:.2f}, {agreement.degrees_of_freedom} degrees of freedom): "
-                f"{score.as_in_paper} in the paper's order, {score.against_paper} in the opposite order, "
-                f"{score.tied_in_paper} that are equal in the paper."
-            )
-        yield "The order of all other pairs may be due to chance."
-    else:
-        yield "No row has a second seed, so that any difference may be due to chance."
-    lengths = [row.length for row in sweep.rows.values()]
-    if min(lengths) < _SHORT:
-        yield (
-            f"The translations of a row have {min(lengths):.0%} to {max(lengths):.0%} of the references' words: with a "
-            "model that has learned little, or a small alpha, the search prefers translations that are too short, even "
-            "empty ones. BLEU then measures length as much as words; perplexity, which needs no search, does not."
-        )
 
 
 def as_markdown(sweep: SweepRecord) -> str:
@@ -106,10 +72,9 @@ def as_markdown(sweep: SweepRecord) -> str:
             "\n".join(f"- {fact}" for fact in _facts(sweep)),
             "## Scores (Table 3)",
             markdown_table(score_table(sweep)),
-            "±: standard deviation over seeds. Length: of the translations, divided by the references'. Data, scores "
-            "and sizes are not the paper's: compare differences between rows, not values. All conclusions below hold "
-            "for this corpus, these sizes and this budget; the paper's order may still hold for its own.",
-            verdict(sweep),
+            "±: standard error of the mean over seeds; without it, any difference may be due to chance. Length: of the "
+            "translations, divided by the references'; BLEU of translations that are too short measures length as much "
+            "as words. Data, scores and sizes are not the paper's: compare differences between rows, not values.",
             "![Both scores beside the paper's](table3.png)",
             "## Cost of a training (Table 2)",
             markdown_table(cost_table(sweep)),
@@ -128,11 +93,11 @@ def _facts(sweep: SweepRecord) -> list[str]:
         f"Commit: {', '.join(f'`{commit}`' for commit in sweep.commits)}, {run.date}",
         f"Hardware: {'; '.join(sweep.hardware)}",
         f"Sizes: widths {scale.width:g} times, layers {scale.depth:g} times the paper's; {reference} has "
-        + _as_text(sweep.rows[reference].settings),
+        + _settings(sweep.rows[reference].settings),
         f"Corpus: {shared.pairs:,} pairs (the paper: about 4.5 million)",
         f"Batches: at most {shared.source_tokens:,} source and {shared.target_tokens:,} target tokens (the paper: "
         "about 25,000 of each); steps are in the table (the paper: 100,000, big 300,000)",
-        *([] if shared.schedule is None else [f"Learning rate: {shared.schedule}"]),
+        f"Learning rate: {shared.schedule}",
         *shared.departures,
         *([] if shared.alpha is None else [f"Length penalty of the search: alpha {shared.alpha:g} (the paper: 0.6)"]),
         f"Scores: of the last step, on the validation set of {shared.sentences:,} sentences (the paper: newstest2013)",
@@ -159,10 +124,11 @@ def write_report(sweep: SweepRecord, directory: Path) -> None:
 def plot_rows(sweep: SweepRecord, path: str | Path) -> None:
     """Plot both scores of Table 3 relative to the reference row, beside the paper's."""
     rows = list(sweep.rows.values())
+    perplexities, bleus = zip(*(PAPER_SCORES[name] for name in sweep.rows), strict=True)
     figure = Figure(figsize=(2 + 0.9 * max(len(rows), 4), 7), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True)
-    _draw_differences(upper, [row.bleu for row in rows], [row.paper.bleu for row in rows])
-    _draw_differences(lower, [row.perplexity for row in rows], [row.paper.perplexity for row in rows])
+    _draw_differences(upper, [row.bleu for row in rows], bleus)
+    _draw_differences(lower, [row.perplexity for row in rows], perplexities)
     upper.set_ylabel(f"BLEU relative to {sweep.reference}")
     lower.set_ylabel(f"perplexity relative to {sweep.reference}")
     lower.set_xticks(range(len(rows)), list(sweep.rows), rotation=30, ha="right")
@@ -170,12 +136,12 @@ def plot_rows(sweep: SweepRecord, path: str | Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _draw_differences(axes: Axes, scores: Sequence[SweepScore], papers: Sequence[PaperScore]) -> None:
-    places, deviations = range(len(scores)), [score.standard_deviation or 0.0 for score in scores]
-    label = "this sweep, ± standard deviation over seeds" if any(deviations) else "this sweep, one seed"
-    heights = [score.difference for score in scores]
-    axes.bar(places, heights, 0.6, yerr=deviations, capsize=4, color="tab:blue", alpha=0.7, label=label)
-    paper = [score.difference for score in papers]
-    axes.plot(places, paper, "D", color="tab:orange", markeredgecolor="white", markersize=9, label="paper")
+def _draw_differences(axes: Axes, scores: Sequence[SweepScore], paper: Sequence[float]) -> None:
+    """Draw the differences from the first score."""
+    places, errors = range(len(scores)), [score.standard_error or 0.0 for score in scores]
+    heights = [score.mean - scores[0].mean for score in scores]
+    axes.bar(places, heights, 0.6, yerr=errors, capsize=4, color="tab:blue", alpha=0.7, label="this sweep")
+    differences = [score - paper[0] for score in paper]
+    axes.plot(places, differences, "D", color="tab:orange", markeredgecolor="white", markersize=9, label="paper")
     axes.axhline(0, color="black", linewidth=0.8)
     axes.grid(axis="y", alpha=0.3)

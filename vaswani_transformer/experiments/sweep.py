@@ -56,12 +56,12 @@ class Job:
         return RunRecord.of_training(self.directory)
 
 
-def finished(directory: Path, row: str) -> dict[int, RunRecord]:
+def finished_runs(directory: Path, row: str) -> dict[int, RunRecord]:
     """The records of a row's finished trainings, by seed."""
     names = [re.fullmatch("seed-([0-9]+)", path.name) for path in (directory / row).glob("seed-*")]
     seeds = [int(name[1]) for name in names if name is not None]  # ignores others, such as "seed-1.bak"
-    found = {seed: Job(row, seed, directory).results for seed in seeds}
-    return {seed: results for seed, results in found.items() if results is not None}
+    by_seed = {seed: Job(row, seed, directory).results for seed in seeds}
+    return {seed: results for seed, results in by_seed.items() if results is not None}
 
 
 def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
@@ -101,8 +101,8 @@ def require_same_sweep(directory: Path, manifest: Mapping[str, Json]) -> None:
 def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:
     """Environment variables that give each concurrent training its share of the machine."""
     count = 0 if use_cpu else torch.cuda.device_count()
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = given.split(",")[:count] if given else [str(number) for number in range(count)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible.split(",")[:count] if visible else [str(number) for number in range(count)]
     parallel = parallel or count or 1
     if gpus:
         return [{"CUDA_VISIBLE_DEVICES": gpus[number % count]} for number in range(parallel)]

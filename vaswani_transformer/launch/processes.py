@@ -12,9 +12,8 @@ import os
 import platform
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from typing import TypeVar
@@ -148,22 +147,14 @@ def on_each_machine(function: Callable[[], Result]) -> Result:
 
 
 def is_first_to_claim(what: str) -> bool:
-    """Whether this process is the first of the group to claim something, such as a shard to translate.
+    """Whether this process is the first of the group to claim something, such as the last line of the program.
 
-    Of a store that does not answer, because its process has ended or is stopped, every process is the first.
+    Every process is the first of a store that has ended.
     """
-    if PartialState().num_processes == 1:
+    try:
+        return PartialState().num_processes == 1 or _store().add(f"claims of {what}", 1) == 1
+    except RuntimeError:
         return True
-    claims: list[int] = []
-
-    def claim() -> None:
-        with suppress(RuntimeError):
-            claims.append(_store().add(f"claims of {what}", 1))
-
-    claiming = threading.Thread(target=claim, daemon=True)  # the call itself has no timeout
-    claiming.start()
-    claiming.join(_STORE_SECONDS)
-    return not claims or claims[0] == 1
 
 
 def _store() -> Store:

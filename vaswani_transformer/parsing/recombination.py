@@ -70,9 +70,9 @@ class Recombiner:
         """A phrase of about the same number of words, so that sentences keep their lengths; if need be, the same."""
         length = len(phrase.leaves())
         for _ in range(_TRIES):
-            found = self._random.choice(self._phrases[phrase.label(), parent])
-            if abs(len(found.leaves()) - length) <= max(3, length // 2):
-                return found
+            other = self._random.choice(self._phrases[phrase.label(), parent])
+            if abs(len(other.leaves()) - length) <= max(3, length // 2):
+                return other
         return phrase
 
 

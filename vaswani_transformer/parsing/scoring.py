@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..decoding.translation import search_on_all_processes
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_vaswani import parse_in_batches
-from .evalb import ParsingScore, SentenceScore, parsing_scores, score_parses
+from .evalb import ParsingScore, SentenceScore, score_parse
 
 
 # What the two F1 of every report are.
@@ -52,24 +52,24 @@ def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[s
         parses: A parse for each.
         seen: Trees of the training data, written as the gold trees; None if they are unknown.
     """
-    trees = [parse.tree for parse in parses]
-    by_gold, by_own = (score_parses(gold, trees, deletes_by_gold=by_gold) for by_gold in (True, False))
-    whole, short = parsing_scores(by_gold)
+    pairs = [(tree, parse.tree) for tree, parse in zip(gold, parses, strict=True)]
+    by_program = [score_parse(*pair) for pair in pairs]
+    by_gold_tags = [score_parse(*pair, deletes_by_gold=True) for pair in pairs]
 
-    def of_unseen(scores: list[SentenceScore]) -> ParsingScore | None:
+    def summarize_unseen(scores: list[SentenceScore]) -> ParsingScore | None:
         if seen is None:
             return None
-        return ParsingScore.of_sentences([each for tree, each in zip(gold, scores, strict=True) if tree not in seen])
+        return ParsingScore.from_sentences(score for tree, score in zip(gold, scores, strict=True) if tree not in seen)
 
     return ParserScores(
         sentences=len(gold),
         repairs=sum(parse.repairs for parse in parses),
         repaired=sum(parse.repairs > 0 for parse in parses),
-        evalb=ParsingScore.of_sentences(by_own),
-        all_sentences=whole,
-        up_to_40_words=short,
-        unseen=of_unseen(by_gold),
-        unseen_evalb=of_unseen(by_own),
+        evalb=ParsingScore.from_sentences(by_program),
+        all_sentences=ParsingScore.from_sentences(by_gold_tags),
+        up_to_40_words=ParsingScore.from_sentences([score for score in by_gold_tags if score.length <= 40]),
+        unseen=summarize_unseen(by_gold_tags),
+        unseen_evalb=summarize_unseen(by_program),
     )
 
 

@@ -8,13 +8,15 @@ manifest.json                               from which treebanks, with which opt
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import datasets
 from nltk import Tree
 
+from ..data.text_files import read_lines
 from ..io.files import (
     Json,
     Manifest,
@@ -28,13 +30,20 @@ from ..io.files import (
 )
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
-from .demo_treebank import demo_treebank
 from .recombination import Recombiner
-from .trees import normalize_tree, normalized_trees, sequence_of_tree, tree_in_one_line
+from .trees import normalized_trees, sequence_of_tree, tree_in_one_line
 
 
-DEMO = "demo"  # the embedded treebank, instead of a file
+_SPLITS = ("train", "validation", "test")
+
+# 6,600 trees of a small grammar of English, written by the generator parsing/demo_treebank.py of commit c5a46b3.
+_DEMO = Path(__file__).with_name("demo")
 _FORMAT = 2  # increment it when the preparation changes, so that cached corpora are prepared again
+
+
+def read_treebank(file: str, split: str) -> Iterator[Tree]:
+    """The normalised trees of a file, or of a split of the embedded treebank, "demo"."""
+    return normalized_trees(_DEMO / f"{split}.mrg.xz" if file == "demo" else file)
 
 
 @dataclass(frozen=True)
@@ -95,8 +104,7 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
     recorded = Manifest.load(directory).notes
     what, advice = f"prepared: {directory} was prepared otherwise:", f"name another directory, or delete {directory}"
     require_same_manifest(recorded, origin or _origin(options, recorded), what, advice)
-    corpora = {split: _corpus(directory, split) for split in ("train", "validation", "test")}
-    return {split: [str(path)] for split, path in corpora.items() if path.exists()}
+    return {split: [str(_corpus(directory, split))] for split in _SPLITS if getattr(options, split)}
 
 
 def _corpus(directory: Path, split: str) -> Path:
@@ -105,52 +113,55 @@ def _corpus(directory: Path, split: str) -> Path:
 
 def _origin(options: TreebankOptions, known: dict[str, Json]) -> dict[str, Json]:
     files: dict[str, Json] = {
-        name: [identify(file, known.get(name)) for file in getattr(options, name)]
-        for name in ("train", "silver", "validation", "test")
+        name: [identify(file, known.get(name)) for file in getattr(options, name)] for name in (*_SPLITS, "silver")
     }
     return {**vars(options), **files}
 
 
 def _write(directory: Path, options: TreebankOptions, origin: dict[str, Json]) -> None:
+    trees = {split: _read_trees(split, getattr(options, split)) for split in _SPLITS}
+    gold = (tree for tree in trees["train"] for _ in range(options.gold_copies))
+    trees["train"] = chain(gold, _read_trees("silver", options.silver), _recombine(options))
     with atomic_directory(directory, "prepared") as staging:
-        counts = Counter[str]()
-        _write_corpus(staging, "train", options.train, options, counts, options.gold_copies)
-        _write_corpus(staging, "train", options.silver, options, counts)
-        if options.recombined_copies:
-            gold = [tree for file in options.train for tree in _normalized_trees(file, "train")]
-            with open(_corpus(staging, "train"), "a", encoding="utf-8") as corpus:
-                corpus.writelines(_row(tree, options) for tree in Recombiner(gold).copies(options.recombined_copies))
-        for split in ("validation", "test"):
-            _write_corpus(staging, split, getattr(options, split), options, Counter())
-        labels = ParseLabels.from_counts(counts)
-        with open(_corpus(staging, "train"), encoding="utf-8") as corpus:
-            words = (json.loads(line)["translation"][options.language] for line in corpus)
-            tokenizer = VaswaniTokenizer.train(words, options.vocab_size, show_progress=False, labels=labels.names)
+        labels = {
+            split: _write_corpus(_corpus(staging, split), trees[split], options)
+            for split in _SPLITS
+            if getattr(options, split)
+        }
+        words = (json.loads(line)["translation"][options.language] for line in read_lines(_corpus(staging, "train")))
+        tokenizer = VaswaniTokenizer.train(words, options.vocab_size, show_progress=False, labels=labels["train"].names)
         tokenizer.save_pretrained(staging / "tokenizer")
         Manifest.of(staging, **origin).save(staging)
 
 
-def _write_corpus(
-    directory: Path, split: str, files: Sequence[str], options: TreebankOptions, labels: Counter[str], copies: int = 1
-) -> None:
-    """Append the trees of some files to a corpus, and add their labels to the counts of those already in it."""
+def _read_trees(name: str, files: Iterable[str]) -> Iterator[Tree]:
+    """The trees of the files of an option."""
     for file in files:
-        is_empty = True
-        with open(_corpus(directory, split), "a", encoding="utf-8") as corpus:
-            for tree in _normalized_trees(file, split):
-                is_empty = False
-                labels.update(sequence_of_tree(tree, options.keeps_tags))
-                corpus.write(_row(tree, options) * copies)
-        if is_empty:
-            raise ValueError(f"{split}: {file} has no trees; give a treebank in brackets")
-        try:
-            ParseLabels.from_counts(labels)
-        except ValueError as error:
-            raise ValueError(f"{split}: {file}: {error}") from None
+        trees = read_treebank(file, name)
+        first = next(trees, None)
+        if first is None:
+            raise ValueError(f"{name}: {file} has no trees; give a treebank in brackets")
+        yield first
+        yield from trees
 
 
-def _normalized_trees(file: str, split: str) -> Iterator[Tree]:
-    return filter(None, map(normalize_tree, demo_treebank(split))) if file == DEMO else normalized_trees(file)
+def _recombine(options: TreebankOptions) -> Iterator[Tree]:
+    if options.recombined_copies:
+        gold = [*_read_trees("train", options.train)]
+        yield from Recombiner(gold).copies(options.recombined_copies)
+
+
+def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -> ParseLabels:
+    """Write trees as a corpus; returns their labels."""
+    counts = Counter[str]()
+    with open(path, "w", encoding="utf-8") as corpus:
+        for tree in trees:
+            counts.update(sequence_of_tree(tree, options.keeps_tags))
+            corpus.write(_row(tree, options))
+    try:
+        return ParseLabels.from_counts(counts)
+    except ValueError as error:
+        raise ValueError(f"{path.stem}: {error}") from None
 
 
 def _row(tree: Tree, options: TreebankOptions) -> str:

@@ -11,7 +11,6 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ..data.cleaning import encode_corpus
 from ..data.corpora import load_parallel_corpus
-from ..decoding.decoding_arguments import GenerateKwargs
 from ..decoding.translation import translate_corpus, translate_with_scores
 from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
@@ -105,12 +104,11 @@ def translate_test_set(
         reference_perplexity = perplexity(model, tokenizer, encoded)
     given, into = (model, tokenizer, test_set.sources, tokens_per_batch), test_set.languages[1]
     for number, alpha in itertools.product(beams, alphas):
-        search = GenerateKwargs(num_beams=number, length_penalty=alpha)
         started, scores = time.perf_counter(), None
         if return_scores:
-            texts, scores = translate_with_scores(*given, target_language=into, **search)
+            texts, scores = translate_with_scores(*given, target_language=into, num_beams=number, length_penalty=alpha)
         else:
-            texts = translate_corpus(*given, target_language=into, **search)
+            texts = translate_corpus(*given, target_language=into, num_beams=number, length_penalty=alpha)
         seconds = time.perf_counter() - started
         # One line each, so that the written file has the same scores.
         lines = [" ".join(text.splitlines()) for text in texts]

@@ -1,0 +1,142 @@
+"""Options of the translation of lines: what is read, by which models, and what is written."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+from transformers import PreTrainedConfig
+
+from ..convert.engines import engine_digest
+from ..data.tables import kind_of_suffix, kind_of_table, read_table
+from ..data.text_files import COMPRESSED, decode_lines, read_lines
+from ..io.files import MODEL_FILES, Json, matching_files_digest
+from ..model.ensemble_vaswani import require_same_tokens
+from ..model.languages_vaswani import direction, required_tag, target_tag
+from ..model.saved_model import SavedModel
+from ..options.arguments import option, refuse_unused, require_new_file
+from .decoding_arguments import GenerationArguments
+
+
+# What does not change a translation. Batches change samples, because each step draws for all their rows.
+_INDIFFERENT = {"model", "input", "column", "output", "timeout_minutes", "trust_remote_code"}
+_SAMPLING = {"seed", "tokens_per_batch"}
+
+
+@dataclass
+class TranslationOptions(GenerationArguments):
+    """What is translated, how, and what is written of each line."""
+
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
+    input: str = option("-", "Text in UTF-8 or a table, also .gz, .bz2 or .xz, or - for standard input.")
+    column: str | None = option(None, "Column of a table; by default the model's source language.")
+    output: str = option("-", "File to write, or - for standard output.")
+    target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
+    split_sentences: bool = option(
+        True, "Translate lines sentence by sentence; if false, or with scores or the best of the beam, each as one."
+    )
+    return_scores: bool = option(
+        False,
+        "Write log-probabilities of each translation and of its words, into .jsonl, and the confidence; null where "
+        "score.py --confidence has not measured it.",
+    )
+    return_alignment: bool = option(False, "Write these and the word alignment, in Pharaoh format, into .jsonl.")
+    engine: str | None = option(
+        None, "Directory of the model's export to CTranslate2 or ONNX by export.py, which then translates in its place."
+    )
+    ensemble: list[str] | None = option(
+        None, "More saved models with the same tokenizer: the search follows the mean of all models' probabilities."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ensemble is not None:
+            names = ("engine", "do_sample", "return_scores", "return_alignment")
+            refuse_unused(self, dict.fromkeys(names, "it takes one model; leave out this option or --ensemble"))
+        if self.engine is not None:
+            searching = ("precision", "num_beams", "length_penalty", "max_new_tokens", "num_return_sequences")
+            advice = "an engine gives the best translation, by its own generation_config; leave one of the two out"
+            refuse_unused(self, dict.fromkeys((*searching, "do_sample", "return_scores", "return_alignment"), advice))
+        if not self.writes_json:
+            advice = f"{self.output} has lines of text; name an output that ends in .jsonl"
+            refuse_unused(self, dict.fromkeys(("return_scores", "return_alignment"), advice))
+
+    @property
+    def writes_json(self) -> bool:
+        """Whether each translation is written as JSON, beside its source."""
+        return kind_of_suffix(Path(self.output)) == "json"
+
+    def require_output(self, overwrite: bool) -> None:
+        """Raise a ValueError unless lines can be written to the output, a file."""
+        path = Path(self.output)
+        require_new_file("output", path, overwrite)
+        if path.suffix in COMPRESSED or (kind_of_suffix(path) is not None and not self.writes_json):
+            raise ValueError(f"output: {path} would hold lines of text; name a file that does not end in {path.suffix}")
+        if path.exists() and Path(self.input).exists() and path.samefile(self.input):
+            raise ValueError(f"output: {path} is the input too; name another file")
+
+    def open_models(self) -> list[SavedModel]:
+        """Check the model, and those of the ensemble after it; their weights are not read yet.
+
+        Raises:
+            ValueError: The model does not translate into the language, or the tokens of the ensemble's models differ.
+        """
+        saved = self.open(self.model)
+        target_tag(saved.config, None, self.target_language)  # refuses a language that is not the model's
+        members = [self.open(name, "ensemble") for name in self.ensemble or ()]
+        for member in members:
+            require_same_tokens(saved.config, member.config, f"{member.place}:")
+            if member.tokenizer.get_vocab() != saved.tokenizer.get_vocab():
+                raise ValueError(
+                    f"{member.place}: has another tokenizer than --model; train the models of an ensemble with the "
+                    "same corpus, vocab_size and min_frequency, or with --tokenizer"
+                )
+        return [saved, *members]
+
+    def lines(self, config: PreTrainedConfig) -> Iterator[str]:
+        """The lines to translate, read as they come; each row of a table is one.
+
+        Args:
+            config: The model's configuration, which states the column.
+
+        Raises:
+            ValueError, OSError: There is no such file, it is damaged, or text has no columns.
+        """
+        path = Path(self.input)
+        kind = None if self.input == "-" else kind_of_table(path, must_be_table=False)
+        if kind is None and self.column is not None:
+            raise ValueError(f"column: {path} is text, by its name; leave it out, or name a table such as .jsonl")
+        if self.input == "-":
+            return decode_lines(sys.stdin.buffer, Path("standard input"))
+        if kind is None:
+            return read_lines(path)
+        source, _ = direction(config, target_tag(config, None, self.target_language))
+        column = self.column or source or "source"
+        rows = read_table(path, kind, (column, column), "train", (column, column))
+        return (text.replace("\n", " ") for text, _ in rows)
+
+    def columns(self, config: PreTrainedConfig) -> tuple[str, str] | None:
+        """Names of the columns of source and target, of an output in JSON; None for text.
+
+        Raises:
+            ValueError: The model has several directions, and no language is named.
+        """
+        if not self.writes_json:
+            return None
+        source, target = direction(config, required_tag(config, self.target_language))
+        return source or "source", target or "target"
+
+    def record(self, models: list[SavedModel]) -> dict[str, Json]:
+        """Everything but the input that decides what is written: options, and digests of models and engine."""
+        ignored = _INDIFFERENT if self.do_sample else _INDIFFERENT | _SAMPLING
+        names = {field.name for field in fields(TranslationOptions)} - ignored
+        files = ("generation_config.json", *MODEL_FILES)
+        model, *ensemble = (matching_files_digest(each.directory, files) for each in models)
+        return {
+            **{name: getattr(self, name) for name in sorted(names)},
+            "precision": self.dtype,
+            "model": model,
+            "ensemble": ensemble,
+            "engine": self.engine and engine_digest(self.engine),
+            "json": self.writes_json,
+        }
