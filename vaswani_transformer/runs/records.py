@@ -322,8 +322,8 @@ class RunRecord(TrainingResults[SplitScores]):
         """The scores that are not None, by corpus and model, such as "test, averaged model"."""
         final = "averaged model" if self.training.is_average else "last step"
         back = f"{self.data.target_language} to {self.data.source_language}"
-        found = self.scores
-        return {title.format(final=final, back=back): found[name] for name, title in _SCORED.items() if name in found}
+        scores = self.scores
+        return {title.format(final=final, back=back): scores[name] for name, title in _SCORED.items() if name in scores}
 
 
 @dataclass(frozen=True, kw_only=True)
