@@ -81,6 +81,7 @@ def numbers(card: ModelCard) -> list[str]:
 
 
 def test_every_number_is_the_runs_or_the_papers(results, tmp_path):
+    results["settings"]["alpha"] = 0.7  # the default is not shown
     one = numbers(write(tmp_path / "one.md", results))
     other = numbers(write(tmp_path / "other.md", altered(results)))
     assert len(one) > 40

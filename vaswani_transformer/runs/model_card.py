@@ -98,7 +98,7 @@ def _settings(record: TrainingResults, paper_settings: Mapping[str, str]) -> lis
         values["learning_rate_factor"] = f"none: constant rate {settings.learning_rate:g}"
     if settings.lr_scheduler_type == "constant":
         values["warmup_steps"] = "none"
-    for name in PAPER_VALUES | paper_settings:
+    for name in {**PAPER_VALUES, **paper_settings}:
         stated = paper_settings.get(name) or as_text(*PAPER_VALUES[name])
         if values[name] or any(PAPER_VALUES.get(name, (stated,))):
             rows.append((name, as_text(values[name]), stated))

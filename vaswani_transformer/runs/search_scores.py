@@ -141,9 +141,10 @@ def score_systems(
         scored.append(SystemScores(name=system.name, perplexity=system.perplexity, **fields))
         if len(rows) > 1:
             sweep = rows
+    first, *others = best.values()
     compared = None
-    if len(systems) > 1:
-        compared = paired_bootstrap(*best.values(), test_set.references, language=test_set.languages[1])
+    if others:
+        compared = paired_bootstrap(first, others[0], test_set.references, language=test_set.languages[1])
     record = ScoreRecord(
         run=run,
         test_set=TestSetFacts(
