@@ -1,14 +1,14 @@
 """Parity of an exported model with ours: share of identical hypotheses, cause of each difference."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from ..evaluation.bleu import Bleu
+from ..evaluation.scores import sacrebleu_score
 from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
@@ -113,9 +113,7 @@ def parity_report(
     if references is not None:
         translated = [references[line] for line in lines]
         bleu = {
-            name: Bleu().compute(
-                predictions=tokenizer.batch_decode(hypotheses, skip_special_tokens=True), references=translated
-            )
+            name: asdict(sacrebleu_score(tokenizer.batch_decode(hypotheses, skip_special_tokens=True), translated))
             for name, hypotheses in (("ours", ours), ("exported", exported))
         }
     same_tokens = None
