@@ -291,16 +291,8 @@ def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_pat
     assert f"the training in {directory} has ended, after {steps} steps; to continue it, raise" in again.stderr
     with pytest.raises(pytest.fail.Exception, match="training began"):
         error("--resume", "--num_train_epochs", "0.6")
-
-    results = directory / "all_results.json"
-    for content in ("", "{}"):
-        results.write_text(content, encoding="utf-8")
-        message = error("--resume")
-        assert message.startswith(f"train_wmt.py: {results}")
-        assert message.endswith("; delete it to score again")
-    results.unlink()
-    with pytest.raises(pytest.fail.Exception, match="training began"):
-        error("--resume")
+    (directory / "all_results.json").write_text("{", encoding="utf-8")
+    assert error("--resume").endswith("; delete it to score again")
 
 
 @pytest.mark.system
@@ -348,18 +340,6 @@ def in_process(settings: dict, folder: Path, *overrides: str) -> str:
 @pytest.fixture
 def error(settings, tmp_path):
     return lambda *overrides, **changes: in_process({**settings, **changes}, tmp_path, *overrides)
-
-
-@pytest.mark.system
-def test_divergence_ends_in_one_line_with_nothing_scored(settings, tmp_path):
-    result = run(settings, tmp_path, "--learning_rate_factor", "1e9", "--save_steps", "1")
-    assert result.returncode == 1
-    (message,) = [line for line in result.stderr.splitlines() if line.startswith("train_wmt.py: ")]
-    assert message.startswith("train_wmt.py: training diverged at step 2")
-    directory = Path(settings["output_dir"])
-    assert f"the last good checkpoint is {directory / 'checkpoint-1'};" in message
-    left = {path.name for path in directory.iterdir() if not path.name.startswith("_")}
-    assert left == {"checkpoint-1"}
 
 
 @pytest.mark.parametrize(
