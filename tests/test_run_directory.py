@@ -16,7 +16,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.preparation import identify_inputs
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.io.files import locked
-from vaswani_transformer.launch.shared_directory import held_by_all_ranks
+from vaswani_transformer.launch.shared_directory import locked_by_training
 from vaswani_transformer.options.arguments import declared_options
 from vaswani_transformer.runs import run_directory
 from vaswani_transformer.runs.records import ParentModel
@@ -240,7 +240,7 @@ def test_other_sentences_or_another_vocabulary_are_not_trained_on(
 def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]) -> None:
     with open_run(tmp_path / "run", describe(corpus), resume=False):
         for resume in (False, True):
-            again = open_run(tmp_path / "run", describe(corpus), resume, patience=0.2)
+            again = open_run(tmp_path / "run", describe(corpus), resume)
             with pytest.raises(ValueError, match="another process is at work"), again:
                 pass
     begin(tmp_path / "run", describe(corpus), resume=True)
@@ -250,19 +250,19 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        with held_by_all_ranks(tmp_path):
+        with locked_by_training(tmp_path):
             os.write(writer, b"held")
             signal.pause()
     assert os.read(reader, 4) == b"held"
-    with pytest.raises(ValueError, match="another process is at work"), held_by_all_ranks(tmp_path):
+    with pytest.raises(ValueError, match="another process is at work"), locked_by_training(tmp_path):
         pass
     os.kill(child, signal.SIGKILL)
-    with held_by_all_ranks(tmp_path, patience=60):  # as a training that is resumed waits
-        pass
     os.waitpid(child, 0)
+    with locked_by_training(tmp_path):
+        pass
 
 
-@pytest.mark.parametrize("lock", [held_by_all_ranks, locked])
+@pytest.mark.parametrize("lock", [locked_by_training, locked])
 def test_without_locks_a_warning_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lock: Any
 ) -> None:

@@ -12,7 +12,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from ..io.files import read_json
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.scores_vaswani import AlignmentHeads, TranslationScore, align_words, score_of_tokens, words_of_tokens
+from ..model.scores_vaswani import AlignmentHeads, TranslationScore, align_words, score_tokens, token_words
 from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
@@ -116,7 +116,7 @@ def _specification(
     model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
 ) -> transformer_spec.TransformerSpec:
     """CTranslate2's specification of the model, with its weights."""
-    config, alignment = model.config, AlignmentHeads.chosen(model.config)
+    config, alignment = model.config, AlignmentHeads.for_model(model)
     layer = alignment.pairs[0][0]
     if any(other != layer for other, _ in alignment.pairs):
         raise ValueError("alignment_heads: CTranslate2 aligns by heads of one layer; choose them with recipes/align.py")
@@ -261,9 +261,9 @@ class CTranslate2Translator:
             names[0], spoken, max_batch_size=4096, batch_type="tokens", max_input_length=0
         )
         rule = (self.search.length_penalty, "transformers")
-        words = [words_of_tokens(self.tokenizer, target) for target in targets]
+        words = [token_words(self.tokenizer, target) for target in targets]
         found = [
-            score_of_tokens(own, result.log_probs[: len(target)], *rule)
+            score_tokens(own, result.log_probs[: len(target)], *rule)
             for own, target, result in zip(words, targets, results, strict=True)
         ]
         if not return_alignment:
@@ -282,6 +282,6 @@ class CTranslate2Translator:
         links = []
         for own, source, target, result in zip(words, sources, targets, prefixed, strict=True):
             heads = AlignmentHeads([], self._is_shifted)
-            attention = heads.of_tokens(torch.tensor(result.attention[0][: len(target)]))  # [target, source]
-            links.append(align_words(attention, *words_of_tokens(self.tokenizer, source, is_whole=True), *own))
+            attention = heads.token_attention(torch.tensor(result.attention[0][: len(target)]))  # [target, source]
+            links.append(align_words(attention, *token_words(self.tokenizer, source, is_whole=True), *own))
         return [replace(score, alignment=alignment) for score, alignment in zip(found, links, strict=True)]

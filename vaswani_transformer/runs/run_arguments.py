@@ -9,7 +9,7 @@ import torch
 from ..data.preparation_arguments import PreparationArguments
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, paper_values, refuse_unused
-from ..training.trainer import VaswaniTrainingArguments
+from ..training.arguments import VaswaniTrainingArguments
 
 
 # Far above any model of this kind, so that a typing error is refused before memory is allocated.
