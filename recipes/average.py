@@ -47,7 +47,7 @@ class AverageArguments:
                 raise ValueError(f"last: {self.run} has only {len(checkpoints)} checkpoints; give at most as many")
             checkpoints = checkpoints[-self.last :]
         for directory in checkpoints:
-            if (damage := checkpoint_damage(directory, "model*", stock=True)) is not None:
+            if (damage := checkpoint_damage(directory, needs_manifest=False)) is not None:
                 raise ValueError(f"checkpoints: {directory}: {damage}; leave it out")
         return checkpoints
 

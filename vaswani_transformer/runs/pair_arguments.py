@@ -54,14 +54,14 @@ class PairArguments(DecodingArguments):
         saved = self.open(self.model)
         named = languages_to_score([saved.config], self.source_language, self.target_language)
         languages = resolve_languages([self.corpus], *named, self.columns)
-        found = [DirectedModel(saved, languages, target_tag(saved.config, *languages))]
+        models = [DirectedModel(saved, languages, target_tag(saved.config, *languages))]
         if self.reverse_model is not None:
             saved, languages = self.open(self.reverse_model, "reverse_model"), languages[::-1]
             try:
-                found.append(DirectedModel(saved, languages, target_tag(saved.config, *languages)))
+                models.append(DirectedModel(saved, languages, target_tag(saved.config, *languages)))
             except ValueError as error:
                 raise ValueError(f"reverse_model: {error}") from None
-        return found
+        return models
 
     def load_corpus(self, languages: tuple[str, str]) -> Dataset:
         """The pairs. Collective."""
