@@ -221,8 +221,10 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     try:
         yield
     finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
-        lock.release()
+        try:
+            Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
+        finally:
+            lock.release()
 
 
 def acquire(lock: BaseFileLock, path: Path, option: str, timeout: float = 0.0) -> None:
