@@ -1,6 +1,7 @@
 """Options of the recipes that read sentence pairs with a model of each direction."""
 
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 
 from datasets import Dataset
 
@@ -45,7 +46,11 @@ class PairArguments(DecodingArguments):
 
         Raises:
             ValueError: A model does not translate between the languages; or as from `resolve_languages`.
+            FileExistsError: The output exists.
         """
+        if Path(self.output).exists():
+            raise FileExistsError(f"output: {self.output} exists already; name another")
+        Path(self.output).absolute().parent.mkdir(parents=True, exist_ok=True)
         saved = self.open(self.model)
         named = languages_to_score([saved.config], self.source_language, self.target_language)
         languages = resolve_languages([self.corpus], *named, self.columns)
