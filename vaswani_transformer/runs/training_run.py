@@ -21,6 +21,7 @@ from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
 from ..io.files import Json
+from ..io.typed_json import from_json
 from ..launch.faults import ExitReporter, exit_on_fault
 from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
@@ -41,7 +42,14 @@ from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, RecipeTrainingArguments
-from .run_directory import load_record, open_run, record_data, require_same_on_all_ranks, training_settings
+from .run_directory import (
+    load_record,
+    open_run,
+    record_data,
+    require_same_on_all_ranks,
+    training_settings,
+    weight_options,
+)
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
 
@@ -288,7 +296,10 @@ class TrainingRun:
             run=provenance,
             data=describe_data(arguments, data),
             model=describe_model(trainer.model),
-            settings=RunSettings.of(args, search.length_penalty),
+            settings=from_json(
+                RunSettings,
+                {**weight_options(args), "average_last": args.average_last, "alpha": search.length_penalty},
+            ),
             training=training,
         )
 
