@@ -90,34 +90,26 @@ def parity_report(
         tokenizer_file: The exported `tokenizer.json`, if there is one.
 
     Raises:
-        ValueError: All sentences are blank, or the numbers of sentences and references differ.
+        ValueError: All sentences are blank.
     """
-    if references is not None and len(references) != len(sentences):
-        raise ValueError(f"references: there are {len(references)} of them for {len(sentences)} sentences")
     lines = [number for number, sentence in enumerate(sentences) if sentence.strip()]
     if not lines:
         raise ValueError("text: there is nothing in it to translate")
     model.eval()
     texts = [sentences[line].strip() for line in lines]
     sources = tokenizer(texts)["input_ids"]
-    ours = search(model, sources)
-    exported = engine.hypotheses(sources)
+    ours, exported = search(model, sources), engine.hypotheses(sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
     by_rule = search(model, [sources[row] for row in differing], **engine.rule)
     differences = [
-        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row], found == exported[row])
-        for row, found in zip(differing, by_rule, strict=True)
+        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row], same == exported[row])
+        for row, same in zip(differing, by_rule, strict=True)
     ]
     kinds = [difference.kind for difference in differences]
     bleu = None
     if references is not None:
-        translated = [references[line] for line in lines]
-        bleu = {
-            name: Bleu().compute(
-                predictions=tokenizer.batch_decode(hypotheses, skip_special_tokens=True), references=translated
-            )
-            for name, hypotheses in (("ours", ours), ("exported", exported))
-        }
+        targets = [references[line] for line in lines]
+        bleu = {"ours": _bleu(tokenizer, ours, targets), "exported": _bleu(tokenizer, exported, targets)}
     same_tokens = None
     if tokenizer_file is not None:
         encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(texts)
@@ -132,6 +124,13 @@ def parity_report(
         bleu=bleu,
         same_tokens=same_tokens,
     )
+
+
+def _bleu(
+    tokenizer: PreTrainedTokenizerBase, hypotheses: Sequence[Sequence[int]], references: Sequence[str]
+) -> dict[str, object]:
+    predictions = tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
+    return Bleu().compute(predictions=predictions, references=references)
 
 
 def search(
@@ -168,4 +167,5 @@ def normalised_score(model: VaswaniForConditionalGeneration, source: Sequence[in
     logits = model(torch.tensor([source], device=model.device), labels=labels).logits  # [1, target, vocabulary]
     total = logits.double().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).sum().item()
     search = SearchOptions.resolve(model.generation_config)
-    return total / float(length_penalty(len(hypothesis), search.length_penalty, search.length_penalty_type))
+    alpha = 0.0 if search.num_beams == 1 else search.length_penalty
+    return total / float(length_penalty(len(hypothesis), alpha, search.length_penalty_type))
