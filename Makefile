@@ -22,8 +22,8 @@ demo: $(VENV)/installed  ## train on the embedded corpus, score, translate
 notebook: $(VENV)/notebook  ## open the paper in code
 	$(BIN)/jupyter lab recipes/the_paper_in_code.ipynb
 
-notebook-outputs: $(VENV)/installed  ## run the paper in code from its source, and store what comes out
-	$(BIN)/python tests/paper_notebook.py
+notebook-outputs: $(VENV)/notebook  ## run the paper in code, and store what comes out
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False recipes/the_paper_in_code.ipynb
 
 test: $(VENV)/installed  ## all tests but those with the mark `system`
 	$(BIN)/python -m pytest $(PARALLEL) -m "not system"

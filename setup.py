@@ -11,7 +11,7 @@ TRACKING = ["tensorboard>=2.18"]  # recipes/train_wmt.py --report_to tensorboard
 CONVERT = ["sentencepiece>=0.2", "sacremoses>=0.1"]  # recipes/convert.py: tokenizers of the models
 PARSING = ["nltk>=3.9.1"]  # recipes/train_parsing.py: treebanks
 DEMO = ["gradio>=6.31,<7"]  # recipes/demo_app.py
-EXECUTION = ["ipykernel>=6.29", "jupytext>=1.17", "nbclient>=0.10"]  # tests/paper_notebook.py
+EXECUTION = ["ipykernel>=6.29", "nbclient>=0.10"]  # tests/test_paper_notebook.py
 NOTEBOOK = ["jupyterlab>=4.4", *EXECUTION, *PARSING]  # recipes/the_paper_in_code.ipynb
 BROWSER = ["playwright>=1.50"]  # tests/test_explorer.py: drives a Chromium that is installed
 

@@ -6,10 +6,9 @@ A model, on files or on a test set by sacreBLEU's name; or existing translations
     python recipes/score.py --model runs/demo --test_set wmt14/full
     python recipes/score.py --hypotheses runs/news.de --source news.en --reference news.de
 
-On a development set of at least 200 sentences, what the model's log-probabilities say of the quality of a translation;
-afterwards, the pipeline and translate.py with `return_scores` give each translation a confidence, the chrF to expect of
-it. It is null where it was not measured: beyond the log-probabilities that the development set's translations have, and
-for samples, other searches than that of the model's generation_config, forced words, and all translations but the best:
+On a development set of at least 200 sentences, how log-probabilities tell good translations from bad. The pipeline and
+translate.py with `return_scores` then give the best translation of the model's own search a confidence, the chrF to
+expect of it, where that was measured:
 
     python recipes/score.py --model runs/demo --source valid.en --reference valid.de --confidence
 
@@ -19,11 +18,9 @@ Beams and alphas on the development set; two systems, models or files, with pair
     accelerate launch recipes/score.py --model runs/big --compare runs/base --test_set wmt14/full
 
 The output directory then has `results.json`, `translations.txt`, `bleu_by_source_length.png` and, after a sweep,
-`sweep.png`. The translations are from the search with the highest BLEU as in the paper. If a process dies or is
-stopped, all end after `--timeout_minutes`.
+`sweep.png`. The translations are from the search with the highest BLEU as in the paper.
 """
 
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +30,12 @@ from rich.table import Table
 
 from vaswani_transformer.data.corpora import language_of_name, resolve_languages
 from vaswani_transformer.decoding.decoding_arguments import BEAMS, DecodingArguments
-from vaswani_transformer.evaluation.confidence import ConfidenceReport, require_enough
+from vaswani_transformer.evaluation.confidence import ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
-from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
+from vaswani_transformer.evaluation.test_sets import read_test_set, sacrebleu_test_set
 from vaswani_transformer.io.console import PlainConsole, printable
-from vaswani_transformer.io.files import locked, make_directory, require_directory
+from vaswani_transformer.io.files import locked, make_directory
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.languages_vaswani import direction, target_tag
@@ -75,9 +72,7 @@ class EvaluationArguments(DecodingArguments):
         None, "Alpha of 6.1, one or several; by default the model's generation_config."
     )
     confidence: bool = option(
-        False,
-        "Measure, on at least 200 sentences, how its log-probabilities tell good translations from bad, and keep that "
-        "in the model's directory.",
+        False, "Measure, on 200 sentences or more, what log-probabilities tell of quality, and keep it with the model."
     )
     output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
@@ -85,24 +80,14 @@ class EvaluationArguments(DecodingArguments):
     def __post_init__(self) -> None:
         if (self.model is None) == (self.hypotheses is None):
             raise ValueError("model, hypotheses: give exactly one, a saved model or a file of translations")
-        if self.model is not None and Path(self.model).is_file():
-            raise ValueError(f"model: {self.model} is a file; name a saved model, or give translations as --hypotheses")
-        if self.test_set is None and self.reference is None:
-            raise ValueError("reference: give it, or the name of a test set as --test_set")
-        if self.test_set is not None and (self.source or self.reference):
-            raise ValueError("test_set: it has its own source and reference; leave out --source and --reference")
-        if self.compare == self.systems[0]:
-            raise ValueError(f"compare: {self.compare} is the first system too; give another")
+        if (self.test_set is None) != bool(self.reference) or (self.test_set and self.source):
+            raise ValueError("test_set, reference: give the name of a test set, or files: --source and --reference")
         if self.models and self.test_set is None and self.source is None:
             raise ValueError("source: give the sentences to translate")
-        if self.confidence and (self.model is None or self.compare is not None):
-            raise ValueError("confidence: give one model, whose directory will keep it")
-        given = [name for name in ("num_beams", "length_penalty") if getattr(self, name)]
-        if self.confidence and given:
-            raise ValueError(f"{given[0]}: confidence is of the model's own search; leave it out")
-        if given and not self.models:
-            raise ValueError(f"{given[0]}: there is no model that searches, only translations; leave it out")
-        if self.compare is not None and any(len(getattr(self, name)) > 1 for name in given):
+        searches = [*(self.num_beams or []), *(self.length_penalty or [])]
+        if self.confidence and (self.model is None or self.compare is not None or searches):
+            raise ValueError("confidence: give one model, whose directory will keep it, and no options of its search")
+        if self.compare is not None and max(len(self.num_beams or []), len(self.length_penalty or [])) > 1:
             raise ValueError("compare: both systems search with the same options; give one number of beams, one alpha")
 
     @property
@@ -117,46 +102,59 @@ class EvaluationArguments(DecodingArguments):
 
 def main() -> None:
     (args,) = RecipeParser((EvaluationArguments,)).parse()
-    with joined_processes("score.py", args.timeout_minutes, "repeat the command"), ExitStack() as until_the_end:
-        run(args, until_the_end)
+    with joined_processes("score.py", args.timeout_minutes, "repeat the command"), ExitStack() as exit_stack:
+        run(args, exit_stack)
 
 
-def run(args: EvaluationArguments, until_the_end: ExitStack) -> None:
-    state = PartialState()
-    require_directory("output_dir", Path(args.output_dir))
-    on_main_process(lambda: until_the_end.enter_context(locked(Path(args.output_dir), "output_dir")))
-    require_new(args)
+def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
+    state, directory = PartialState(), Path(args.output_dir)
+    on_main_process(lambda: exit_stack.enter_context(locked(directory, "output_dir")))
+    on_main_process(lambda: require_new(directory, args.overwrite))
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
-    configs = [saved.config for saved in models.values()]
-    source, target = languages_to_score(configs, args.source_language, args.target_language)
-    if not configs and args.test_set is None:  # nothing depends on the source's language
-        source = source or language_of_name(args.source or "") or "und"
-    corpora = [[args.source or "-", reference] for reference in args.reference or ()]
-    languages = resolve_languages(corpora, source, target)
+    languages = languages_of(args, models)
     paper_tokenizer(languages[1])  # refuses an unknown language now, not after translating
     with state.main_process_first():
-        test_set = load_test_set(args, languages)
+        if args.test_set is not None:
+            test_set = sacrebleu_test_set(args.test_set, languages)
+        else:
+            test_set = read_test_set(args.source, args.reference, languages)
     if args.confidence:
         models[args.model].require_own("a confidence_curve")
-        require_enough(sum(bool(line.strip()) for line in test_set.sources or ()))  # blank lines are not translated
-    files = [name for name in args.systems if name not in args.models]
-    systems = {name: System(name, [Translations(test_set.read_hypotheses(Path(name)))]) for name in files}
+    files = [name for name in args.systems if name not in models]
+    systems = {name: System(name, [Translations(test_set.read_hypotheses(name))]) for name in files}
     if state.is_main_process:
-        make_directory("output_dir", args.output_dir)
+        make_directory("output_dir", directory)
         print(printable(str(test_set)), flush=True)
     for name, saved in models.items():
         search = (args.num_beams, args.length_penalty, args.tokens_per_batch, args.confidence)
         systems[name] = translate_test_set(name, args.load(saved), saved.tokenizer, test_set, *search)
     if state.is_main_process:
         record, translations = score_systems([systems[name] for name in args.systems], test_set, describe_run())
-        write_scores(Path(args.output_dir), record, translations)
+        write_scores(directory, record, translations)
         show(record)
         if record.confidence is not None:
             keep_curve(models[args.model], languages[1], record.confidence.curve, record.systems[0])
         elif args.confidence:
-            raise ValueError(
-                "confidence: all translations are alike, so that nothing was learned; the scores are saved"
+            raise ValueError("confidence: all translations are alike, which shows nothing; the scores are saved")
+
+
+def require_new(directory: Path, overwrite: bool) -> None:
+    """Refuse to replace an earlier evaluation, or the files of a model, without `--overwrite`."""
+    for name in ("results.json", "config.json"):
+        if (directory / name).exists() and not overwrite:
+            raise FileExistsError(
+                f"output_dir: {directory} has a {name}; choose another, or replace files with --overwrite"
             )
+
+
+def languages_of(args: EvaluationArguments, models: dict[str, SavedModel]) -> tuple[str, str]:
+    """Languages as the options, the models or the suffixes of the files say."""
+    configs = [saved.config for saved in models.values()]
+    source, target = languages_to_score(configs, args.source_language, args.target_language)
+    if not models and args.test_set is None:  # nothing depends on the source's language
+        source = source or language_of_name(args.source or "") or "und"
+    corpora = [[args.source or "-", reference] for reference in args.reference or ()]
+    return resolve_languages(corpora, source, target)
 
 
 def keep_curve(saved: SavedModel, target_language: str, curve: list[list[float]], search: SearchScores) -> None:
@@ -166,33 +164,14 @@ def keep_curve(saved: SavedModel, target_language: str, curve: list[list[float]]
         kept = {direction(saved.config, target_tag(saved.config, None, target_language))[1]: curve}  # as it spells it
     search_fields = {"num_beams": search.num_beams, "length_penalty": search.length_penalty}
     saved.update_config(confidence_curve=kept, confidence_search=search_fields)
-    if curve[0][1] == curve[-1][1]:
-        print("confidence: the curve is flat: log-probabilities say nothing of these translations", file=sys.stderr)
-
-
-def require_new(args: EvaluationArguments) -> None:
-    """Refuse to replace an earlier evaluation without `--overwrite`; checked by the main process only."""
-    directory = Path(args.output_dir)
-    if (directory / "config.json").exists():
-        raise FileExistsError(f"output_dir: {directory} holds a model; choose another, so that its files stay")
-    if PartialState().is_main_process and (directory / "results.json").exists() and not args.overwrite:
-        raise FileExistsError(
-            f"output_dir: {directory} holds an evaluation already; choose another, or replace it with --overwrite"
-        )
-
-
-def load_test_set(args: EvaluationArguments, languages: tuple[str, str]) -> TestSet:
-    if args.test_set is not None:
-        return sacrebleu_test_set(args.test_set, languages)
-    return read_test_set(Path(args.source) if args.source else None, list(map(Path, args.reference)), languages)
 
 
 def show(record: ScoreRecord) -> None:
     console = PlainConsole()
     table = Table("system", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
     for system in record.systems:
-        ppl = "" if system.perplexity is None else f"{system.perplexity.perplexity:.3f}"
-        table.add_row(system.name, *shown_scores(system), ppl)
+        perplexity = "" if system.perplexity is None else f"{system.perplexity.perplexity:.3f}"
+        table.add_row(system.name, *shown_scores(system), perplexity)
     console.print(table)
     first = record.systems[0]
     for name, score in (("sacrebleu", first.sacrebleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
@@ -214,17 +193,10 @@ def show_sweep(console: PlainConsole, record: ScoreRecord) -> None:
     best = record.systems[0]
     for row in record.sweep:
         is_best = (row.num_beams, row.length_penalty) == (best.num_beams, best.length_penalty)
-        table.add_row(
-            str(row.num_beams),
-            f"{row.length_penalty:g}",
-            *shown_scores(row),
-            f"{row.paper_bleu.relative_length:.3f}",
-            f"{row.seconds:.1f}",
-            style="bold" if is_best else None,
-        )
+        numbers = (f"{row.paper_bleu.relative_length:.3f}", f"{row.seconds:.1f}")
+        cells = (str(row.num_beams), f"{row.length_penalty:g}", *shown_scores(row), *numbers)
+        table.add_row(*cells, style="bold" if is_best else None)
     console.print(table)
-    if record.test_set.newstest2014:
-        console.print("Choose search options on a development set, as in the paper (6.1): newstest2013, here wmt13.")
 
 
 def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
@@ -233,20 +205,20 @@ def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
         table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
     console.print(table)
     remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
+    least, most = report.curve[0][0], report.curve[-1][0]
     console.print(
         f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
     )
     console.print(f"chrF without the least confident: {remaining}")
-    least, most = report.curve[0][0], report.curve[-1][0]
     console.print(f"measured from {least:.2f} to {most:.2f} of log-probability a token; outside, confidence is null")
 
 
 def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:
     table = Table("", "first system", "second system", "two-sided p", "sacreBLEU's p", title="Paired bootstrap")
-    for name, found in comparison.items():
-        sides = (found.baseline, found.system)
+    for name, metric in comparison.items():
+        sides = (metric.baseline, metric.system)
         scores = [f"{side.score:.2f} ({side.mean:.2f} ± {side.confidence:.2f})" for side in sides]
-        table.add_row(name, *scores, f"{found.two_sided_p_value:.4f}", f"{found.p_value:.4f}")
+        table.add_row(name, *scores, f"{metric.two_sided_p_value:.4f}", f"{metric.p_value:.4f}")
     console.print(table)
 
 

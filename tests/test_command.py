@@ -90,8 +90,6 @@ def test_commands_are_listed_with_the_first_lines_of_their_docstrings(tmp_path):
     listed = run_python([*MODULE, "--help"], folder=tmp_path)
     assert listed.returncode == 0, listed.stderr
     for recipe in RECIPES:
-        if recipe.stem == "the_paper_in_code":  # a notebook, and no command
-            continue
         first = ast.get_docstring(ast.parse(recipe.read_text(encoding="utf-8"))).splitlines()[0]
         line = next(line for line in listed.stdout.splitlines() if line.endswith(first))
         assert recipe.stem.startswith(line.split()[0]) or line.split()[0] == "table3"

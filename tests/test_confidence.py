@@ -223,7 +223,7 @@ def test_scores_are_saved_if_nothing_is_learned_of_them(development_set, lively_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--num_beams", "2"], "num_beams: confidence is of the model's own search"),
+        (["--num_beams", "2"], "confidence: give one model, .* and no options of its search"),
         (["--compare", "valid.de"], "confidence: give one model"),
     ],
 )

@@ -191,24 +191,19 @@ print(module.name, all([module.description, module.citation, module.inputs_descr
 
 
 @pytest.mark.system
-def test_with_bleu_in_a_folder_it_is_a_metric(hub, tmp_path):
+def test_alone_in_a_folder_it_is_a_metric(hub, tmp_path):
     (tmp_path / "multi_bleu").mkdir()
-    for name in ("multi_bleu.py", "bleu.py"):
-        shutil.copy(FILE.with_name(name), tmp_path / "multi_bleu" / name)
+    shutil.copy(FILE, tmp_path / "multi_bleu" / FILE.name)
     done = hub.run(_METRIC_SPACE, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     sentences = {"predictions": ["Ein Hund-Haus bellt laut."], "references": ["Ein Hund-Haus bellt so."]}
     assert done.stdout.splitlines() == [str(MultiBleu().compute(**sentences, language="de")), "multi_bleu True"]
 
 
-@pytest.mark.parametrize("score", [multi_bleu, lambda *pair: paper_bleu(*pair, "de")])
-def test_what_cannot_be_scored_is_named(score):
-    with pytest.raises(ValueError, match="there are 2 for 1 hypotheses"):
-        score(["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="nothing to score"):
-        score([], [])
-    with pytest.raises(ValueError, match="none for hypothesis 2"):
-        score(["a", "b"], [["a"], []])
+def test_lines_without_a_partner_are_not_ignored():
+    for hypotheses, references in ((["a"], ["a", "b"]), (["a", "b"], ["a"]), ([], [])):
+        with pytest.raises(ValueError, match="give one for each"):
+            multi_bleu(hypotheses, references)
 
 
 @pytest.mark.parametrize("language", ["German", "de DE", ""])

@@ -152,7 +152,7 @@ def test_the_directory_has_the_names_of_optimum_and_the_tokenizer_of_the_model(e
 
 
 def test_heads_of_another_width_are_refused_before_anything_is_written(tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="^d_k: must be 6 for the ONNX layout of transformers.js, is 5"):
+    with pytest.raises(ValueError, match=r"^d_k: must be 6 for the ONNX layout of transformers.js, is 5"):
         engine.export_onnx(distinct(400, d_k=5), tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 

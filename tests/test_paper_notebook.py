@@ -1,13 +1,14 @@
-"""The paper in code: the notebook and its source agree, follow the paper, and run."""
+"""The paper in code: the notebook follows the paper, is stored as it ran, and runs."""
 
 import re
 
 import nbformat
-import paper_notebook
 import pytest
 from helpers import REPOSITORY
+from nbclient import NotebookClient
 
 
+NOTEBOOK = REPOSITORY / "recipes" / "the_paper_in_code.ipynb"
 # Sections, tables and figures of the paper, in its order. Those with sub-sections may have no code of their own.
 OUTLINE = [
     "1 Introduction",
@@ -46,18 +47,11 @@ OUTLINE = [
 WITHOUT_CODE = {"4 Why Self-Attention", "5 Training", "6 Results", "6.2 Model Variations", "Attention Visualizations"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def stored() -> nbformat.NotebookNode:
-    return nbformat.read(paper_notebook.NOTEBOOK, as_version=4)
-
-
-def test_the_notebook_has_the_cells_of_its_source(stored):
-    nbformat.validate(stored)
-    cells = [
-        [(cell.cell_type, cell.source, cell.metadata) for cell in each.cells]
-        for each in (stored, paper_notebook.without_outputs())
-    ]
-    assert cells[0] == cells[1], "run `make notebook-outputs`"
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
 
 
 def test_headings_are_those_of_the_paper_and_have_code(stored):
@@ -81,17 +75,14 @@ def test_answers_of_exercises_are_folded_with_their_code_and_results(stored):
     for place in places:
         assert "\n<details><summary>Answer</summary>\n\n" in stored.cells[place].source
         answer = stored.cells[place + 1]
-        assert answer.metadata == paper_notebook.FOLDED
+        assert answer.metadata.jupyter.source_hidden
         assert all(output.data["text/markdown"].startswith("<details>") for output in answer.outputs)
 
 
 def test_the_notebook_is_stored_as_it_ran_with_pictures_and_nothing_of_the_machine(stored):
-    text = paper_notebook.NOTEBOOK.read_text(encoding="utf-8")
-    assert len(text) < 2_000_000
-    outputs = [output for cell in stored.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert [cell.execution_count for cell in stored.cells if cell.cell_type == "code"] == list(
-        range(1, 1 + sum(cell.cell_type == "code" for cell in stored.cells))
-    )
+    cells = [cell for cell in stored.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == [*range(1, 1 + len(cells))]
+    outputs = [output for cell in cells for output in cell.outputs]
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 15
     for output in outputs:
         assert output.output_type in ("stream", "display_data")
@@ -99,12 +90,13 @@ def test_the_notebook_is_stored_as_it_ran_with_pictures_and_nothing_of_the_machi
         assert not re.search(r"/(?:tmp|home|root|work|Users)/", output.get("text", ""))
         for path in re.findall(r"^`.*` in `(.*)`:$", output.get("data", {}).get("text/markdown", ""), re.M):
             assert (REPOSITORY / path).is_file()
-            assert path.startswith("vaswani_transformer/")
 
 
 @pytest.mark.system
-def test_the_notebook_runs_and_its_answers_are_right(tmp_path, monkeypatch):
-    """The answers are checked by assertions in its cells."""
+def test_the_notebook_runs_and_its_answers_are_right(stored, tmp_path, monkeypatch):
+    """Assertions in its cells check the answers. The training of the translator, half of the time, is cut short."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    paper_notebook.execute(paper_notebook.without_outputs())
+    (training,) = [cell for cell in stored.cells if "steps=600," in cell.source]
+    training.source = training.source.replace("steps=600,", "steps=100,")
+    NotebookClient(stored).execute(cwd=str(NOTEBOOK.parent))
     assert not [*tmp_path.glob("tmp*")]  # it leaves nothing behind

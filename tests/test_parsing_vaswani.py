@@ -86,9 +86,9 @@ def test_processors_of_the_caller_are_applied(parser):
 
 
 def test_what_no_parser_can_take_is_refused(parser, tmp_path):
-    with pytest.raises(ValueError, match="sentence 1: .* must be words, at least one"):
+    with pytest.raises(ValueError, match=r"sentence 1: .* must be words, at least one"):
         parser(["The cat .", "  "])
-    with pytest.raises(ValueError, match="sentence 0: .*'a b'"):
+    with pytest.raises(ValueError, match=r"sentence 0: .*'a b'"):
         list(parse_in_batches(parser.model, parser.tokenizer, [["a b"]]))
     with pytest.raises(TypeError, match="takes strings, not int"):
         parser([3])

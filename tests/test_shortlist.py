@@ -60,7 +60,7 @@ def test_candidates_are_the_likeliest_by_model_1(tokenizer, monkeypatch):
 def test_word_pieces_give_no_shortlist():
     corpus = [sentence for pair in phrasebook("validation") for sentence in pair]
     tokenizer = VaswaniTokenizer.train(corpus, 400, "wordpiece", show_progress=False)
-    with pytest.raises(ValueError, match="^shortlist: CTranslate2 separates tokens by spaces; it needs a byte-pair"):
+    with pytest.raises(ValueError, match=r"^shortlist: CTranslate2 separates tokens by spaces; it needs a byte-pair"):
         learn_shortlist(tokenizer, PAIRS)
 
 

@@ -21,12 +21,10 @@ _SHORT = {
     "train_wmt": "train",
     "visualize_attention": "visualize",
 }
-_NOTEBOOK = "the_paper_in_code"  # the source of a notebook, and no command
 
 
 def main() -> None:
-    paths = [path for path in sorted(RECIPES.glob("*.py")) if path.stem != _NOTEBOOK]
-    recipes = {_SHORT.get(path.stem, path.stem): path for path in paths}
+    recipes = {_SHORT.get(path.stem, path.stem): path for path in sorted(RECIPES.glob("*.py"))}
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
         print("usage: vaswani COMMAND [OPTIONS]; `vaswani COMMAND --help` lists its options\n")

@@ -1,14 +1,14 @@
 """Parity of an exported model with ours: share of identical hypotheses, cause of each difference."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from ..evaluation.bleu import Bleu
+from ..evaluation.scores import sacrebleu_score
 from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
@@ -130,7 +130,7 @@ def _bleu(
     tokenizer: PreTrainedTokenizerBase, hypotheses: Sequence[Sequence[int]], references: Sequence[str]
 ) -> dict[str, object]:
     predictions = tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
-    return Bleu().compute(predictions=predictions, references=references)
+    return asdict(sacrebleu_score(predictions, references))
 
 
 def search(

@@ -18,13 +18,7 @@ _LEFT_OUT = (0.1, 0.2)  # shares of the translations, the least confident ones
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """Translations of similar confidence.
-
-    Attributes:
-        sentences: Their number.
-        confidence: Their mean confidence.
-        chrf: Their mean chrF.
-    """
+    """Translations of similar confidence: their number, mean confidence and mean chrF."""
 
     sentences: int
     confidence: float
@@ -67,7 +61,9 @@ def measure_confidence(
     Raises:
         ValueError: There are too few sentences.
     """
-    require_enough(len(lines))
+    least = 2 * 5 * _SENTENCES_A_POINT  # five points for each half
+    if len(lines) < least:
+        raise ValueError(f"confidence: needs {least} sentences at least, not {len(lines)}")
     metric = CHRF()
     quality = np.array(
         [metric.sentence_score(line, list(known)).score for line, known in zip(lines, references, strict=True)]
@@ -95,13 +91,6 @@ def measure_confidence(
         bins=bins,
         remaining=remaining,
     )
-
-
-def require_enough(sentences: int) -> None:
-    """Raise a ValueError if there are too few sentences to fit a curve."""
-    least = 2 * 5 * _SENTENCES_A_POINT  # five points for each half
-    if sentences < least:
-        raise ValueError(f"confidence: needs {least} sentences at least, not {sentences}")
 
 
 def fit_curve(values: np.ndarray, quality: np.ndarray) -> list[list[float]]:

@@ -4,7 +4,7 @@ sacremoses tokenizes. Splitting compounds, and lines into tokens, is done here. 
 applies the brevity penalty.
 
 `MultiBleu()`, or `evaluate.load` with this file's path, is an `evaluate.Metric` that needs no network. The file imports
-only bleu.py of the package, so that a Hub Space named `multi_bleu` needs just these two files.
+nothing of the package, so that it is a Hub Space named `multi_bleu` by itself.
 """
 
 import itertools
@@ -12,11 +12,10 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+import datasets
 import evaluate
 import sacremoses
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
-
-from .bleu import as_result, metric_info
 
 
 _COMPOUND = re.compile(rb"(\S)-(\S)")
@@ -25,50 +24,33 @@ _CITATION = """\
 Koehn et al. (2007): Moses: Open Source Toolkit for Statistical Machine Translation. https://aclanthology.org/P07-2045
 Vaswani et al. (2017): Attention Is All You Need. https://arxiv.org/abs/1706.03762"""
 
-_DESCRIPTION = """\
-Corpus BLEU as multi-bleu.perl of Moses computes it, cased and unsmoothed. It scores lines of tokens; or, given a
-language, plain text, tokenized as for Table 2 of "Attention Is All You Need". Its values are comparable with papers of
-2017, which state no signature. Papers today report sacreBLEU."""
-
 _INPUTS = """\
 Args:
     predictions: Translations: plain text if a language is given, else tokens separated by single spaces.
     references: For each prediction one reference or a list of them, in the same form.
-    language: Code of the language, such as "de", for the rules of Moses' tokenizer; compounds are split in "de"."""
+    language: Code of the language, such as "de", for the rules of Moses' tokenizer; compounds are split in "de".
+
+Returns:
+    "score" from 0 to 100, "precisions" in percent, "brevity_penalty", "hypothesis_length" and "reference_length" in
+    tokens, and "signature", which says how it was computed."""
 
 
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> float:
-    """Corpus BLEU of lines of tokens, as multi-bleu.perl computes it.
+    """Corpus BLEU of tokenized lines, from 0 to 100, as multi-bleu.perl computes it.
 
-    Tokens are separated by single spaces, so that an empty line is one empty token, as in the published values of
-    tensorflow/nmt. The script itself splits at any white space, as `paper_bleu` does.
-
-    Args:
-        hypotheses: Lines of tokens.
-        references: One line, or several alternatives, for each of them.
-
-    Returns:
-        BLEU from 0 to 100.
-
-    Raises:
-        ValueError: There is nothing to score, or a hypothesis has no reference.
+    Each line has one reference or several. Tokens are separated by single spaces, so that an empty line is one empty
+    token, as in the published values of tensorflow/nmt. The script splits at any white space, as `paper_bleu` does.
     """
     return corpus_bleu(hypotheses, references, split_at_spaces).score
 
 
 def paper_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str) -> float:
-    """The BLEU of Table 2 for plain text: `paper_tokenizer`, then counts as in multi-bleu.perl.
+    """The BLEU of Table 2, 0 to 100, of plain text: `paper_tokenizer`, then counts as in multi-bleu.perl.
 
     Args:
         hypotheses: Translations, not tokenized.
         references: One text, or several alternatives, for each of them.
         language: Code of the target language, such as "de" or "pt_BR".
-
-    Returns:
-        BLEU from 0 to 100.
-
-    Raises:
-        ValueError: There is nothing to score, a hypothesis has no reference, or the language is not a code.
     """
     return corpus_bleu(hypotheses, references, paper_tokenizer(language)).score
 
@@ -120,7 +102,7 @@ def corpus_bleu(
     shorter of two equally close ones. If no n-gram of some order matches, the score is 0.
 
     Raises:
-        ValueError: There is nothing to score, or a hypothesis has no reference.
+        ValueError: There is nothing to score, or a hypothesis without reference.
     """
     numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
 
@@ -128,39 +110,39 @@ def corpus_bleu(
         """Tokens as numbers, since sacreBLEU splits at any white space, and a token may contain some or be empty."""
         return " ".join(str(numbers[token]) for token in tokenize(line))
 
-    numbered = [[as_numbers(text) for text in texts] for texts in _alternatives(hypotheses, references)]
-    streams = list(itertools.zip_longest(*numbered))  # None if a hypothesis has fewer references than another
+    if not hypotheses or len(references) != len(hypotheses):  # sacreBLEU would score as many as there are of both
+        raise ValueError(f"there are {len(hypotheses)} hypotheses and {len(references)} references; give one for each")
+    alternatives = [[texts] if isinstance(texts, str) else texts for texts in references]
+    streams = itertools.zip_longest(*([as_numbers(text) for text in texts] for texts in alternatives))
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    return metric.corpus_score([as_numbers(line) for line in hypotheses], streams)
-
-
-def _alternatives(
-    hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]
-) -> list[Sequence[str]]:
-    """The list of references of each hypothesis."""
-    if len(hypotheses) != len(references):
-        raise ValueError(f"references: there are {len(references)} for {len(hypotheses)} hypotheses")
-    if not hypotheses:
-        raise ValueError("hypotheses: there is nothing to score")
-    alternatives = [[reference] if isinstance(reference, str) else reference for reference in references]
-    if [] in alternatives:
-        raise ValueError(f"references: there is none for hypothesis {alternatives.index([]) + 1}")
-    return alternatives
+    # A missing reference is None, if a hypothesis has fewer than another.
+    return metric.corpus_score([as_numbers(line) for line in hypotheses], list(streams))
 
 
 class MultiBleu(evaluate.Metric):
     """`multi_bleu` or, given a language, `paper_bleu`, with precisions, lengths and a signature."""
 
     def _info(self) -> evaluate.MetricInfo:
-        return metric_info(_DESCRIPTION, _CITATION, _INPUTS)
+        text = datasets.Value("string")
+        one = datasets.Features({"predictions": text, "references": text})
+        several = datasets.Features({"predictions": text, "references": datasets.Sequence(text)})
+        return evaluate.MetricInfo(
+            description=__doc__, citation=_CITATION, inputs_description=_INPUTS, features=[one, several]
+        )
 
     def _compute(self, predictions, references, language=None):
-        tokenize = split_at_spaces if language is None else paper_tokenizer(language)
-        result = corpus_bleu(predictions, references, tokenize)
-        counts = {len(alternatives) for alternatives in _alternatives(predictions, references)}
+        bleu = corpus_bleu(predictions, references, split_at_spaces if language is None else paper_tokenizer(language))
+        counts = {1 if isinstance(texts, str) else len(texts) for texts in references}
         number = counts.pop() if len(counts) == 1 else "var"
         tokens = "tok:spaces"
         if language is not None:
             compounds = "split" if language == "de" else "whole"
             tokens = f"tok:moses-{language}|compounds:{compounds}|sacremoses:{sacremoses.__version__}"
-        return as_result(result, f"nrefs:{number}|case:mixed|{tokens}|smooth:none")
+        return {
+            "score": bleu.score,
+            "precisions": bleu.precisions,
+            "brevity_penalty": bleu.bp,
+            "hypothesis_length": bleu.sys_len,
+            "reference_length": bleu.ref_len,
+            "signature": f"nrefs:{number}|case:mixed|{tokens}|smooth:none",
+        }

@@ -54,38 +54,29 @@ def nats_of_pairs(
         encoded: The result of `encode_corpus`.
         tokens_per_batch: Most source and most target tokens of a batch, padding included.
         description: For the progress bar.
-
-    Raises:
-        ValueError: A side of a pair has more tokens than a learned position table.
     """
     model.eval()
     state = PartialState()
     collator = DataCollatorForSeq2Seq(tokenizer, model=model)
     source, target = encoded["source_length"][:], encoded["target_length"][:]
-    table = getattr(model.config, "max_positions", None)
-    for number, tokens in enumerate(map(max, source, target), start=1):
-        if table is not None and tokens > table:
-            raise ValueError(
-                f"pair {number:,} has {tokens} tokens, but the model's learned table has {table} positions; shorten it"
-            )
     budget = max(tokens_per_batch, max(source), max(target))
     mine = plan_batches(source, target, budget, budget).batches[state.process_index :: state.num_processes]
     rows = encoded.select_columns(["input_ids", "labels"])
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    scored: list[tuple[np.ndarray, np.ndarray]] = []
     for indices in tqdm(mine, desc=description, disable=not state.is_main_process):
         batch = collator([rows[int(index)] for index in indices]).to(model.device)
         labels = batch.pop("labels")  # [batch, target]
         logits = model(**batch).logits.flatten(0, 1).float()
         losses = F.cross_entropy(logits, labels.flatten(), reduction="none")  # [batch * target], 0 at padding
-        found.append((indices, losses.view_as(labels).cpu().double().sum(-1).numpy()))
+        scored.append((indices, losses.view_as(labels).cpu().double().sum(-1).numpy()))
     nats = np.zeros(len(source))
-    for indices, values in gather_object(found):
+    for indices, values in gather_object(scored):
         nats[indices] = values
     return nats
 
 
 def dual_cross_entropy(forward: np.ndarray, backward: np.ndarray | None = None) -> np.ndarray:
-    """The cost of sentence pairs by which noise is found (Junczys-Dowmunt, 2018, without its exponential): `[pairs]`.
+    """The cost that tells noisy sentence pairs (Junczys-Dowmunt, 2018, without its exponential): `[pairs]`.
 
     Args:
         forward: `[pairs]` cross-entropy of each target given its source, per token.

@@ -10,7 +10,6 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
 from ..model.languages_vaswani import is_same_language, writes_spaces
-from .bleu import Bleu
 from .multi_bleu import MultiBleu
 
 
@@ -82,14 +81,14 @@ class PairedComparison:
 
     Attributes:
         p_value: sacreBLEU's, which is too small: it centres the absolute differences of the samples.
-        two_sided_p_value: By `two_sided_bootstrap`; None in older files.
+        two_sided_p_value: By `two_sided_bootstrap`.
     """
 
     p_value: float
+    two_sided_p_value: float
     signature: str
     baseline: ResampledScore
     system: ResampledScore
-    two_sided_p_value: float | None = None
 
 
 def sacrebleu_tokenizer(language: str | None) -> str:
@@ -106,18 +105,14 @@ def sacrebleu_score(
     hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str | None = None
 ) -> BleuScore:
     """Corpus BLEU of plain text, tokenized by `sacrebleu_tokenizer`; one or several references for each hypothesis."""
-    tokenize = sacrebleu_tokenizer(language)
-    return BleuScore(**Bleu().compute(predictions=hypotheses, references=references, tokenize=tokenize))
+    metric = BLEU(tokenize=sacrebleu_tokenizer(language))
+    bleu = metric.corpus_score(hypotheses, _streams(references))
+    signature = metric.get_signature().format()
+    return BleuScore(bleu.score, bleu.precisions, bleu.bp, bleu.sys_len, bleu.ref_len, signature)
 
 
 def score_translations(hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str) -> Scores:
-    """Corpus scores of plain text.
-
-    Args:
-        hypotheses: Translations.
-        references: One or several for each hypothesis, the same number for all.
-        language: Code of the target language, by which text is tokenized.
-    """
+    """Corpus scores of plain text, tokenized by the rules of its language."""
     paper_bleu = MultiBleu().compute(predictions=hypotheses, references=references, language=language)
     return Scores(
         sacrebleu=sacrebleu_score(hypotheses, references, language),
@@ -149,22 +144,18 @@ def bleu_by_source_length(
         language: Code of the target language, by which text is tokenized.
         width: Number of lengths in a group.
         longest: Longer sources form one group.
-
-    Returns:
-        The groups that are not empty, the shortest first.
     """
     groups: dict[int, list[int]] = {}
     for index, source in enumerate(sources):
         length = max(1, len(source.split()))
         groups.setdefault(min(length - 1, longest) // width, []).append(index)
-    found = []
+    scored = []
     for group, indices in sorted(groups.items()):
-        group_references = _streams([references[index] for index in indices])
-        metric = BLEU(tokenize=sacrebleu_tokenizer(language))
-        bleu = metric.corpus_score([hypotheses[index] for index in indices], group_references)
-        end = (group + 1) * width
-        found.append(LengthGroup(group * width + 1, end if end <= longest else None, len(indices), bleu.score))
-    return found
+        texts, known = [hypotheses[index] for index in indices], [references[index] for index in indices]
+        end = (group + 1) * width if (group + 1) * width <= longest else None
+        bleu = sacrebleu_score(texts, known, language).score
+        scored.append(LengthGroup(group * width + 1, end, len(indices), bleu))
+    return scored
 
 
 def paired_bootstrap(
@@ -190,15 +181,15 @@ def paired_bootstrap(
     metrics = {"BLEU": BLEU(tokenize=sacrebleu_tokenizer(language)), "chrF": CHRF()}
     test = PairedTest(named, metrics, _streams(references), test_type="bs", n_samples=samples)
     signatures, scores = test()
-    found = {}
+    comparisons = {}
     for (name, signature), metric in zip(signatures.items(), metrics.values(), strict=True):
-        first, second = cast(list[Result], scores[name])
+        first, second = (cast(Result, result) for result in scores[name])
         # If systems are equal, no sample differs by more than the test set, so that sacreBLEU's p-value is near 0.
         p_value = second.p_value if first.score != second.score else 1.0
         two_sided = two_sided_bootstrap(metric, baseline, system, references, samples)
-        sides = (_resampled(first), _resampled(second))
-        found[name] = PairedComparison(p_value, signature.format(), *sides, two_sided_p_value=two_sided)
-    return found
+        sides = (ResampledScore(side.score, float(side.mean), float(side.ci)) for side in (first, second))
+        comparisons[name] = PairedComparison(p_value, two_sided, signature.format(), *sides)
+    return comparisons
 
 
 def two_sided_bootstrap(
@@ -231,10 +222,7 @@ def two_sided_bootstrap(
     return max(share, 2.0 ** (1 - len(baseline)))
 
 
-def _resampled(result: Result) -> ResampledScore:
-    return ResampledScore(result.score, float(result.mean), float(result.ci))
-
-
-def _streams(references: Sequence[Sequence[str]]) -> list[list[str]]:
+def _streams(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
     """References in sacreBLEU's order: the first of every sentence, then the second of every sentence, and so on."""
-    return [list(stream) for stream in zip(*references, strict=True)]
+    alternatives = [[texts] if isinstance(texts, str) else texts for texts in references]
+    return [list(stream) for stream in zip(*alternatives, strict=True)]

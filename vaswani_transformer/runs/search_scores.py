@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelerate import PartialState
+from datasets import Dataset
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.cleaning import encode_corpus
-from ..data.corpora import load_parallel_corpus
 from ..decoding.translation import translate_corpus, translate_with_scores
 from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
@@ -96,11 +95,11 @@ def translate_test_set(
     alphas = length_penalties or [1.0 if own.length_penalty is None else own.length_penalty]
     reference_perplexity = None
     if encodes_targets(tokenizer):
-        with PartialState().main_process_first():
-            files = [str(test_set.source_file), str(test_set.reference_files[0])]
-            corpus = load_parallel_corpus(files, *test_set.languages)
-            tag = target_tag(model.config, *test_set.languages)
-            encoded = encode_corpus(corpus, tokenizer, *test_set.languages, source_tag=tag)
+        source, target = test_set.languages
+        pairs = zip(test_set.sources, test_set.references, strict=True)
+        corpus = Dataset.from_list([{"translation": {source: text, target: texts[0]}} for text, texts in pairs])
+        tag = target_tag(model.config, source, target)
+        encoded = encode_corpus(corpus, tokenizer, source, target, source_tag=tag)
         reference_perplexity = perplexity(model, tokenizer, encoded)
     given, into = (model, tokenizer, test_set.sources, tokens_per_batch), test_set.languages[1]
     for number, alpha in itertools.product(beams, alphas):

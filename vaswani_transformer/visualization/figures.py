@@ -1,7 +1,6 @@
 """Pictures: attention as in the paper's Figures 3 to 5, its entropy, positions (3.5), the learning rate (5.3)."""
 
 import io
-import unicodedata
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..io.files import atomic_write
@@ -27,8 +26,11 @@ _TITLES = {
     "cross": "Encoder-decoder attention",
 }
 
-# Inches: a line of words, a character of them, the space between the columns, a head's cell and legend, the margin.
-_LINE, _CHARACTER, _BETWEEN, _CELL, _LEGEND, _MARGIN = 0.24, 0.085, 2.6, 0.1, 0.32, 0.15
+Color = tuple[float, float, float]
+
+_LINE = 0.24  # inches between two words
+_LENGTH = 2.6  # inches of the lines between words
+_CELL = 0.04  # width of a head's cell, as a share of that
 _DPI = 150  # of a PNG
 _FAINTEST = 0.01  # lines of smaller weights could not be seen
 
@@ -38,10 +40,11 @@ class Picture:
 
     Attributes:
         figure: The figure.
+        bbox: "tight" to grow the figure to what it shows.
     """
 
-    def __init__(self, figure: Figure) -> None:
-        self.figure = figure
+    def __init__(self, figure: Figure, bbox: str | None = None) -> None:
+        self.figure, self.bbox = figure, bbox
 
     def save(self, path: str | Path) -> None:
         """Write the picture atomically, in the format of the file's suffix; an SVG or PNG has the same bytes each time.
@@ -60,7 +63,7 @@ class Picture:
         with rc_context({"svg.hashsalt": "vaswani", "svg.fonttype": "none"}), warnings.catch_warnings():
             if file_format == "svg":
                 warnings.filterwarnings("ignore", "Glyph .* missing")  # it has no glyphs
-            self.figure.savefig(buffer, format=file_format, dpi=_DPI, metadata=metadata)
+            self.figure.savefig(buffer, format=file_format, dpi=_DPI, metadata=metadata, bbox_inches=self.bbox)
         return buffer.getvalue()
 
 
@@ -70,34 +73,21 @@ def attention_view(
     source: str,
     target: str | None = None,
     *,
-    kind: Kind = "encoder",
-    layer: int | None = None,
-    heads: Sequence[int] | None = None,
-    words: Sequence[str] | None = None,
     merge: bool = False,
+    **options: Any,
 ) -> Picture:
-    """Draw one layer's attention as lines between words, as in Figures 3 to 5.
+    """Draw a model's attention, as in Figures 3 to 5.
 
     Args:
         model: An encoder-decoder model.
         tokenizer: Its tokenizer.
         source: A sentence.
-        target: Its translation; by default the model's own.
-        kind: "encoder", "decoder" (self-attention) or "cross" (encoder-decoder attention).
-        layer: Number of the layer, counted from 1 as in the paper; by default the last one.
-        heads: Numbers of the heads to draw, from 1; by default all.
-        words: Words whose lines to draw, as the left column shows them, or whole words of several tokens; by default
-            all. What they attend to is also shown by coloured cells, one for each head.
+        target: Its translation; by default the model's.
         merge: Merge the tokens of a word, as `merge_words` does.
-
-    Returns:
-        A picture: a line's colour is its head, its opacity and width are its weight.
-
-    Raises:
-        ValueError: There is no such layer, head or word; or as from `read_attention`.
+        options: For `draw_attention`.
     """
     weights = read_attention(model, tokenizer, source, target)
-    return draw_attention(merge_words(weights) if merge else weights, kind=kind, layer=layer, heads=heads, words=words)
+    return draw_attention(merge_words(weights) if merge else weights, **options)
 
 
 def draw_attention(
@@ -108,45 +98,60 @@ def draw_attention(
     heads: Sequence[int] | None = None,
     words: Sequence[str] | None = None,
 ) -> Picture:
-    """Draw weights that `read_attention` read; see `attention_view` for the arguments."""
+    """Draw one layer's attention as lines between words: a line's colour is its head, its width and opacity its weight.
+
+    Args:
+        weights: The result of `read_attention`, or of `merge_words`.
+        kind: "encoder", "decoder" (self-attention) or "cross" (encoder-decoder attention).
+        layer: Number of the layer, counted from 1 as in the paper; by default the last one.
+        heads: Numbers of the heads to draw, from 1; by default all.
+        words: Words whose lines to draw, as the left column shows them, or whole words of several tokens; by default
+            all. What they attend to is also shown by coloured cells, one for each head.
+
+    Raises:
+        ValueError: There is no such layer, head or word.
+    """
     rows, columns, layers = weights.select(kind)
     layer = len(layers) if layer is None else layer
     heads = range(1, layers.shape[1] + 1) if heads is None else sorted(set(heads))
     for name, numbers, largest in (("layer", [layer], len(layers)), ("heads", heads, layers.shape[1])):
         if not all(1 <= number <= largest for number in numbers):
             raise ValueError(f"{name}: must be 1 to {largest}, is {', '.join(map(str, numbers))}")
-    chosen = _rows_of_words(weights, kind, words)  # [rows]
+    chosen = _chosen_rows(weights, kind, words)  # [rows]
     drawn = layers[layer - 1, [head - 1 for head in heads]] * chosen[:, None]  # [heads, rows, columns]
-    colors = [_color_of_head(head, layers.shape[1]) for head in heads]
+    colors = [_head_color(head, layers.shape[1]) for head in heads]
 
-    captions = ("word" if kind == "encoder" else "word to predict", "attends to")
-    left = _MARGIN + _width([*rows, captions[0]])  # where the lines begin
-    right = left + _BETWEEN
-    words_at = right + 0.1 + (0.0 if words is None else _CELL * len(heads) + 0.05)
-    width = max(words_at + _width([*columns, captions[1]]), 4.0) + _MARGIN
-    heads_in_a_line = int((width - _MARGIN) / _LEGEND) - 1
-    top = 2.5 + -(-len(heads) // heads_in_a_line)  # lines above the words
     longest = max(len(rows), len(columns))
-    figure, axes = _page(width, top + longest + 0.5)
+    figure = Figure(figsize=(_LENGTH, _LINE * longest))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(longest - 0.5, -0.5))
+    axes.set_axis_off()
+    axes.legend(
+        handles=[Patch(color=color, label=str(head)) for head, color in zip(heads, colors, strict=True)],
+        title=f"{_TITLES[kind]}, layer {layer} of {len(layers)}, heads",
+        loc="lower left",
+        bbox_to_anchor=(0, 1 + 1 / longest),
+        ncols=8,
+        fontsize=8,
+        frameon=False,
+        handlelength=0.7,
+        columnspacing=0.8,
+    )
+    words_at = 1.04 if words is None else 1.08 + _CELL * len(heads)
     # The shorter column is spread over as many lines as the longer one has.
-    row_places, column_places = (np.linspace(top, top + longest - 1, len(texts)) for texts in (rows, columns))
-
-    _write(axes, _MARGIN, 0.75, f"{_TITLES[kind]}, layer {layer} of {len(layers)}", fontsize=11)
-    _draw_legend(axes, heads, colors, heads_in_a_line)
-    _write(axes, left - 0.1, top - 0.75, captions[0], ha="right", fontsize=8, color="0.4")
-    _write(axes, words_at, top - 0.75, captions[1], fontsize=8, color="0.4")
+    row_places, column_places = (np.linspace(0, longest - 1, len(texts)) for texts in (rows, columns))
+    _write(axes, -0.04, -1, "word" if kind == "encoder" else "word to predict", ha="right", fontsize=8, color="0.4")
+    _write(axes, words_at, -1, "attends to", fontsize=8, color="0.4")
     for y, word, is_chosen in zip(row_places, rows, chosen, strict=True):
-        _write(axes, left - 0.1, y, _cut(word), ha="right", color="black" if is_chosen else "0.65")
+        _write(axes, -0.04, y, word, ha="right", color="black" if is_chosen else "0.65")
     for y, word in zip(column_places, columns, strict=True):
-        _write(axes, words_at, y, _cut(word))
-    boldness = 1 if words is None else 2  # the lines of chosen words are few
-    _draw_lines(axes, drawn, [left, right], row_places, column_places, colors, boldness)
+        _write(axes, words_at, y, word)
+    _draw_lines(axes, drawn, row_places, column_places, colors, boldness=1 if words is None else 2)
     if words is not None:
-        _draw_cells(axes, drawn.max(1), right + 0.1, column_places, colors)
-    return Picture(figure)
+        _draw_cells(axes, drawn.max(1), column_places, colors)
+    return Picture(figure, "tight")
 
 
-def _rows_of_words(weights: AttentionWeights, kind: Kind, words: Sequence[str] | None) -> np.ndarray:
+def _chosen_rows(weights: AttentionWeights, kind: Kind, words: Sequence[str] | None) -> np.ndarray:
     """Whether each row, `[rows]`, is one of the words, or belongs to one.
 
     Raises:
@@ -165,73 +170,44 @@ def _rows_of_words(weights: AttentionWeights, kind: Kind, words: Sequence[str] |
     return np.array([row in words or word in words for row, word in zip(rows, whole, strict=True)])
 
 
-def _page(width: float, lines: float) -> tuple[Figure, Axes]:
-    """A figure whose axes are measured in inches from the left, and in lines from the top."""
-    figure = Figure(figsize=(width, lines * _LINE))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(lines, 0))
-    axes.set_axis_off()
-    return figure, axes
-
-
-def _color_of_head(head: int, number_of_heads: int) -> tuple[float, ...]:
+def _head_color(head: int, number_of_heads: int) -> Color:
     """The colour of a head, which does not depend on the other heads that are drawn."""
     if number_of_heads <= 10:
         return colormaps["tab10"](head - 1)[:3]
     return colormaps["turbo"]((head - 0.5) / number_of_heads)[:3]
 
 
-def _width(texts: Sequence[str]) -> float:
-    """Inches of the longest text."""
-    wide = [sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in _cut(text)) for text in texts]
-    return _CHARACTER * max(wide) + 0.1
-
-
-def _cut(word: str, longest: int = 32) -> str:
-    """A word as it is drawn, with at most 32 characters."""
-    return f"{word[: longest - 1]}…" if len(word) > longest else word or "·"
-
-
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    axes.text(x, y, text, **{"va": "center", "fontsize": 10, "parse_math": False, **style})
-
-
-def _draw_legend(axes: Axes, heads: Sequence[int], colors: Sequence[tuple[float, ...]], heads_in_a_line: int) -> None:
-    _write(axes, _MARGIN, 1.75, "head", fontsize=8, color="0.4")
-    for place, (head, color) in enumerate(zip(heads, colors, strict=True)):
-        x, y = _MARGIN + _LEGEND * (1 + place % heads_in_a_line), 1.75 + place // heads_in_a_line
-        axes.add_patch(Rectangle((x, y - 0.25), _CELL, 0.5, facecolor=color, linewidth=0))
-        _write(axes, x + _CELL + 0.04, y, str(head), fontsize=8)
+    """Write a word, with at most 32 characters, in the middle of a line."""
+    shown = f"{text[:31]}…" if len(text) > 32 else text or "·"
+    axes.text(x, y, shown, **{"va": "center", "fontsize": 10, "parse_math": False, **style})
 
 
 def _draw_lines(
     axes: Axes,
     drawn: np.ndarray,
-    ends: Sequence[float],
     rows: np.ndarray,
     columns: np.ndarray,
-    colors: Sequence[tuple[float, ...]],
+    colors: Sequence[Color],
     boldness: float,
 ) -> None:
     """Draw `drawn` `[heads, rows, columns]` between words at these places, strong lines above weak ones."""
     places = np.argwhere(drawn >= _FAINTEST)
     places = places[np.argsort(drawn[tuple(places.T)], kind="stable")]
     weights = drawn[tuple(places.T)]
-    apart = min(0.6 / len(drawn), 0.12)  # of the lines of two heads, so that none hides another
+    apart = min(0.6 / len(drawn), 0.12)  # between the lines of two heads, so that none hides another
     shifts = apart * (np.arange(len(drawn)) - (len(drawn) - 1) / 2)
-    segments = [
-        [(ends[0], rows[row] + shifts[head]), (ends[1], columns[column] + shifts[head])] for head, row, column in places
-    ]
+    segments = [[(0, rows[row] + shifts[head]), (1, columns[column] + shifts[head])] for head, row, column in places]
     styles = [(*colors[head], weight) for head, weight in zip(places[:, 0], weights, strict=True)]
     axes.add_collection(LineCollection(segments, colors=styles, linewidths=boldness * (0.5 + 2.5 * weights)))
 
 
-def _draw_cells(
-    axes: Axes, strongest: np.ndarray, x: float, columns: np.ndarray, colors: Sequence[tuple[float, ...]]
-) -> None:
+def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: Sequence[Color]) -> None:
     """Draw `strongest` `[heads, columns]` beside the words of the right column."""
     for (head, column), weight in np.ndenumerate(strongest):
-        place = (x + _CELL * head, float(columns[column]) - 0.4)
-        axes.add_patch(Rectangle(place, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0))
+        place = (1.04 + _CELL * head, float(columns[column]) - 0.4)
+        cell = Rectangle(place, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0, clip_on=False)
+        axes.add_patch(cell)
 
 
 def attention_entropy(weights: AttentionWeights) -> dict[Kind, tuple[np.ndarray, float]]:
@@ -254,10 +230,7 @@ def attention_entropy(weights: AttentionWeights) -> dict[Kind, tuple[np.ndarray,
 def entropy_view(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, target: str | None = None
 ) -> Picture:
-    """Draw the entropy of every head's attention between the tokens of a sentence and its translation.
-
-    It takes the arguments of `read_attention`.
-    """
+    """Draw the entropy of every head's attention between the tokens of a sentence and its translation."""
     entropies = attention_entropy(read_attention(model, tokenizer, source, target))
     heads = max(values.shape[1] for values, _ in entropies.values())
     layers = max(len(values) for values, _ in entropies.values())
@@ -279,37 +252,20 @@ def entropy_view(
 
 
 def positions_view(d_model: int = 512, length: int = 100, layout: str = "sinusoidal") -> Picture:
-    """Draw the positional encoding (3.5): a row for each position, a column for each dimension.
-
-    Args:
-        d_model: Width of the encoding.
-        length: Number of positions.
-        layout: "sinusoidal", or another layout of `sinusoidal_positions`.
-    """
+    """Draw the positional encoding (3.5), a layout of `sinusoidal_positions`: a row for each position."""
     encoding = sinusoidal_positions(torch.arange(length), d_model, layout)  # [length, d_model]
-    # Whole pixels for each number, without which the sines and cosines, which alternate, would make patterns.
-    width, height = (
-        numbers * max(round(pixels / numbers), 1) / _DPI for numbers, pixels in ((d_model, 1000), (length, 600))
-    )
-    figure = Figure(figsize=(width + 2, height + 1))
-    page = figure.get_figwidth(), figure.get_figheight()
-    axes = figure.add_axes((0.8 / page[0], 0.6 / page[1], width / page[0], height / page[1]))
-    image = axes.imshow(encoding.numpy(), vmin=-1, vmax=1, cmap="RdBu", aspect="auto", interpolation="none")
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(encoding.numpy(), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
     axes.set_xlabel("dimension")
     axes.set_ylabel("position")
     axes.set_title(f"Positional encoding, d_model = {d_model}")
-    figure.colorbar(image, cax=figure.add_axes(((width + 1) / page[0], 0.6 / page[1], 0.2 / page[0], height / page[1])))
+    figure.colorbar(image, ax=axes)
     return Picture(figure)
 
 
 def learning_rate_view(d_model: int = 512, warmup_steps: int = 4000, steps: int = 100_000) -> Picture:
-    """Draw the learning rate of section 5.3: `d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`.
-
-    Args:
-        d_model: Width of the model.
-        warmup_steps: Step of the largest rate.
-        steps: Last step.
-    """
+    """Draw the learning rate of section 5.3: `d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`."""
     drawn = np.unique(np.append(np.linspace(1, steps, 1000).round(), min(warmup_steps, steps)))
     rates = d_model**-0.5 * np.minimum(drawn**-0.5, drawn * warmup_steps**-1.5)
     figure = Figure(figsize=(7, 4), layout="constrained")
