@@ -58,6 +58,7 @@ setup(
         "numpy>=1.26",
         "pyarrow>=15.0",
         "tqdm>=4.66.3",
+        "defusedxml>=0.7",
     ],
     extras_require={
         "export": EXPORT,

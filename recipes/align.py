@@ -64,7 +64,7 @@ def run(args: AlignArguments) -> None:
     aligners = [
         Aligner(args.load(model.saved), model.saved.tokenizer, model.tag, args.tokens_per_batch) for model in models
     ]
-    heads = [AlignmentHeads.of(aligner.model) for aligner in aligners]  # refuses models that cannot align
+    heads = [AlignmentHeads.for_model(aligner.model) for aligner in aligners]  # refuses models that cannot align
     if len(models) == 2:
         first = slice(args.choose_pairs)
         chosen = choose_heads(aligners[0], aligners[1], sources[first], targets[first], is_same)

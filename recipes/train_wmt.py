@@ -30,7 +30,7 @@ from rich.table import Table
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.bpe_dropout import require_byte_pairs
-from vaswani_transformer.data.corpora import is_of_hub, sentences
+from vaswani_transformer.data.corpora import is_on_hub, sentences
 from vaswani_transformer.data.tables import kind_of_suffix
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.decoding.translation import translate_corpus
@@ -98,7 +98,7 @@ def train_and_score(
 def hub_datasets(data_args: DataArguments) -> list[str]:
     """Datasets for the card: from `--datasets`, or the loaded corpora that are datasets on the Hub."""
     return data_args.datasets or list(
-        dict.fromkeys(source[0] for source in data_args.sources.values() if is_of_hub(source))
+        dict.fromkeys(source[0] for source in data_args.sources.values() if is_on_hub(source))
     )
 
 

@@ -33,15 +33,19 @@ def test_hugging_face_names_are_aliases(theirs, ours):
         ("num_heads", 7),
         ("d_v", -3),
         ("dropout", 1.0),
-        ("layer_norm_eps", 0.0),
-        ("decoder_start_token_id", None),
-        ("eos_token_id", [1, 37000]),
     ],
 )
 def test_values_that_cannot_work_are_refused_by_name(field, value):
     widths = {"d_k": 64, "d_v": 64} if field == "d_model" else {}
     with pytest.raises(ValueError, match=rf"^{field}:"):
         VaswaniConfig(**{**widths, field: value})
+
+
+@pytest.mark.parametrize("field", ["pad_token_id", "decoder_start_token_id", "eos_token_id"])
+@pytest.mark.parametrize("value", [None, 37000])
+def test_special_ids_outside_the_vocabulary_are_refused(field, value):
+    with pytest.raises(ValueError, match=f"{field}.*: must be ids in the vocabulary"):
+        VaswaniConfig(**{field: value})
 
 
 def test_hugging_face_names_build_the_same_model():

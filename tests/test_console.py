@@ -4,19 +4,16 @@ import io
 import re
 import sys
 import unicodedata
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, recipe_module, start_python
-from rich.progress import Progress, TextColumn
+from helpers import call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
 
 from vaswani_transformer.io.console import PlainConsole, exit_on_error, one_line, printable
 from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.runs.records import Example, RunRecord
 
 
 HOSTILE = [
@@ -56,16 +53,6 @@ def test_an_error_is_one_line():
     assert len(one_line("x\u2028y\x0bz\x1cw").splitlines()) == 1
 
 
-def test_progress_shows_names_of_jobs_as_they_are():
-    file = io.StringIO()
-    console = PlainConsole(file=file, width=100)
-    with Progress(TextColumn("{task.description}", markup=False), console=console) as progress:
-        progress.add_task("row [/INST]")
-        progress.console.print("log \x1b[2J [/INST]")
-    assert "log \\x1b[2J [/INST]" in file.getvalue()
-    assert "row [/INST]" in file.getvalue()
-
-
 def test_lines_are_broken_in_terminals_alone():
     names, outputs = "/a b/" + "ö" * 300, []
     for is_terminal in (False, True):
@@ -79,40 +66,11 @@ def test_lines_are_broken_in_terminals_alone():
     assert max(map(len, outputs[1].splitlines())) == 40
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_training_shows_sentences_as_they_are(capsys, text):
-    record = RunRecord.load(REPOSITORY / "model_cards" / "multi30k-en-de.json")
-    test = replace(record.test, bleu=replace(record.test.bleu, signature=text))
-    recipe_module("train_wmt.py").show_results(replace(record, test=test, examples=[Example(text, text, text)]))
-    assert capsys.readouterr().out.count(printable(text)) == 4
-
-
-def test_evaluation_of_hostile_lines_in_a_hostile_file(capsys, tmp_path):
-    lines = "".join(f"a man reads {text}\n" for text in HOSTILE[:-1])
-    names = [tmp_path / f"[bold]{name}[" for name in ("source", "reference", "hypotheses")]
-    for path in names:
-        path.write_text(lines, encoding="utf-8")
-    options = [f"--{option}={path}" for option, path in zip(("source", "reference", "hypotheses"), names, strict=True)]
-    call_recipe("score.py", *options, "--target_language", "de", "--output_dir", tmp_path / "out")
-    out = capsys.readouterr().out
-    assert out.count("[bold]hypotheses[") == 1
-    assert (tmp_path / "out" / "results.json").is_file()
-
-
-def test_recipes_show_data_through_this_console_alone():
-    for path in (REPOSITORY / "recipes").rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        assert "rich.console" not in text, path
-        assert "from_markup" not in text, path
-        assert "TextColumn(" not in text or "markup=False" in text, path
-
-
 ENDS = [
     (ValueError("file x,\n line 3"), 1, "file x, line 3"),
     (FileNotFoundError(2, "No such file", "x"), 1, "[Errno 2] No such file: 'x'"),
     (ImportError("x is not installed"), 1, "x is not installed"),
     (SafetensorError("header"), 1, "header"),
-    (RecursionError("maximum"), 1, "the input is nested too deeply"),
     (MemoryError(), 1, "there is not enough memory; "),
     (RuntimeError("[enforce] DefaultCPUAllocator: can't allocate memory: 8 bytes"), 1, "there is not enough memory; "),
     (KeyboardInterrupt(), 130, "interrupted; repeat it"),
@@ -158,7 +116,7 @@ def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
 
     monkeypatch.chdir(tmp_path)
     Path("text").write_text("Hi.\n", encoding="utf-8")
-    monkeypatch.setattr("vaswani_transformer.model.saved_model._directory", interrupted)
+    monkeypatch.setattr("vaswani_transformer.model.saved_model._configuration", interrupted)
     with pytest.raises(SystemExit) as stop:
         call_recipe(name, "--model", saved_model, *options.split())
     assert stop.value.code == 130

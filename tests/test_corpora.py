@@ -1,6 +1,5 @@
 import gzip
 import os
-import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from vaswani_transformer.data import corpora
-from vaswani_transformer.data.corpora import is_of_hub, load_parallel_corpus, resolve_languages, sentences, spread
+from vaswani_transformer.data.corpora import is_on_hub, load_parallel_corpus, resolve_languages, sentences, spread
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.text_files import read_lines
 
@@ -111,10 +110,10 @@ def test_other_names_are_datasets_of_the_hub(monkeypatch, nested, streaming):
 def test_what_is_no_file_is_of_the_hub(folder):
     files = [*folder.pair(), folder.json("a.jsonl", ROWS)]
     gone = ("gone.tsv", "gone.tmx.gz", "x/part-*")
-    assert is_of_hub("wmt/wmt14")
-    assert is_of_hub(["wmt14"])
+    assert is_on_hub("wmt/wmt14")
+    assert is_on_hub(["wmt14"])
     for source in ("phrasebook", files[2], Path(files[2]), files[:2], folder.path, *gone):
-        assert not is_of_hub(source)
+        assert not is_on_hub(source)
 
 
 def test_a_dataset_of_the_hub_that_has_changed_is_read_again(monkeypatch):
@@ -211,7 +210,7 @@ def test_a_damaged_parquet_file_is_refused(folder):
     garbled = whole[:100] + b"\xff" * 9000 + whole[9100:]
     for content in (b"", b"nonsense" * 100, whole[:-100], garbled):
         name = folder.raw("a.parquet", content)
-        assert error_of(ValueError, name).startswith(f"{name}: not a whole Parquet file")
+        assert error_of(ValueError, name).startswith(f"{name}: not whole (")
 
 
 def test_a_missing_file_is_named(folder):
@@ -220,8 +219,7 @@ def test_a_missing_file_is_named(folder):
     for names in ([english, german], [str(folder.path / "a.jsonl.gz")]):
         missing = next(name for name in names if not os.path.exists(name))
         assert error_of(FileNotFoundError, *names) == f"{missing}: there is no such file"
-    for name in ("nothing.en", "/nothing/here", "someone/nothing"):  # the Hub cannot be asked
-        assert error_of(FileNotFoundError, name).startswith(f"{name}: ")
+    assert "'nothing.en' on the Hub" in error_of(ConnectionError, "nothing.en")
 
 
 @pytest.mark.parametrize("name", ["plain", "folder.parquet"])
@@ -234,9 +232,9 @@ def test_a_directory_is_refused(folder, name):
 
 def test_files_that_are_no_table_and_no_pair_of_texts_are_refused(folder):
     names = [folder.lines(f"{number}.en", ["one"]) for number in range(3)]
-    assert error_of(ValueError, names[0]).startswith(f"{names[0]}: one file must be JSON lines, Parquet, CSV, TSV")
-    assert "not 3" in error_of(ValueError, *names)
-    assert "not 0" in error_of(ValueError)
+    for few_or_many in ([], names[:1], names, [names[0], folder.json("a.jsonl", ROWS)]):
+        shown = " ".join(few_or_many) or "nothing"
+        assert error_of(ValueError, *few_or_many).startswith(f"{shown}: a corpus is two aligned text files, ")
 
 
 @pytest.mark.parametrize("lines", [[], ["", " "]], ids=["no lines", "blank lines"])
@@ -245,12 +243,6 @@ def test_a_corpus_without_sentences_is_refused_with_the_names_of_its_files(folde
     message = error_of(ValueError, *names)
     assert message.startswith(f"{' and '.join(names)}: the corpus is empty")
     assert message.endswith("give files with at least one sentence pair")
-
-
-def test_a_parquet_file_without_rows_is_refused(folder):
-    name = str(folder.path / "a.parquet")
-    parquet.write_table(pa.table({side: pa.array([], pa.string()) for side in ("en", "de")}), name)
-    assert error_of(ValueError, name).startswith(f"{name}: the corpus is empty")
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
@@ -262,7 +254,7 @@ def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, n
         message = error_of(ValueError, name, languages=languages)
         assert message.startswith(name)
         message = message.replace("de, en", "en, de")  # before 4.8 datasets sorts columns
-        assert "there is no column 'fr', only en, de; name two of them with the option columns" in message
+        assert "no column is called 'fr', of en, de; name two with the option columns" in message
 
 
 @pytest.mark.parametrize(
@@ -270,11 +262,9 @@ def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, n
     [
         ('{"en": "a", "de": "b"', "not JSON"),
         ("[1, 2]", "no object"),
-        ('{"en": "a"}', "column 'de', only en"),
+        ('{"en": "a"}', "no column is called 'de', of en"),
         ('{"en": "a", "de": ["b"]}', "the text in 'de' is not a string"),
         ('{"en": "\\ud800", "de": "b"}', "surrogates not allowed"),
-        ('{"en": "a", "de": "b", "en": "c"}', "it has 'en' twice"),
-        ('{"en": ' + "9" * 5000 + ', "de": "b"}', "integer string conversion"),
     ],
 )
 def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
@@ -290,58 +280,6 @@ def test_parquet_texts_that_are_not_strings_are_refused(folder, nested, value):
     pair = {"en": "one", "de": value}
     name = folder.parquet("a.parquet", [{"translation": pair} if nested else pair])
     assert error_of(ValueError, name).startswith(f"{name}: the text in 'de' is not a string: ")
-
-
-def test_the_phrasebook_refuses_other_languages():
-    message = error_of(ValueError, "phrasebook", languages=("en", "fr"))
-    assert message.startswith("target_language: is fr, but the phrasebook is in de; ")
-    assert load("phrasebook", languages=("de_AT", "en")) == [
-        {"translation": {"de_AT": german, "en": english}} for english, german in phrasebook("train")
-    ]
-
-
-def test_one_language_twice_is_refused(folder):
-    names = [folder.lines(name, ["one"]) for name in ("a", "b")]
-    assert error_of(ValueError, *names, languages=("en", "en")).startswith("source_language, target_language: ")
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a"])
-def test_a_line_that_memory_may_not_hold_is_refused(folder, name):
-    name = folder.raw(name, b"\n\n" + b"a" * (1 << 24))
-    names = [name] if name.endswith("jsonl") else [folder.lines("b", ["x"] * 3), name]
-    assert error_of(ValueError, *names) == f"{name}, line 3: has more than 16,777,216 bytes; is it text?"
-
-
-@pytest.mark.parametrize("kind", ["fifo", "dangling", "device"])
-@pytest.mark.parametrize("name", ["a.txt", "a.parquet"])
-def test_what_is_no_file_is_refused_without_reading_it(folder, kind, name):
-    path = folder.path / name
-    if kind == "fifo":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero" if kind == "device" else "nothing")
-    names = [str(path)] if name == "a.parquet" else [str(path), folder.lines("b.txt", ["x"])]
-    assert error_of(FileNotFoundError, *names).startswith(f"{path}: ")
-
-
-def test_parquet_texts_that_are_not_utf8_are_refused(folder):
-    """Arrow does not look into the strings of a file."""
-    text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff\xfe"]).buffers())
-    name = str(folder.path / "a.parquet")
-    parquet.write_table(pa.table({"en": text, "de": pa.array(["x", "y"])}), name)
-    assert error_of(ValueError, name).startswith(f"{name}: ")
-
-
-@pytest.mark.parametrize("name", ["[/INST]", ".."])
-def test_names_that_no_dataset_has_are_named(name):
-    assert name in error_of((ValueError, OSError), name)
-
-
-def test_a_file_format_of_datasets_is_no_corpus(folder, monkeypatch):
-    """Under such a name `datasets` loads whatever it finds in the working directory."""
-    folder.lines("found.csv", ["en,de", "one,eins"])
-    monkeypatch.chdir(folder.path)
-    assert error_of(FileNotFoundError, "csv").startswith("csv: neither a file nor a dataset of the Hub")
 
 
 def test_swapped_files_are_named_if_one_language_is_left_to_them():
@@ -413,29 +351,3 @@ def test_languages_that_nothing_says_are_asked_for(folder, files, named, missing
     names = [str(folder.path / name) if name.endswith("jsonl") else name for name in files]
     with pytest.raises(ValueError, match=f"^{missing}: neither suffixes .* give --{missing.replace(', ', ' and --')}$"):
         resolve_languages([names], *named)
-
-
-@pytest.mark.parametrize(
-    "names",
-    [("a.en", "a.de"), ("de-en.en", "de-en.de"), ("a.src", "a.tgt"), ("a", "is.or"), ("en.de.src", "en.de.tgt")],
-)
-def test_files_whose_names_do_not_contradict_the_languages_are_read(folder, names):
-    assert load(*(folder.lines(name, ["one"]) for name in names)) == [{"translation": {"en": "one", "de": "one"}}]
-
-
-@pytest.mark.parametrize("suffix", COMPRESS)
-@pytest.mark.parametrize(("line", "count"), [(b"\n", 1_000_000), (b"a" * 999 + b"\n", 20_000)])
-def test_a_decompression_bomb_is_refused(folder, suffix, line, count):
-    name = folder.raw(f"a{suffix}", COMPRESS[suffix](line * count))
-    with pytest.raises(ValueError, match=f"^{re.escape(name)}: its content is more than 200 times as large"):
-        list(read_lines(Path(name)))
-
-
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_small_archives_and_plain_files_may_be_repetitive(folder, suffix):
-    sentence = "The same short sentence."
-    packed = folder.lines(f"a{suffix}", [sentence] * 200_000)
-    assert Path(packed).stat().st_size * 200 < 200_000 * len(sentence)
-    assert list(read_lines(Path(packed))) == [sentence] * 200_000
-    blank = folder.lines("b", [""] * 600_000)
-    assert list(read_lines(Path(blank))) == [""] * 600_000

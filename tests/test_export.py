@@ -98,7 +98,7 @@ def test_words_are_aligned_by_the_heads_of_our_model(pairs, is_shifted, tokenize
     for source, target in zip(sources, targets, strict=True):
         inputs = {"input_ids": torch.tensor([source]), "attention_mask": torch.ones(1, len(source), dtype=torch.long)}
         ids = torch.tensor([[model.config.decoder_start_token_id, *target]])
-        (score,) = score_generated(model, tokenizer, inputs, ids, 1.0, "transformers", AlignmentHeads.of(model))
+        (score,) = score_generated(model, tokenizer, inputs, ids, 1.0, "transformers", AlignmentHeads.for_model(model))
         expected.append(score.alignment)
     assert found == expected
     assert len({source - target for own in found for source, target in own}) > 5  # no diagonal

@@ -13,11 +13,19 @@ from helpers import REPOSITORY, TINY, call_recipe, run_ranks, run_recipe, start_
 
 from vaswani_transformer.data import preparation
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.prepared_directory import load_prepared
 from vaswani_transformer.runs.fine_tuning import parse_training
 
 
 RECIPES = REPOSITORY / "recipes"
 SIZES = {"train": 3000, "validation": 12, "test": 12}
+MANY_PROCESSES = """
+import runpy, sys
+from vaswani_transformer.data import preparation
+preparation._PAIRS_PER_PROCESS = 100
+sys.argv = {arguments!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @pytest.fixture
@@ -34,7 +42,6 @@ def settings(tmp_path) -> dict:
         "save_steps": 1,
         "eval_strategy": "no",
         "num_proc": 2,
-        "pairs_per_shard": 400,
         "output_dir": str(tmp_path / "run"),
         "prepared": str(tmp_path / "prepared"),
     }
@@ -92,30 +99,24 @@ def test_the_recipe_prepares_once_and_reports(main, error, settings, capsys):
 
 @pytest.mark.system
 def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(main, settings, tmp_path):
-    settings |= {"num_proc": 1, "pairs_per_shard": 150}
-    prepared = Path(settings["prepared"])
-    program = start_python(command("prepare_data.py", settings, tmp_path))
+    program = tmp_path / "program.py"
+    arguments = [str(each) for each in command("prepare_data.py", settings, tmp_path)]
+    program.write_text(MANY_PROCESSES.format(arguments=arguments), encoding="utf-8")
+    process = start_python([program])
     workers: list[psutil.Process] = []
-    while not workers or not list(prepared.glob("train/shard-*-of-00020")):
-        assert program.poll() is None, "it was finished before it could be killed"
-        workers = psutil.Process(program.pid).children()
+    while len(workers) < 3:  # two that encode, and the manager of their queue
+        assert process.poll() is None, "it was finished before it could be killed"
+        workers = psutil.Process(process.pid).children()
         time.sleep(0.01)
-    program.send_signal(signal.SIGKILL)
-    program.communicate()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
     assert psutil.wait_procs(workers, timeout=60)[1] == []
-    shards = list(prepared.glob("train/shard-*-of-00020"))  # the killed one's directory ends in .tmp
-    assert 0 < len(shards) < 20
-    finished = {path: at for path, at in times(prepared).items() if path.parent in shards}
 
-    main(settings)
-    now = times(prepared)
-    assert {path: now[path] for path in finished} == finished
-    assert len(list(prepared.glob("train/*"))) == 20
-
-    settings["prepared"] = str(tmp_path / "whole")
-    main(settings)
-    for shard in sorted(prepared.glob("*/*/*.arrow")):
-        assert shard.read_bytes() == (tmp_path / "whole" / shard.relative_to(prepared)).read_bytes()
+    whole = {**settings, "prepared": str(tmp_path / "whole")}
+    for each in (settings, whole):
+        main(each)
+    killed, whole = (load_prepared(each["prepared"]).train for each in (settings, whole))
+    assert killed.to_list() == whole.to_list()
 
 
 @pytest.mark.system
@@ -148,7 +149,7 @@ def test_mistakes_are_errors_before_anything_is_written(error, settings, tmp_pat
     assert "prepared: name the directory" in error({**settings, "prepared": None})
     assert "no-such.en: there is no such file" in error(settings, "--train", "no-such.en", "no-such.de")
     assert "the corpus supports only" in error(settings, "--vocab_size", "30000")
-    assert not list(tmp_path.glob("prepared/*/shard-*"))
+    assert not list(tmp_path.glob("prepared/[!.]*/*.arrow"))
 
 
 def test_an_interruption_is_answered_with_what_to_do(main, settings, monkeypatch, capsys):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -192,45 +191,6 @@ VaswaniTrainer(model, arguments, processing_class=tokenizer).push_to_hub()
     assert hub.repositories["user/trained"].private
     both = translate(hub, "user/parts", pushed.folder, "trust")
     assert both["translations"] == pushed.expected["translations"]
-
-
-EARLIER = "c5a46b3"  # its code does not know transformers 5.24
-
-
-@pytest.mark.skipif(
-    subprocess.run(["git", "cat-file", "-e", EARLIER], cwd=REPOSITORY, capture_output=True, check=False).returncode
-    != 0,
-    reason=f"no history with {EARLIER}, as in a shallow clone",
-)
-def test_code_that_was_published_earlier_can_be_renewed(hub, pushed, tmp_path):
-    packed = subprocess.run(
-        ["git", "archive", EARLIER, "vaswani_transformer"], cwd=REPOSITORY, capture_output=True, check=True
-    )
-    subprocess.run(["tar", "-x", "-C", tmp_path], input=packed.stdout, check=True)
-    publish = f"""
-import sys
-sys.path.insert(0, {str(tmp_path)!r})
-import vaswani_transformer
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-assert vaswani_transformer.__file__.startswith({str(tmp_path)!r})
-for part in (AutoModelForSeq2SeqLM, AutoTokenizer):
-    part.from_pretrained({str(pushed.out)!r}, trust_remote_code=False).push_to_hub("user/earlier")
-"""
-    result = hub.run(publish, folder=tmp_path)
-    assert result.returncode == 0, result.stderr[-3000:]
-    earlier = dict(hub.repositories["user/earlier"].files)
-    assert b"def _beam_search" in earlier["generation_vaswani.py"]
-    chapter = (REPOSITORY / "recipes" / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"```python\n([^`]*upload_folder\([^`]*)```", chapter)
-    result = hub.run(snippet.replace("user/en-de", "user/earlier"), folder=pushed.folder)
-    assert result.returncode == 0, result.stderr[-3000:]
-    renewed = hub.repositories["user/earlier"].files
-    assert {name for name in earlier if renewed[name] != earlier[name]} <= {
-        name for name in renewed if name[-3:] == ".py"
-    }
-    results = translate(hub, "user/earlier", pushed.folder, "trust")
-    assert results["module"].startswith("transformers_modules.")
-    assert {**results, "module": ""} == {**pushed.expected, "module": ""}
 
 
 def test_files_that_lie_in_the_directory_are_not_pushed(hub, pushed, tmp_path):

@@ -47,7 +47,7 @@ CHANGES = {
         {**CORPUS, **SIZES, **STEPS, "source_language": "en", "push_to_hub": "false"},
         "out/model.safetensors",
     ),
-    "prepare_data.py": ({**CORPUS, "prepared": "out"}, "out/preparation.json"),
+    "prepare_data.py": ({**CORPUS, "prepared": "out"}, "out/train/manifest.json"),
     "reproduce_table3.py": ({**CORPUS, **SWEEP, **STEPS}, "out/report.md"),
     "train_parsing.py": ({**TREES, **SIZES, **STEPS, "max_new_tokens_over_source": "20"}, "out/model.safetensors"),
     "average.py": ({"run": "runs/checkpoints", "last": "1"}, "{output}/model.safetensors"),

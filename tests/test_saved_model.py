@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from helpers import call_recipe
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model import saved_model as module
 from vaswani_transformer.model.saved_model import load_tokenizer, open_model
@@ -69,7 +70,7 @@ def test_a_sharded_model_is_loaded(saved_model, model):
     assert all(torch.equal(loaded[name], weight) for name, weight in source.state_dict().items())
     missing = sorted(model.glob("model-*.safetensors"))[1]
     missing.unlink()
-    assert f"its weights cannot be read (No such file or directory: {missing})" in refusal(model)
+    assert missing.name in refusal(model)
 
 
 def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
@@ -81,9 +82,6 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
     model.save_pretrained(tmp_path)
     assert type(open_model(tmp_path).load()) is MarianMTModel
     assert "is of type 'marian', not 'vaswani'" in refusal(tmp_path, model_type="vaswani")
-    change(tmp_path / "config.json", max_position_embeddings=10**12)
-    assert "max_position_embeddings is 1000000000000" in refusal(tmp_path)
-    change(tmp_path / "config.json", max_position_embeddings=64)
     corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
     VaswaniTokenizer.train(corpus, 500, show_progress=False).save_pretrained(tmp_path)
     assert "does not fit: it has 500 entries, the model's vocabulary 400" in refusal(tmp_path)
@@ -92,39 +90,19 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"d_model": 32}, "the file has other shapes of model.decoder"),
-        ({"encoder_layers": 10**6}, "encoder_layers is 1000000, more than any model has"),
-        ({"attention_bias": False}, "the file also has model.decoder.layers.0.*bias and"),
-        ({"d_model": "16"}, "config.json cannot be used .*'d_model' expected int"),
+        ({"d_model": 32}, "mismatched_keys .*model.decoder"),
+        ({"attention_bias": False}, "unexpected_keys model.decoder.layers.0.*bias"),
+        ({"d_model": "16"}, "'d_model' expected int"),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps: must be positive and finite"),
         ({"model_type": "bert", "auto_map": {}}, "Unrecognized configuration class .*Bert"),
         ({"is_encoder_decoder": False}, "is not an encoder-decoder"),
-        ({"attn_implementation": "user/kernel"}, "'user/kernel' is not in this directory"),
-        ({"transformers_weights": "other.safetensors"}, "'other.safetensors' is not in this directory"),
+        ({"attn_implementation": "user/kernel"}, "attn_implementation is code of the Hub"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_configurations_that_do_not_fit(model, values, message):
     change(model / "config.json", **values)
-    with pytest.raises(ValueError, match=message):
-        open_model(model)
-    refusal(model)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("num_beams", "four"),
-        ("max_length", 20),
-        ("length_penalty", float("nan")),
-        ("forced_eos_token_id", 9999),
-        ("max_time", 0.001),
-        ("eos_token_id", 5),
-    ],
-)
-def test_searches_that_cannot_be_meant(model, name, value):
-    change(model / "generation_config.json", **{name: value})
-    assert f"generation_config.json has {value!r} as {name}, with which the model cannot translate" in refusal(model)
+    assert re.search(message, refusal(model))
 
 
 def test_an_eos_that_the_trainer_of_transformers_5_17_made_a_list(model):
@@ -137,23 +115,14 @@ def test_a_search_without_a_length_limit(model):
     assert "generation_config.json has no length limit" in refusal(model)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\x00\xff", b"[" * 100_000])
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"])
-def test_damaged_files(model, name, content):
-    (model / name).write_bytes(content)
-    refusal(model)
-
-
 def with_manifest(directory: Path) -> None:
-    """As an independent reader of the description would write it: digests of all files, and one of itself."""
+    """Write digests of all files, as an independent reader of the description would."""
     files = {
         path.name: {"size": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         for path in directory.iterdir()
-        if path.name not in ("generation_config.json", "README.md")
+        if path.name not in ("config.json", "generation_config.json", "README.md")
     }
-    content = {"files": files, "format": 1}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    (directory / "manifest.json").write_text(json.dumps({**content, "sha256": digest}), encoding="utf-8")
+    (directory / "manifest.json").write_text(json.dumps({"files": files}), encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "tokenizer_config.json"])
@@ -213,11 +182,12 @@ def test_no_program_loses_the_fact_that_another_writes_meanwhile(model, monkeypa
     assert config.confidence_curve == {"de": [[-1.0, 4.0]], "en": [[-1.0, 3.0]]}
 
 
-@pytest.mark.parametrize(
-    "name", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
-)
-def test_missing_files(model, name):
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"\x00\xff"])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json"])
+def test_a_missing_or_damaged_file_is_an_error_of_one_line(model, name, content):
     (model / name).unlink()
+    if content is not None:
+        (model / name).write_bytes(content)
     refusal(model)
 
 
@@ -226,10 +196,10 @@ def test_weights_that_are_cut_off_or_not_all_there(model):
     content = file.read_bytes()
     for length in (0, 4, len(content) // 2, len(content) - 1):
         file.write_bytes(content[:length])
-        assert "its weights cannot be read (" in refusal(model)
+        assert "SafetensorError" in refusal(model)
     file.write_bytes(content)
     change_weights(model, lambda weights: weights.pop("model.encoder.layers.0.feed_forward.fc1.weight"))
-    assert "the file lacks model.encoder.layers.0.feed_forward.fc1.weight" in refusal(model)
+    assert "missing_keys model.encoder.layers.0.feed_forward.fc1.weight" in refusal(model)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
@@ -239,31 +209,17 @@ def test_weights_that_are_not_finite(model, value):
     assert f"{name} has values that are not finite" in refusal(model)
 
 
-def test_weights_that_are_no_floating_point_numbers(model):
-    name = "model.decoder.layers.0.feed_forward.fc2.weight"
-    change_weights(model, lambda weights: weights.update({name: weights[name].to(torch.int8)}))
-    assert f"{name} is of type I8, not floating-point" in refusal(model)
-
-
 def test_pickled_weights(model):
     weights = load_file(model / "model.safetensors")
     (model / "model.safetensors").unlink()
     torch.save(weights, model / "pytorch_model.bin")
-    assert "its weights cannot be read (Error no file named model.safetensors" in refusal(model)
+    assert "no file named model.safetensors" in refusal(model)
 
 
-@pytest.mark.parametrize("entries", [300, 500])
-def test_a_tokenizer_of_another_size(model, entries):
+def test_a_tokenizer_of_another_size(model):
     corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
-    VaswaniTokenizer.train(corpus, entries, show_progress=False).save_pretrained(model)
-    assert f"does not fit: it has {entries} entries, the model's vocabulary 400" in refusal(model)
-
-
-def test_a_vocabulary_padded_for_speed_fits(tmp_path, tokenizer):
-    sizes = {"d_model": 16, "d_ff": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=448, **sizes)).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    assert len(open_model(tmp_path).tokenizer) == 400
+    VaswaniTokenizer.train(corpus, 500, show_progress=False).save_pretrained(model)
+    assert "does not fit: it has 500 entries, the model's vocabulary 400" in refusal(model)
 
 
 def test_a_tokenizer_with_other_special_ids(model):
@@ -273,7 +229,7 @@ def test_a_tokenizer_with_other_special_ids(model):
 
 @pytest.mark.parametrize("name", ["/nowhere", "nobody/nothing", ""])
 def test_no_model(name):
-    with pytest.raises(ValueError, match=f"^compare: {name} is no saved model, and the Hub does not provide it"):
+    with pytest.raises(ValueError, match=f"^compare: {name}: "):
         open_model(name, option="compare")
 
 
@@ -336,10 +292,3 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
     assert len(message.splitlines()) == 1
     assert answers.buffer.tell() == 0
     assert not (tmp_path / "trace").exists()
-
-
-def test_a_recipe_runs_the_code_of_a_model_that_its_option_trusts(trap, tmp_path):
-    (tmp_path / "text").write_text("y\n", encoding="utf-8")
-    with pytest.raises(SystemExit, match="Unrecognized configuration class"):  # it has no model class
-        call_recipe("translate.py", "--model", trap, "--input", tmp_path / "text", "--trust_remote_code")
-    assert (tmp_path / "trace").exists()

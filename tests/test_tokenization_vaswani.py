@@ -150,11 +150,6 @@ def test_the_vocabulary_has_exactly_the_size_asked_for(model, size):
     assert sorted(trained.get_vocab().values()) == list(range(size))
 
 
-def test_special_ids_are_fixed(either):
-    assert (either.pad_token_id, either.eos_token_id, either.unk_token_id) == (PAD, EOS, UNK)
-    assert either.convert_ids_to_tokens([0, 1, 2]) == ["<pad>", "</s>", "<unk>"]
-
-
 def test_source_and_target_alike_end_in_eos(either):
     encoded = either(["a man", ""], text_target=["ein Mann", ""])
     assert encoded["labels"] == either(["ein Mann", ""]).input_ids
@@ -295,14 +290,6 @@ def test_special_tokens_that_no_vocabulary_can_have_are_refused(either, name):
     assert len(extended) == len(either)
 
 
-def test_special_tokens_of_other_scripts_need_word_pieces(tokenizer, word_pieces):
-    with pytest.raises(ValueError, match="ASCII"):
-        copy.deepcopy(tokenizer).add_tokens(["«de»"], special_tokens=True)
-    extended = copy.deepcopy(word_pieces)
-    extended.add_tokens(["«de»"], special_tokens=True)
-    assert extended("«de» a").input_ids[0] == len(extended) - 1
-
-
 def test_special_tokens_are_added_before_ordinary_ones_only(either, tmp_path):
     late = copy.deepcopy(either)
     late.add_tokens(["Zzyx", "Yyxw"])
@@ -335,12 +322,6 @@ def test_special_tokens_of_a_new_vocabulary_are_its_last_entries(either, tmp_pat
     assert ids[0] == size - 3
     assert ids[1:-2] == loaded("The man ").input_ids[:-1]
     assert loaded.decode(ids, skip_special_tokens=True) == "The man "
-
-
-@pytest.mark.parametrize("name", ["</s>", "the"])
-def test_special_tokens_that_a_new_vocabulary_has_already_are_refused(name):
-    with pytest.raises(ValueError, match=f"^special token {name!r}: is an entry of the vocabulary already"):
-        VaswaniTokenizer.train(["the the" for _ in range(9)], 262, show_progress=False, special_tokens=[name])
 
 
 def test_special_tokens_count_in_the_size_of_the_vocabulary():
@@ -388,16 +369,3 @@ def test_a_vocabulary_too_small_for_the_characters_names_the_size_they_need(mode
     assert train(CORPUS, needed, model).vocab_size == needed
     with pytest.raises(ValueError, match=f"{needed} or more"):
         train(CORPUS, needed - 1, model)
-
-
-def test_a_lone_surrogate_is_named(either):
-    for text in ("a \ud800", ["a", "a \ud800"]):
-        with pytest.raises(ValueError, match=r"^text \d: .* has a lone surrogate at position 2; give valid Unicode$"):
-            either(text)
-
-
-def test_only_byte_pairs_can_be_learned_anew_by_transformers(tokenizer, word_pieces):
-    again = tokenizer.train_new_from_iterator(CORPUS, 300)
-    assert decoded(again, CORPUS[0]) == CORPUS[0]
-    with pytest.raises(ValueError, match="train_new_from_iterator: call VaswaniTokenizer"):
-        word_pieces.train_new_from_iterator(CORPUS, 300)

@@ -155,7 +155,7 @@ def make_entry(args: Arguments) -> Entry:
     aligners = [Aligner(args.load(each.saved), each.saved.tokenizer, each.tag) for each in models]
     last = aligners[0].model.config.decoder_layers - 1
     whole = AlignmentHeads([[last, head] for head in range(aligners[0].model.config.decoder_attention_heads)])
-    heads = [AlignmentHeads.of(aligner.model) for aligner in aligners]
+    heads = [AlignmentHeads.for_model(aligner.model) for aligner in aligners]
     by_heads, by_layer = zip(*aligners[0].align(sources, targets, [heads[0], whole]), strict=True)
     reverse = aligners[1].align(targets, sources, [heads[1]])
     chosen = [set(links) for links in by_heads]

@@ -14,7 +14,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from ..io.files import read_json
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.scores_vaswani import AlignmentHeads, TranslationScore, align_words, score_of_tokens, words_of_tokens
+from ..model.scores_vaswani import AlignmentHeads, TranslationScore, align_words, score_tokens, token_words
 from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
@@ -92,7 +92,7 @@ def _specification(
     model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
 ) -> transformer_spec.TransformerSpec:
     """CTranslate2's specification of the model, with its weights."""
-    config, alignment = model.config, AlignmentHeads.chosen(model.config)
+    config, alignment = model.config, AlignmentHeads.for_model(model)
     layer = alignment.pairs[0][0]
     if any(other != layer for other, _ in alignment.pairs):
         raise ValueError("alignment_heads: CTranslate2 aligns by heads of one layer; choose them with recipes/align.py")
@@ -231,9 +231,9 @@ class CTranslate2Translator:
         without_end = [tokens[:-1] if tokens[-1:] == [end] else tokens for tokens in target_tokens]  # it adds the EOS
         batches = {"max_batch_size": 4096, "batch_type": "tokens", "max_input_length": 0}
         results = self.engine.score_batch(source_tokens, without_end, **batches)
-        words = [words_of_tokens(self.tokenizer, target) for target in targets]
+        words = [token_words(self.tokenizer, target) for target in targets]
         scores = [
-            score_of_tokens(each, result.log_probs[: len(target)], self.search.length_penalty, "transformers")
+            score_tokens(each, result.log_probs[: len(target)], self.search.length_penalty, "transformers")
             for each, target, result in zip(words, targets, results, strict=True)
         ]
         if not return_alignment:
@@ -249,8 +249,8 @@ class CTranslate2Translator:
         )
         heads = AlignmentHeads([], self._is_shifted)
         for index, (source, target, result) in enumerate(zip(sources, targets, prefixed, strict=True)):
-            attention = heads.of_tokens(torch.tensor(result.attention[0][: len(target)]))  # [target, source]
-            source_words = words_of_tokens(self.tokenizer, source, is_whole=True)
+            attention = heads.token_attention(torch.tensor(result.attention[0][: len(target)]))  # [target, source]
+            source_words = token_words(self.tokenizer, source, is_whole=True)
             links = align_words(attention, *source_words, *words[index])
             scores[index] = replace(scores[index], alignment=links)
         return scores

@@ -1,7 +1,7 @@
 """Encoding of sentence pairs, and the cleaning rules, which count what they drop by reason."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from datasets import Dataset, Features, List, Value, interleave_datasets
@@ -55,12 +55,16 @@ def encode_corpus(
 
 
 def encode_both_directions(
-    corpus: Dataset, tokenizer: PreTrainedTokenizerBase, source_language: str, target_language: str
+    corpus: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    source_language: str,
+    target_language: str,
+    num_proc: int | None = None,
 ) -> Dataset:
     """Encode each pair, and after it its reverse, both with the tag of their target language."""
     directions = (source_language, target_language), (target_language, source_language)
     return interleave_datasets(
-        [encode_corpus(corpus, tokenizer, *each, source_tag=language_tag(each[1])) for each in directions]
+        [encode_corpus(corpus, tokenizer, *each, num_proc, language_tag(each[1])) for each in directions]
     )
 
 
@@ -79,20 +83,13 @@ def require_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str], name: 
 class CleaningRules:
     """The rules by which pairs of an encoded corpus are dropped; their limits are options of the recipes.
 
-    A new rule is a mask in `reasons` and, if it has a limit, a field. The default of the field keeps every pair that
-    was kept before there was the rule, since earlier prepared corpora are reused under it; for a rule that cannot do
-    so, raise `FORMAT` in `prepared_directory.py`.
+    A new rule is a mask in `reasons` and, if it has a limit, a field.
     """
 
     max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT, decides="data")
     max_ratio: float = option(
         5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"
     )
-
-    @classmethod
-    def of(cls, options: "CleaningRules") -> "CleaningRules":
-        """The rules alone, of arguments that extend them."""
-        return cls(**{field.name: getattr(options, field.name) for field in fields(cls)})
 
     def reasons(self, source: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
         """`[pairs]` whether each rule drops a pair, by its name in reports.
@@ -112,6 +109,8 @@ class CleaningRules:
 def clean_corpus(encoded: Dataset, rules: CleaningRules | None = None) -> tuple[Dataset, dict[str, int]]:
     """Drop pairs with an empty side, too long a side, or sides of too different lengths.
 
+    A pair counts for the first rule that drops it.
+
     Args:
         encoded: The result of `encode_corpus`.
         rules: What to drop; by default as in `CleaningRules`.
@@ -122,24 +121,13 @@ def clean_corpus(encoded: Dataset, rules: CleaningRules | None = None) -> tuple[
     Raises:
         ValueError: Nothing is left.
     """
-    kept, totals = filter_pairs(encoded, rules or CleaningRules())
-    require_kept(totals)
-    return kept, totals
-
-
-def filter_pairs(encoded: Dataset, rules: CleaningRules) -> tuple[Dataset, dict[str, int]]:
-    """Clean a part of a corpus, which may leave nothing; a pair counts for the first rule that drops it."""
     # A slice: reading a column of a dataset row by row is slow.
     source, target = (np.asarray(encoded[column][:]) for column in ("source_length", "target_length"))
     kept, counts = np.full(len(source), True), dict[str, int]()
-    for reason, is_dropped in rules.reasons(source, target).items():
+    for reason, is_dropped in (rules or CleaningRules()).reasons(source, target).items():
         counts[reason] = int((kept & is_dropped).sum())
         kept &= ~is_dropped
     counts["kept"] = int(kept.sum())
+    if not kept.any():
+        raise ValueError(f"cleaning left no sentence pair: {counts}; check that the files belong together")
     return encoded.select(np.flatnonzero(kept)), counts
-
-
-def require_kept(totals: dict[str, int]) -> None:
-    """Raise a ValueError if cleaning left nothing of a corpus."""
-    if totals["kept"] == 0:
-        raise ValueError(f"cleaning left no sentence pair: {totals}; check that the files belong together")

@@ -4,7 +4,6 @@ Every corpus becomes a memory-mapped `datasets.Dataset` of rows `{"translation":
 """
 
 import glob
-import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features, IterableDataset, Translation, load_dataset, packaged_modules
-from datasets.exceptions import DatasetGenerationError, DatasetsError
+from datasets import Dataset, Features, IterableDataset, Translation, load_dataset
+from datasets.exceptions import DatasetGenerationError
 
 from ..io.files import Json, identify
 from ..model.languages_vaswani import is_same_language, language_name
@@ -25,9 +24,9 @@ from .tables import (
     is_saved,
     kind_of_suffix,
     kind_of_table,
+    load_saved,
     pairs_of_batches,
     read_table,
-    saved_files,
 )
 from .text_files import COMPRESSED, read_lines
 
@@ -36,6 +35,7 @@ Row = dict[str, dict[str, str]]
 Source = str | Path | Sequence[str | Path]
 
 _CODE = re.compile(r"[a-z]{2,3}(_\w+|-[A-Z]\w*)?")  # "de-en" is a pair
+_PHRASEBOOK = ["phrasebook"]
 
 
 def load_parallel_corpus(
@@ -75,11 +75,11 @@ def load_parallel_corpus(
     languages = resolve_languages([source], source_language, target_language, columns)
     names = _names(source)
     features = Features({"translation": Translation(languages=sorted(languages))})
-    if names == ["phrasebook"]:
+    if names == _PHRASEBOOK:
         return Dataset.from_list(_phrasebook_rows(split, languages), features=features)
     origin: Any
-    if is_of_hub(source):
-        origin = _load_from_hub(names[0], config_name, split, streaming)
+    if is_on_hub(source):
+        origin = load_dataset(names[0], config_name, split=split, streaming=streaming)
     else:
         files = [Path(file) for name in names for file in _files(name, split)]
         # Absolute, not resolved: a link's own name has the suffix.
@@ -120,23 +120,26 @@ def resolve_languages(
         columns: Columns of source and target in tables.
 
     Raises:
-        ValueError: Nothing says a language; a suffix or column is another language's; or both are the same.
+        ValueError: Nothing says a language; a suffix or column is another language's; both are the same; or there are
+            not two columns.
         OSError: A table, which must say the languages, is missing.
     """
+    if columns is not None and len(set(columns)) != 2:
+        raise ValueError(f"columns: name two, the source's and the target's, not {' '.join(columns)}")
     options, languages = ("source_language", "target_language"), [source_language, target_language]
-    contradictions = []
+    contradiction = None
     for source in corpora:
         for side, (name, code) in enumerate(_sides(source, columns, languages)):
-            named = languages[side] = languages[side] or code
-            if code and named and language_name(named) != named and not is_same_language(code, named):
-                contradictions.append(f"{options[side]}: is {named}, but {name} is in {code}")
+            language = languages[side] = languages[side] or code
+            if code and language and language_name(language) != language and not is_same_language(code, language):
+                contradiction = contradiction or f"{options[side]}: is {language}, but {name} is in {code}"
     if missing := [option for option, language in zip(options, languages, strict=True) if not language]:
         raise ValueError(
             f"{', '.join(missing)}: neither suffixes of files, such as train.en, nor columns of tables say it; give "
             f"{' and '.join(f'--{option}' for option in missing)}"
         )
-    if contradictions:
-        raise ValueError(f"{contradictions[0]}; give the source first, or the languages of the corpora")
+    if contradiction:
+        raise ValueError(f"{contradiction}; give the source first, or the languages of the corpora")
     if languages[0] == languages[1]:
         raise ValueError(f"{', '.join(options)}: both are {languages[0]!r}; name two languages")
     return str(languages[0]), str(languages[1])
@@ -154,22 +157,22 @@ def _sides(
 ) -> list[tuple[str, str | None]]:
     """What the source and the target of a corpus are called, and their languages by these names; empty if unknown."""
     names = _names(source)
-    if names == ["phrasebook"]:
-        found = [("the phrasebook", "en"), ("the phrasebook", "de")]
+    if names == _PHRASEBOOK:
+        sides = [("the phrasebook", "en"), ("the phrasebook", "de")]
     elif len(names) == 2 and not any(kind_of_suffix(Path(name)) or Path(name).is_dir() for name in names):
         return [(name, language_of_name(name)) for name in names]
     elif columns:
-        return [(f"column {name}", language_of_name(name)) for name in require_columns(columns)]
-    elif None not in languages or is_of_hub(source):
+        return [(f"column {name}", language_of_name(name)) for name in columns]
+    elif None not in languages or is_on_hub(source):
         return []
     else:
         path, kind = _tables(source)[0]
-        found = [(str(path), name) for name in column_names(path, kind) if language_of_name(name) == name]
-        if len(found) != 2:
+        sides = [(str(path), name) for name in column_names(path, kind) if language_of_name(name) == name]
+        if len(sides) != 2:
             return []
-    pairs = zip(found, reversed(languages), strict=True)
+    pairs = zip(sides, reversed(languages), strict=True)
     is_turned = any(language and is_same_language(code, language) for (_, code), language in pairs)
-    return [*(reversed(found) if is_turned else found)]
+    return [*(reversed(sides) if is_turned else sides)]
 
 
 def check_parallel_corpus(
@@ -180,7 +183,7 @@ def check_parallel_corpus(
     Raises:
         ValueError, OSError: As from `load_parallel_corpus`.
     """
-    if not is_of_hub(source) and _names(source) != ["phrasebook"]:
+    if not is_on_hub(source) and _names(source) != _PHRASEBOOK:
         for pairs in _readers(source, languages, split, columns):
             next(pairs, None)
 
@@ -196,37 +199,28 @@ def identify_corpus(source: Source, known: Json = None, config: str | None = Non
     """
     described: list[Json] = []
     for name in _names(source):
-        place = str(Path(name).absolute())
-        before = [each for each in known if isinstance(each, dict)] if isinstance(known, list) else []
-        gone = [
-            each
-            for each in before
-            if str(each.get("file")).startswith(place + "/") or fnmatchcase(str(each.get("file")), place)
-        ]
-        files = _files(name, split) or ([] if gone else [name])
-        described += [identify(file, known, config=config, split=split) for file in files] or gone
+        if files := _files(name, split):
+            described += [identify(file, known) for file in files]
+        else:
+            place = str(Path(name).absolute())
+            before = [each for each in known if isinstance(each, dict)] if isinstance(known, list) else []
+            gone = [each for each in before if _lies_in(str(each.get("file")), place)]
+            described += gone or [identify(name, known, config=config, split=split)]
     return described
 
 
-def is_of_hub(source: Source) -> bool:
+def _lies_in(file: str, place: str) -> bool:
+    """Whether a file is in a directory, or matches a pattern."""
+    return file.startswith(f"{place}/") or fnmatchcase(file, place)
+
+
+def is_on_hub(source: Source) -> bool:
     """Whether a corpus is a dataset of the Hub: one name that is neither a file's nor a pattern's."""
     names = _names(source)
-    if len(names) != 1 or names == ["phrasebook"]:
+    if len(names) != 1 or names == _PHRASEBOOK:
         return False
     is_pattern = glob.escape(names[0]) != names[0]
     return not is_pattern and kind_of_suffix(Path(names[0])) is None and not Path(names[0]).exists()
-
-
-def has_columns(source: Source) -> bool:
-    """Whether a corpus is made of tables, or is a dataset of the Hub, so that its columns can be named."""
-    return is_of_hub(source) or (_names(source) != ["phrasebook"] and bool(_tables(source)))
-
-
-def require_columns(columns: Sequence[str]) -> tuple[str, str]:
-    """The columns of source and target; raises a ValueError unless they are two different ones."""
-    if len(columns) != 2 or columns[0] == columns[1]:
-        raise ValueError(f"columns: name two, the source's and the target's, not {' '.join(columns)}")
-    return columns[0], columns[1]
 
 
 def _names(source: Source) -> list[str]:
@@ -242,10 +236,10 @@ def _files(name: str, split: str) -> list[str]:
     """The files that a name of a corpus stands for; none if there is none."""
     files: list[str] = []
     for path in map(Path, _matches(name)):
-        if path.is_dir():
-            files += saved_files(path, split) if is_saved(path) else []
-        elif path.is_file():
+        if path.is_file():
             files.append(str(path))
+        elif is_saved(path):
+            files += [file["filename"] for file in load_saved(path, split).cache_files]
     return files
 
 
@@ -256,24 +250,18 @@ def _tables(source: Source) -> list[tuple[Path, str]]:
         ValueError: The files are neither tables nor two text files.
         OSError: One is missing.
     """
-    given, names = _names(source), list[str]()
-    for name in given:
-        if not (found := _matches(name)):
-            raise FileNotFoundError(f"{name}: there is no such file")
-        names += found
-    may_be_text = len(given) == 2 and given == names
-    kinds = {name: kind_of_table(Path(name), must_be_table=not may_be_text) for name in names}
-    tables = [(Path(name), kind) for name in names if (kind := kinds[name])]
-    texts = [name for name in names if not kinds[name]]
-    if tables and texts:
-        raise ValueError(f"{tables[0][0]} is a table, but {texts[0]} is text; give tables, or two aligned text files")
-    if tables or may_be_text:
+    names, files = _names(source), list[str]()
+    for name in names:
+        files += _matches(name) or [name]
+    may_be_text = len(names) == 2 and names == files
+    kinds = {file: kind_of_table(Path(file), must_be_table=not may_be_text) for file in files}
+    tables = [(Path(file), kind) for file in files if (kind := kinds[file])]
+    if len(tables) == len(files) > 0 or (may_be_text and not tables):
         return tables
-    advice = "for plain text give two aligned files, the source first"
-    if len(names) == 1:
-        raise ValueError(f"{names[0]}: one file must be JSON lines, Parquet, CSV, TSV or TMX; {advice}")
-    shown = " ".join(given) or "nothing"
-    raise ValueError(f"{shown}: a corpus is tables, one dataset, or two text files, not {len(names)}; {advice}")
+    raise ValueError(
+        f"{' '.join(names) or 'nothing'}: a corpus is two aligned text files, the source first, or tables: JSON lines, "
+        f"Parquet, CSV, TSV, TMX, or a directory of save_to_disk"
+    )
 
 
 def _readers(
@@ -284,8 +272,7 @@ def _readers(
     Raises:
         ValueError, OSError: As from `_tables`.
     """
-    keys = require_columns(columns) if columns else languages
-    readers = [read_table(path, kind, keys, split, languages) for path, kind in _tables(source)]
+    readers = [read_table(path, kind, columns or languages, split) for path, kind in _tables(source)]
     return readers or [_aligned_lines(_names(source))]
 
 
@@ -302,8 +289,7 @@ def _rows(
         is_empty = is_empty and not any(map(str.strip, pair))
         yield {"translation": dict(zip(languages, pair, strict=True))}
     if is_empty:
-        shown = " and ".join([*names[:2], *([f"{len(names) - 2} more"] if names[2:] else [])])
-        raise ValueError(f"{shown}: the corpus is empty; give files with at least one sentence pair")
+        raise ValueError(f"{' and '.join(names)}: the corpus is empty; give files with at least one sentence pair")
 
 
 def _aligned_lines(names: Sequence[str]) -> Iterator[Pair]:
@@ -327,24 +313,6 @@ def _phrasebook_rows(split: str, languages: Sequence[str]) -> list[Row]:
         {"translation": {code: pair[side] for code, side in zip(languages, sides, strict=True)}}
         for pair in phrasebook(split)
     ]
-
-
-def _load_from_hub(name: str, config_name: str | None, split: str, streaming: bool) -> Dataset | IterableDataset:
-    """`datasets.load_dataset`.
-
-    Raises:
-        FileNotFoundError: There is no such dataset, or it cannot be reached.
-        ValueError: It cannot be loaded.
-    """
-    if name in {module.name for module in pkgutil.iter_modules(packaged_modules.__path__)}:
-        # `datasets` would load the files of the working directory.
-        raise FileNotFoundError(f"{name}: neither a file nor a dataset of the Hub, but a file format of `datasets`")
-    try:
-        return load_dataset(name, config_name, split=split, streaming=streaming)
-    except (FileNotFoundError, ConnectionError) as error:
-        raise FileNotFoundError(f"{name}: neither a file nor a dataset of the Hub within reach ({error})") from None
-    except (ValueError, DatasetsError) as error:  # also for a name that no dataset can have
-        raise ValueError(f"{name}: not a dataset that can be loaded ({error})") from None
 
 
 def sentences(corpus: Dataset, languages: Sequence[str], batch_size: int = 1000) -> Iterator[str]:

@@ -1,18 +1,23 @@
 """Corpora encoded and cleaned once (5.1), into a `PreparedDirectory`.
 
-After an interruption, the same call continues with what is missing. Memory does not grow with the corpus. If the user
-names no directory, it is one in the cache of `datasets`, named by a digest of its inputs and settings.
+After an interruption, the same call continues with the corpora that are missing. Memory does not grow with the corpus.
+If the user names no directory, it is one in the cache of `datasets`, named by a digest of its inputs and settings.
 """
 
+import ctypes
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import datasets
-from datasets import Dataset
+from accelerate.utils import patch_environment
+from datasets import Dataset, concatenate_datasets, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
 from ..io.files import (
@@ -28,23 +33,17 @@ from ..io.files import (
 from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
-from .cleaning import CleaningRules, require_kept, require_tags
-from .corpora import check_parallel_corpus, has_columns, identify_corpus, load_parallel_corpus, sentences, spread
+from .cleaning import clean_corpus, encode_both_directions, encode_corpus, require_tags
+from .corpora import check_parallel_corpus, identify_corpus, load_parallel_corpus, sentences, spread
 from .preparation_arguments import TRAINED_ON, PreparationArguments
-from .prepared_directory import (
-    FORMAT,
-    RECORD_NAME,
-    PreparedDirectory,
-    PreparedSplit,
-    load_prepared,
-    package_versions,
-)
-from .shards import ShardFormat, sum_counts, write_shards
+from .prepared_directory import TOKENIZER, PreparedDirectory, PreparedSplit, load_prepared
 from .training_data import TrainingData
 
 
 # What a corpus is called in a saved directory, a dataset of the Hub or the phrasebook, where not by its split.
 _PARTS = {"replay": "train", "synthetic": "train", "replay_test": "test"}
+_PAIRS_PER_PROCESS = 50_000  # at least; it takes seconds to encode so many
+_VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 
 def identify_inputs(args: PreparationArguments, known: Mapping[str, Json]) -> dict[str, Json]:
@@ -59,7 +58,7 @@ def identify_inputs(args: PreparationArguments, known: Mapping[str, Json]) -> di
         for split, source in args.sources.items()
     }
     name = args.tokenizer
-    return {**corpora, "tokenizer": None if name is None else identify_tokenizer(name, known.get("tokenizer"))}
+    return {**corpora, TOKENIZER: None if name is None else identify_tokenizer(name, known.get(TOKENIZER))}
 
 
 def load_corpora(
@@ -78,7 +77,8 @@ def load_corpora(
     args = args.with_languages()
     if directory is None:
         inputs = inputs or identify_inputs(args, {})
-        digest = manifest_digest({**_settings(args), **inputs, "format": FORMAT, **package_versions()})
+        versions = {name: version(name) for name in _VERSIONS}
+        digest = manifest_digest({**decisive_values(args, "data"), **inputs, **versions})
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
     prepare_corpus(directory, args, inputs)
     return load_prepared(directory, args.sources, args.ratios)
@@ -99,35 +99,43 @@ def prepare_corpus(
             from `load_parallel_corpus`, `VaswaniTokenizer.train` and `clean_corpus`.
         OSError: A file is missing, or the directory has other files in it.
     """
-    path, args = Path(directory), args.with_languages()
-    prepared = PreparedDirectory.open(path)
-    if inputs is None:
-        inputs = identify_inputs(args, prepared.inputs)
-    prepared.require_same(_settings(args), inputs)
-    if not all(map(prepared.has, args.sources)):
-        make_directory("prepared", path)
-        with locked(path / RECORD_NAME, "prepared", wait=True):  # inside: what is above may not be writable
-            prepared = _prepare_missing(path, args, inputs)
-    return {split: prepared.record.splits[split] for split in args.sources}
+    prepared, args = PreparedDirectory(Path(directory)), args.with_languages()
+    inputs = inputs or identify_inputs(args, prepared.inputs())
+    if _missing(prepared, args, inputs):
+        make_directory("prepared", prepared.path)
+        with locked(prepared.path / "prepared", "prepared", wait=True):  # what is above may not be writable
+            _prepare(prepared, args, inputs, _missing(prepared, args, inputs))
+    return {split: prepared.split(split) for split in args.sources}
 
 
-def _settings(args: PreparationArguments) -> dict[str, Json]:
-    """What, beside the inputs, a directory depends on: the encoded pairs, and their division into shards."""
-    return {**decisive_values(args, "data"), "pairs_per_shard": args.pairs_per_shard}
+def _missing(prepared: PreparedDirectory, args: PreparationArguments, inputs: Mapping[str, Json]) -> list[str]:
+    """The parts to prepare.
+
+    Raises:
+        ValueError, OSError: As from `prepare_corpus`.
+    """
+    parts = prepared.parts()
+    for part in parts:
+        prepared.require_same(part, _origin(part, args, inputs))
+    return [part for part in (TOKENIZER, *args.sources) if part not in parts]
 
 
-def _prepare_missing(path: Path, args: PreparationArguments, inputs: Mapping[str, Json]) -> PreparedDirectory:
-    """Prepare what is missing, under the lock of the directory."""
-    prepared = PreparedDirectory.open(path)  # another process may have prepared it
-    prepared.require_same(_settings(args), inputs)
-    cache = path / "cache"
-    sources = {split: source for split, source in args.sources.items() if not prepared.has(split)}
-    given, is_new = None, not prepared.tokenizer.exists()
-    if is_new:
-        given = None if args.tokenizer is None else load_tokenizer(args.tokenizer)
-        _check_beginnings(sources, args)
-    else:
-        prepared.require_undamaged(())
+def _origin(part: str, args: PreparationArguments, inputs: Mapping[str, Json]) -> dict[str, Json]:
+    """What a part is made of; the vocabulary, which all depend on, is that of the training corpus."""
+    names = (TOKENIZER, "train", part)
+    return decisive_values(args, "data") | {name: inputs[name] for name in names if name in inputs}
+
+
+def _prepare(
+    prepared: PreparedDirectory, args: PreparationArguments, inputs: Mapping[str, Json], missing: list[str]
+) -> None:
+    folder, cache_dir = prepared.path / TOKENIZER, prepared.path / "cache"
+    given = None if args.tokenizer is None or TOKENIZER not in missing else load_tokenizer(args.tokenizer)
+    if TOKENIZER not in missing:
+        prepared.require_undamaged([TOKENIZER])
+    splits = {split: args.sources[split] for split in missing if split != TOKENIZER}
+    for split, source in splits.items():
+        check_parallel_corpus(source, args.languages, _PARTS.get(split, split), args.columns)
     corpora = {
         split: load_parallel_corpus(
             source,
@@ -136,72 +144,38 @@ def _prepare_missing(path: Path, args: PreparationArguments, inputs: Mapping[str
             args.dataset_config,
             columns=args.columns,
             streaming=args.streaming,
-            cache_dir=cache,
+            cache_dir=cache_dir,
         )
-        for split, source in sources.items()
+        for split, source in splits.items()
     }
-    prepared = _begun(prepared, corpora, args, inputs)
-    if is_new:
-        _write_tokenizer(prepared.tokenizer, given, corpora["train"], args)
+    if TOKENIZER in missing:
+        tokenizer = given or _learn_tokenizer(corpora["train"], args)
+        require_tags(tokenizer, args.tags, args.tokenizer)
+        with _writing(folder) as staged:
+            tokenizer.save_pretrained(staged)
+            Manifest.of(staged, **_origin(TOKENIZER, args, inputs)).save(staged)
+    tokenizer = load_tokenizer(folder, option="prepared")
     for split, corpus in corpora.items():
-        rules = CleaningRules.of(args) if split in TRAINED_ON else None
-        form = ShardFormat(prepared.tokenizer, args.languages, rules, args.both_directions)
-        folders = prepared.shards(split)
-        write_shards(corpus, folders, args.pairs_per_shard, form, args.num_proc or os.cpu_count() or 1)
-        totals = sum_counts(folders)
-        if rules is not None:
-            require_kept(totals)
-        entry = replace(prepared.record.splits[split], cleaning=totals)
-        prepared = _recorded(prepared, splits={**prepared.record.splits, split: entry})
-    shutil.rmtree(cache, ignore_errors=True)
-    return prepared
+        processes = min(args.num_proc or os.cpu_count() or 1, -(-len(corpus) // _PAIRS_PER_PROCESS))
+        with _workers(processes) as num_proc:
+            rows, cleaning = _encode(split, corpus, tokenizer, args, num_proc)
+            with _writing(prepared.path / split) as staged:
+                rows.save_to_disk(staged, num_proc=num_proc)
+                origin = _origin(split, args, inputs)
+                Manifest.of(staged, **origin, pairs=len(corpus), cleaning={**cleaning}).save(staged)
+    shutil.rmtree(cache_dir, ignore_errors=True)
 
 
-def _check_beginnings(sources: Mapping[str, list[str]], args: PreparationArguments) -> None:
-    """Find most errors in the corpora before any of them is read to its end."""
-    if args.columns and not any(map(has_columns, sources.values())):
-        raise ValueError("columns: no corpus given is a table; leave the option out")
-    for split, source in sources.items():
-        check_parallel_corpus(source, args.languages, _PARTS.get(split, split), args.columns)
+@contextmanager
+def _writing(folder: Path) -> Iterator[Path]:
+    with file_errors_as_os_error(f"prepared: cannot write {folder}"), atomic_directory(folder, "prepared") as staged:
+        yield staged
 
 
-def _begun(
-    prepared: PreparedDirectory, corpora: Mapping[str, Dataset], args: PreparationArguments, inputs: Mapping[str, Json]
-) -> PreparedDirectory:
-    """Record the settings and the numbers of pairs; return the directory with that record.
-
-    Raises:
-        ValueError: A corpus differs from an earlier call's, or a file has changed while it was read.
-    """
-    splits = dict(prepared.record.splits)
-    for split, corpus in corpora.items():
-        pairs = len(corpus)
-        if split in splits and splits[split].pairs != pairs:
-            raise ValueError(
-                f"prepared: {split} had {splits[split].pairs} pairs when {prepared.path} was begun, and has {pairs} "
-                f"now; delete the directory to prepare it anew"
-            )
-        splits[split] = PreparedSplit(inputs[split], pairs, shards=-(-pairs // args.pairs_per_shard))
-    now = identify_inputs(replace(args, tokenizer=None), inputs)
-    for split in corpora:
-        if now[split] != inputs[split]:
-            raise ValueError(f"{split}: a file has changed while it was read; repeat the command")
-    return _recorded(prepared, settings={**_settings(args), "tokenizer": inputs["tokenizer"]}, splits=splits)
-
-
-def _recorded(prepared: PreparedDirectory, **changes: Any) -> PreparedDirectory:
-    """The directory after some fields of its record have changed."""
-    record = replace(prepared.record, **changes)
-    record.save(prepared.path / RECORD_NAME)
-    return replace(prepared, record=record)
-
-
-def _write_tokenizer(
-    path: Path, given: PreTrainedTokenizerBase | None, corpus: Dataset, args: PreparationArguments
-) -> None:
-    """Save the tokenizer that was given, or else one trained on a sample of a corpus."""
+def _learn_tokenizer(corpus: Dataset, args: PreparationArguments) -> VaswaniTokenizer:
+    """A tokenizer trained on a sample of a corpus."""
     sample = corpus.select(spread(len(corpus), args.tokenizer_sample))
-    tokenizer = given or VaswaniTokenizer.train(
+    return VaswaniTokenizer.train(
         sentences(sample, args.languages),
         args.vocab_size,
         args.tokenizer_model,
@@ -209,7 +183,38 @@ def _write_tokenizer(
         special_tokens=args.tags,
         min_frequency=args.min_frequency,
     )
-    require_tags(tokenizer, args.tags, args.tokenizer)
-    with file_errors_as_os_error(f"prepared: cannot write {path}"), atomic_directory(path, "prepared") as staging:
-        tokenizer.save_pretrained(staging)
-        Manifest.of(staging).save(staging)
+
+
+def _encode(
+    split: str, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, args: PreparationArguments, num_proc: int | None
+) -> tuple[Dataset, dict[str, int]]:
+    """The encoded pairs of a corpus, and the counts of cleaning; what is scored on keeps all, and their text."""
+    encode = encode_both_directions if args.both_directions else encode_corpus
+    rows = encode(corpus, tokenizer, *args.languages, num_proc=num_proc)
+    if split in TRAINED_ON:
+        return clean_corpus(rows, args)
+    text = interleave_datasets([corpus, corpus]) if args.both_directions else corpus
+    return concatenate_datasets([rows, text], axis=1), {"kept": len(rows)}
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[int | None]:
+    """Prepare for `num_proc` processes of `Dataset.map`; None is this process, with the threads of the tokenizer."""
+    if count == 1:
+        yield None
+        return
+    _end_workers_with_this_process()
+    with patch_environment(TOKENIZERS_PARALLELISM="false"):  # a core for each process
+        yield count
+
+
+@cache
+def _end_workers_with_this_process() -> None:
+    """Let Linux kill the processes of `Dataset.map` when this one is killed.
+
+    They would wait for ever, and hold the lock of the directory.
+    """
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        prctl = ctypes.CDLL(None).prctl
+        os.register_at_fork(after_in_child=lambda: prctl(set_parent_death_signal, signal.SIGKILL))

@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig
 from ..model.languages_vaswani import language_tag
 from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
 from .cleaning import CleaningRules
-from .corpora import require_columns, resolve_languages
+from .corpora import resolve_languages
 
 
 # Corpora of which pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
@@ -98,18 +98,15 @@ class PreparationArguments(CleaningRules, CorpusArguments):
     )
     num_proc: int | None = option(
         None,
-        "Processes that encode, each a shard at a time; by default one a core.",
+        "Processes that encode a large corpus; by default one a core.",
         Interval(minimum=1, maximum=1024),
         decides=None,
     )
-    pairs_per_shard: int = option(50_000, "Pairs of a prepared shard.", COUNT, decides=None)
 
     def __post_init__(self) -> None:
         check_values(self)
         names = [name for name in MIXED if getattr(self, name) is None]
         refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
-        if self.columns is not None:
-            require_columns(self.columns)
 
     def with_languages(self, model: PreTrainedConfig | None = None) -> Self:
         """The arguments with the languages that they name or else the model's, or else those of the corpora.

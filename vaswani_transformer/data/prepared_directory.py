@@ -1,156 +1,100 @@
 """A directory of prepared corpora (5.1), which every run and every rank maps into memory.
 
-    preparation.json                the inputs and settings, and how many pairs cleaning dropped
-    tokenizer/                      the shared vocabulary
-    train/shard-00000-of-00009/...  each a `datasets.Dataset` of encoded pairs, cleaned
-    validation/..., test/...        the same, not cleaned, with the text as `translation`
-    cache/                          the text as `datasets` reads it, until all of it is encoded
+    tokenizer/              the shared vocabulary
+    train/                  a `datasets.Dataset` of encoded pairs, cleaned; so are replay/ and synthetic/
+    validation/, test/ ...  the same, not cleaned, with the text as `translation`
+    cache/                  the text as `datasets` reads it, until all of it is encoded
 
-`preparation.py` writes it: the tokenizer and each shard appear atomically, with a manifest of digests.
+`preparation.py` writes it. Each part appears atomically, with a manifest of its files and of what it was made of.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 
 from accelerate import PartialState
-from datasets import concatenate_datasets
+from datasets import Dataset, concatenate_datasets, load_from_disk
 
-from ..io.files import Json, find_damage, require_directory, require_same_manifest
-from ..io.typed_json import Record
+from ..io.files import Json, Manifest, find_damage, require_same_manifest
+from ..io.typed_json import from_json
 from ..model.languages_vaswani import language_tag
 from ..model.saved_model import load_tokenizer
 from .mixing import MixedCorpus
 from .preparation_arguments import MIXED, TRAINED_ON
-from .shards import read_shards
 from .training_data import TrainingData
 
 
-FORMAT = 2
-RECORD_NAME = "preparation.json"
-_VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
+TOKENIZER = "tokenizer"
 
 
 @dataclass(frozen=True)
 class PreparedSplit:
-    """What `preparation.json` says of a split.
+    """A prepared corpus.
 
     Attributes:
-        inputs: Its files, as `identify_corpus` describes them.
-        pairs: Number of sentence pairs.
-        shards: Number of directories that they are divided among.
-        cleaning: Number of pairs dropped, by reason, and "kept"; empty until all is encoded.
+        pairs: Number of its sentence pairs.
+        cleaning: How many pairs cleaning dropped, by reason, and how many it "kept".
     """
 
-    inputs: Json
     pairs: int
-    shards: int = 0
-    cleaning: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PreparationRecord(Record):
-    """`preparation.json`.
-
-    Attributes:
-        settings: Options that decide the encoded pairs; "pairs_per_shard", and the "tokenizer" that was given.
-        versions: Of the packages that began it.
-        splits: Those that were begun.
-        format: `FORMAT`, or that of an earlier version.
-    """
-
-    settings: dict[str, Json]
-    versions: Json
-    splits: dict[str, PreparedSplit]
-    format: int = 0
+    cleaning: dict[str, int]
 
 
 @dataclass(frozen=True)
 class PreparedDirectory:
-    """A prepared directory as it was when it was opened.
-
-    Attributes:
-        path: The directory, which need not exist.
-        record: Its record; without settings and splits until there is a vocabulary, since all may change before.
-    """
+    """A prepared directory, which need not exist."""
 
     path: Path
-    record: PreparationRecord
 
-    @classmethod
-    def open(cls, path: str | Path) -> "PreparedDirectory":
-        """Read the record of a directory.
+    def origin(self, part: str) -> dict[str, Json] | None:
+        """What a part was made of: options, and the description of each corpus; None if it is not made yet.
 
         Raises:
-            ValueError: It was prepared by an earlier version, or is damaged.
-            OSError: It is something else.
+            ValueError: Its manifest is missing or damaged.
         """
-        path = Path(path)
-        require_directory("prepared", path)
-        nothing = cls(path, PreparationRecord({}, package_versions(), {}, FORMAT))
-        file = path / RECORD_NAME
-        if not file.exists():
-            if any(each.name != "cache" and each.suffix not in (".tmp", ".lock") for each in path.glob("*")):
-                raise FileExistsError(f"prepared: {path} has other files in it; name another directory")
-            return nothing
+        folder = self.path / part
+        if not folder.exists():
+            return None
         try:
-            record = PreparationRecord.load(file)
-        except ValueError as error:
-            raise ValueError(f"prepared: {error}; delete {path} to prepare it anew") from None
-        if record.format != FORMAT:
-            raise ValueError(
-                f"prepared: {path} was prepared by another version of this package; delete it to prepare it anew, or "
-                f"name another directory"
-            )
-        if not nothing.tokenizer.exists():
-            if any(path.glob("*/shard-*")):
-                raise ValueError(f"prepared: {nothing.tokenizer} is gone; delete {path} to prepare it anew")
-            return nothing
-        splits = {
-            split: entry
-            for split, entry in record.splits.items()
-            if split == "train" or (path / split).exists()  # a held-out split may be deleted and replaced
-        }
-        return cls(path, replace(record, splits=splits))
+            return Manifest.load(folder).notes
+        except (OSError, ValueError) as error:
+            raise ValueError(f"prepared: {folder}: {error}; delete it to prepare it anew") from None
 
-    @property
-    def tokenizer(self) -> Path:
-        return self.path / "tokenizer"
+    def parts(self) -> list[str]:
+        """Names of the parts that are made, the tokenizer first.
 
-    @property
+        Raises:
+            FileExistsError: The directory has other files in it.
+        """
+        names = sorted(each.name for each in self.path.glob("[!.]*") if each.name != "cache")
+        if names and TOKENIZER not in names:
+            raise FileExistsError(f"prepared: {self.path} has files in it, but no tokenizer; name another directory")
+        return sorted(names, key=lambda name: name != TOKENIZER)
+
     def inputs(self) -> dict[str, Json]:
-        """The result of `identify_inputs` for what was prepared; empty until there is a vocabulary."""
-        files: dict[str, Json] = {split: entry.inputs for split, entry in self.record.splits.items()}
-        return {**files, "tokenizer": self.record.settings.get("tokenizer")} if files else {}
+        """The result of `identify_inputs` for what is prepared."""
+        inputs: dict[str, Json] = {}
+        for part in self.parts():
+            origin = self.origin(part) or {}
+            inputs |= {name: origin[name] for name in ("train", TOKENIZER, part) if name in origin}
+        return inputs
 
-    def shards(self, split: str) -> list[Path]:
-        count = self.record.splits[split].shards
-        return [self.path / split / f"shard-{number:05d}-of-{count:05d}" for number in range(count)]
+    def split(self, name: str) -> PreparedSplit:
+        return from_json(PreparedSplit, self.origin(name))
 
-    def has(self, split: str) -> bool:
-        """Whether a split is finished."""
-        is_encoded = split in self.record.splits and self.record.splits[split].cleaning != {}
-        return is_encoded and all(map(Path.exists, self.shards(split)))
-
-    def require_same(self, settings: Mapping[str, Json], inputs: Mapping[str, Json]) -> None:
-        """Raise ValueError if anything was prepared from other inputs, or with other settings."""
-        recorded = {**self.record.settings, **self.inputs}
+    def require_same(self, part: str, origin: Mapping[str, Json]) -> None:
+        """Raise a ValueError if a part was made of something else."""
         what = f"prepared: {self.path} was prepared with other inputs or settings; it differs in"
-        of_all = ("tokenizer", "train")
-        parts: dict[Path, dict[str, Json]] = {self.path: {**settings, **{name: inputs[name] for name in of_all}}}
-        parts.update({self.path / split: {split: files} for split, files in inputs.items() if split not in of_all})
-        for deleted, now in parts.items():
-            advice = f"name another directory, or delete {deleted} to prepare that anew"
-            require_same_manifest(recorded, now, what, advice)
+        deleted = self.path if part in (TOKENIZER, "train") else self.path / part
+        advice = f"name another directory, or delete {deleted} to prepare that anew"
+        require_same_manifest(self.origin(part) or {}, origin, what, advice)
 
-    def require_undamaged(self, splits: Iterable[str]) -> None:
-        """Raise ValueError if a file of the tokenizer, or of splits that are finished, is missing or has changed."""
-        parts = {self.tokenizer: self.path}
-        parts.update({folder: folder for split in splits for folder in self.shards(split)})
-        for folder, deleted in parts.items():
-            if (damage := find_damage(folder)) is not None:
-                raise ValueError(f"prepared: {folder}/{damage}; delete {deleted} to prepare it anew")
+    def require_undamaged(self, parts: Iterable[str]) -> None:
+        """Raise a ValueError if a file is missing or has changed since it was written."""
+        for part in parts:
+            if (damage := find_damage(self.path / part)) is not None:
+                deleted = self.path if part == TOKENIZER else self.path / part
+                raise ValueError(f"prepared: {self.path / part}: {damage}; delete {deleted} to prepare it anew")
 
 
 def load_prepared(
@@ -164,38 +108,33 @@ def load_prepared(
         ratios: Pairs in an epoch for each pair of "train", of each split that is mixed in; by default 1.
 
     Raises:
-        ValueError: A split is missing or incomplete, or a file has changed since it was written, which the first
-            process of each machine checks.
+        ValueError: A split is missing, or a file has changed since it was written, which the first process of each
+            machine checks.
     """
-    prepared = PreparedDirectory.open(directory)
+    prepared = PreparedDirectory(Path(directory))
     names = list(dict.fromkeys(("train", *splits)))
-    for split in names:
-        if not prepared.has(split):
-            raise ValueError(f"prepared: {prepared.path} has no finished {split}; prepare it first")
+    if missing := [name for name in names if prepared.origin(name) is None]:
+        raise ValueError(f"prepared: {prepared.path} has no {missing[0]}; prepare it first")
     if PartialState().is_local_main_process:
-        prepared.require_undamaged(names)
-    corpora = {split: read_shards(prepared.shards(split)) for split in names}
+        prepared.require_undamaged((TOKENIZER, *names))
+    corpora = {name: load_from_disk(prepared.path / name) for name in names}
+    cleaning = {name: prepared.split(name).cleaning for name in names}
     train, mixed = [corpora["train"]], dict[str, MixedCorpus]()
-    for name in (split for split in MIXED if split in corpora):
+    for name in (name for name in MIXED if name in corpora):
         drawn = max(1, round((ratios or {}).get(name, 1.0) * len(train[0])))
-        cleaning, first = prepared.record.splits[name].cleaning, sum(map(len, train))
-        mixed[name] = MixedCorpus(first, len(corpora[name]), drawn, cleaning)
+        mixed[name] = MixedCorpus(sum(map(len, train)), len(corpora[name]), drawn, cleaning[name])
         train.append(corpora[name])
-    held_out = {split: corpus for split, corpus in corpora.items() if split not in TRAINED_ON}
-    tokenizer, tags = load_tokenizer(prepared.tokenizer, option="prepared"), None
-    settings = prepared.record.settings
-    if settings["both_directions"]:  # pairs and their reverses alternate
-        held_out = {
-            split + suffix: rows.select(range(first, len(rows), 2))
-            for split, rows in held_out.items()
-            for first, suffix in enumerate(("", "_reverse"))
-        }
+    held_out = {name: corpus for name, corpus in corpora.items() if name not in TRAINED_ON}
+    tokenizer, tags = load_tokenizer(prepared.path / TOKENIZER, option="prepared"), None
+    settings = prepared.origin("train") or {}
+    if settings["both_directions"]:
+        held_out = _by_direction(held_out)
         languages = str(settings["source_language"]), str(settings["target_language"])
         tags = {code: tokenizer.convert_tokens_to_ids(language_tag(code)) for code in languages}
     return TrainingData(
         tokenizer=tokenizer,
         train=concatenate_datasets(train),
-        cleaning=prepared.record.splits["train"].cleaning,
+        cleaning=cleaning["train"],
         text={split: rows.select_columns("translation") for split, rows in held_out.items()},
         encoded={split: rows.remove_columns("translation") for split, rows in held_out.items()},
         language_tags=tags,
@@ -203,6 +142,10 @@ def load_prepared(
     )
 
 
-def package_versions() -> dict[str, Json]:
-    """Versions of the packages that decide what a preparation writes."""
-    return {name: version(name) for name in _VERSIONS}
+def _by_direction(corpora: Mapping[str, Dataset]) -> dict[str, Dataset]:
+    """Corpora whose pairs and their reverses alternate, as two splits each."""
+    return {
+        name + suffix: rows.select(range(first, len(rows), 2))
+        for name, rows in corpora.items()
+        for first, suffix in enumerate(("", "_reverse"))
+    }

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
 from ..model.pipeline_vaswani import batches_of_similar_length
-from ..model.scores_vaswani import AlignmentHeads, align_words, read_decoder, words_of_tokens
+from ..model.scores_vaswani import AlignmentHeads, align_words, read_decoder, token_words
 from ..model.tokenization_vaswani import for_targets
 from .translation import search_on_all_processes
 
@@ -130,5 +130,5 @@ def _links(
     source: Sequence[int],
     target: Sequence[int],
 ) -> list[Links]:
-    words = *words_of_tokens(tokenizer, source, True), *words_of_tokens(tokenizer, target, True)
-    return [align_words(each.of_tokens(found), *words) for each, found in zip(heads, attention, strict=True)]
+    words = *token_words(tokenizer, source, True), *token_words(tokenizer, target, True)
+    return [align_words(each.token_attention(found), *words) for each, found in zip(heads, attention, strict=True)]

@@ -112,7 +112,7 @@ class TranslationOptions(GenerationArguments):
             return read_lines(path)
         source, _ = direction(config, target_tag(config, None, self.target_language))
         column = self.column or source or "source"
-        rows = read_table(path, kind, (column, column), "train", (column, column))
+        rows = read_table(path, kind, (column, column), "train")
         return (text.replace("\n", " ") for text, _ in rows)
 
     def columns(self, config: PreTrainedConfig) -> tuple[str, str] | None:

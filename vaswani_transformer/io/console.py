@@ -1,7 +1,7 @@
-"""Text from data, such as sentences and file names, escaped for a terminal.
+"""Text of data on a terminal, and the end of a program by an error.
 
-Data may contain markup of rich (`[/INST]`, `[link=...]`, `:smile:`) and escape sequences, which a terminal executes.
-Recipes print it through `PlainConsole`, and their errors through `exit_on_error`, the outermost handler.
+Data may contain markup of rich (`[/INST]`, `:smile:`) and escape sequences, which a terminal executes. Recipes print it
+through `PlainConsole`, and their errors through `exit_on_error`, the outermost handler.
 """
 
 import os
@@ -20,12 +20,12 @@ from safetensors import SafetensorError
 from transformers.utils import logging
 
 
-_HOSTILE = re.compile(r"[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
+_UNPRINTABLE = re.compile(r"[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
 
 
 def printable(text: str) -> str:
     """Escape control characters, except line feeds and tabs, and lone surrogates."""
-    return _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(message: object) -> str:
@@ -45,8 +45,7 @@ def out_of_memory(error: BaseException) -> str | None:
     is_plain = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # of torch, on a CPU
     if not is_plain and not isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return None
-    details = one_line(error)[:200]
-    return f"there is not enough memory; take smaller batches, or a smaller model{details and f' ({details})'}"
+    return f"there is not enough memory; take smaller batches, or a smaller model ({one_line(error)[:200]})"
 
 
 def fault_in_one_line(error: BaseException, advice: str = "") -> str | None:
@@ -58,8 +57,6 @@ def fault_in_one_line(error: BaseException, advice: str = "") -> str | None:
     """
     if isinstance(error, KeyboardInterrupt):
         return one_line(error) or "; ".join(filter(None, ("interrupted", advice)))
-    if isinstance(error, RecursionError):
-        return "the input is nested too deeply"
     if isinstance(error, (ValueError, OSError, ImportError, OverflowError, UnpicklingError, SafetensorError)):
         return one_line(error) or type(error).__name__
     return out_of_memory(error)
@@ -92,17 +89,15 @@ def end_program(line: str, status: int) -> NoReturn:
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """Write buffered output at the end; what cannot be written is discarded, since Python would try again at exit."""
+    """Write buffered output at the end, so that a full disk is an error of the program; a closed pipe just ends it."""
     try:
         yield
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except BaseException as error:
         try:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would write again at exit
         if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
             sys.exit(1)
         raise

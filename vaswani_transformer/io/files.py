@@ -1,20 +1,18 @@
-"""File primitives: atomic writes, digests, manifests and locks. No other module renames, hashes or locks files."""
+"""File primitives: atomic writes, locks, digests and manifests. No other module renames, hashes or locks files."""
 
 import errno
-import glob
 import hashlib
 import json
 import os
-import platform
 import shutil
 import tempfile
+import time
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError
@@ -24,7 +22,7 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 MANIFEST_NAME = "manifest.json"
-_OWNER = "temporary.json"  # marks a temporary directory as ours
+_CONFIG = "config.json"
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -39,9 +37,6 @@ _TOKENIZER_FILES = (
     "*.model",
     "*.spm",
 )
-# align.py and score.py add to it what they learn of a model. So a manifest has no digest of it: two files cannot change
-# at once, and a kill between the two writes would leave a model that looks damaged.
-_CONFIG = "config.json"
 # What a saved model needs. Other files of its directory may hold secrets, or change later.
 MODEL_FILES = (
     _CONFIG,
@@ -50,32 +45,22 @@ MODEL_FILES = (
     "model-*-of-*.safetensors",
     *_TOKENIZER_FILES,
 )
-_FORMAT = 1
-_LARGEST_JSON = 1 << 25  # bytes; large vocabularies have nearly as many
-_DEEPEST_JSON = 50  # levels
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-def atomic_write(path: str | Path, content: str | Iterable[bytes], temporary_folder: Path | None = None) -> None:
-    """Write a file atomically and durably, replacing an earlier one.
+# Atomic writes
 
-    Args:
-        path: The file.
-        content: Text, or chunks of bytes.
-        temporary_folder: Where the file is written before it is renamed, on the same file system; by default beside it.
-    """
+
+def atomic_write(path: str | Path, content: str | Iterable[bytes]) -> None:
+    """Write a file, text or chunks of bytes, atomically and durably; an earlier one is replaced."""
     path = Path(path)
     chunks = [content.encode()] if isinstance(content, str) else content
-    temporary = _temporary(path, temporary_folder)
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with _write_errors_name(path), open(temporary, "wb") as file:
             file.writelines(chunks)
         publish(temporary, path)
-    except OSError as error:
-        if error.errno and not error.filename:  # a failed write names no file
-            error.filename = str(path)
-        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -84,7 +69,7 @@ def atomic_write(path: str | Path, content: str | Iterable[bytes], temporary_fol
 def atomic_directory(path: str | Path, option: str = "output", replace: bool = False) -> Iterator[Path]:
     """Yield a directory to write into, which becomes `path` at the end and is deleted after an error.
 
-    The lock of `path` is held meanwhile. What killed processes of this machine have left behind is deleted.
+    The lock of `path` is held meanwhile. What a killed process left behind, `.NAME.incomplete`, is deleted.
 
     Args:
         path: The directory to make.
@@ -94,33 +79,37 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
     Raises:
         FileExistsError: `path` exists, at the beginning or at the end, and `replace` is not set.
         ValueError: Another process is making `path`.
-        OSError: The disk is full, or a file is larger than a limit.
     """
     path = Path(path)
+    staged = path.with_name(f".{path.name}.incomplete")
     with locked(path, option):
-        _remove_leftovers(path)
-        temporary = _temporary(path)
-        staged = temporary / path.name
+        _restore(path)
+        _refuse_existing(path, option, replace)
+        shutil.rmtree(staged, ignore_errors=True)
         try:
-            _require_absent(path, option, replace)
-            temporary.mkdir(parents=True)
-            owner = {"host": platform.node(), "process": os.getpid()}
-            (temporary / _OWNER).write_text(json.dumps(owner), encoding="utf-8")
             staged.mkdir()
-            yield staged
-            _require_absent(path, option, replace)  # another program may have made it
+            with _write_errors_name(path):
+                yield staged
+            _refuse_existing(path, option, replace)  # another program may have made it
             publish(staged, path)
-        except (OSError, SafetensorError) as error:
-            if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-                raise
-            raise OSError(f"{option}: cannot write {path}: {error}") from error
         finally:
-            _remove_temporary(temporary)
+            shutil.rmtree(staged, ignore_errors=True)
 
 
-def _require_absent(path: Path, option: str, replace: bool) -> None:
+def _refuse_existing(path: Path, option: str, replace: bool) -> None:
     if path.exists() and not replace:
         raise FileExistsError(f"{option}: {path} exists already; name another directory, or remove it")
+
+
+@contextmanager
+def _write_errors_name(path: Path) -> Iterator[None]:
+    """Name the path in an error of the system that names none, as that of a write to a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = str(path)
+        raise
 
 
 def publish(staged: Path, path: Path) -> None:
@@ -128,28 +117,37 @@ def publish(staged: Path, path: Path) -> None:
 
     For a file the replacement is atomic. An earlier directory is first moved aside, and back if an error occurs.
     """
+    for each in (*staged.rglob("*"), staged):
+        _sync(each)
     if not staged.is_dir():
-        sync(staged)
         os.replace(staged, path)
     else:
-        for each in (*staged.rglob("*"), staged):
-            sync(each)
-        replaced = staged.with_name(f"{staged.name}.replaced")
+        aside = _aside(path)
         try:
             if path.exists():
-                os.replace(path, replaced)
+                os.replace(path, aside)
             os.replace(staged, path)
         finally:
-            if replaced.exists() and not path.exists():
-                os.replace(replaced, path)
-            shutil.rmtree(replaced, ignore_errors=True)
-    sync(path.parent)
+            _restore(path)
+            shutil.rmtree(aside, ignore_errors=True)
+    _sync(path.parent)
+
+
+def _aside(path: Path) -> Path:
+    """Where an earlier directory lies while another one takes its place."""
+    return path.with_name(f".{path.name}.replaced")
+
+
+def _restore(path: Path) -> None:
+    """Move a directory back that `publish` moved aside, if nothing took its place."""
+    if _aside(path).exists() and not path.exists():
+        os.replace(_aside(path), path)
 
 
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
     """Delete a directory by way of a folder on the same file system, so that no part of it remains here."""
     temporary_folder.mkdir(exist_ok=True)
-    remains = _temporary(directory, temporary_folder)
+    remains = temporary_folder / f"{directory.name}.{uuid.uuid4().hex[:12]}.tmp"
     os.replace(directory, remains)
     shutil.rmtree(remains, ignore_errors=True)
 
@@ -169,7 +167,7 @@ def file_errors_as_os_error(what: str) -> Iterator[None]:
         raise OSError(f"{what}: {' '.join(str(cause).split())}{hint}") from error
 
 
-def sync(path: Path) -> None:
+def _sync(path: Path) -> None:
     """Wait until the content of a file, or the entries of a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -178,42 +176,86 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _temporary(path: Path, folder: Path | None = None) -> Path:
-    """A name that no other process uses, on any machine."""
-    return (folder or path.parent) / f"{path.name}.{uuid.uuid4().hex[:12]}.tmp"
+def make_directory(option: str, path: str | Path) -> Path:
+    """Make a directory unless it exists.
 
+    Args:
+        option: The user's name for it, with which messages begin.
+        path: The directory.
 
-def _remove_temporary(directory: Path) -> None:
-    """Delete a temporary directory, its mark last, so that what an interruption leaves is still marked as ours."""
-    for path in directory.glob("*"):
-        if path.name != _OWNER:
-            shutil.rmtree(path, ignore_errors=True)
-    with suppress(OSError):
-        (directory / _OWNER).unlink(missing_ok=True)
-        directory.rmdir()
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Delete temporary directories of killed processes; the caller holds the lock of `path`, so that none is in use.
-
-    A directory without a mark of ours is another program's, and is deleted only if it is empty. One of another machine
-    may be in use, if the lock is not seen there.
+    Raises:
+        ValueError: It cannot be made, is a file, or cannot be written into.
     """
-    for temporary in path.parent.glob(f"{glob.escape(path.name)}.{12 * '[0-9a-f]'}.tmp"):
-        with suppress(ValueError, OSError):
-            if not any(temporary.iterdir()):
-                temporary.rmdir()  # killed before it was marked, or after
-            elif read_json(temporary / _OWNER).get("host") == platform.node():
-                replaced = temporary / f"{path.name}.replaced"
-                if replaced.exists() and not path.exists():  # killed between two renames of `publish`
-                    os.replace(replaced, path)
-                _remove_temporary(temporary)
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise ValueError(
+            f"{option}: cannot write into {path} ({error.strerror}); name another directory with --{option}"
+        ) from None
+    return path
+
+
+# Locks
+
+
+@contextmanager
+def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterator[None]:
+    """Lock a file or directory, so that no two commands write it.
+
+    The lock is a file beside it, `.NAME.lock`, which is removed at the end. The system releases it however the process
+    ends.
+
+    Args:
+        path: Need not exist, and may be replaced or removed.
+        option: The user's name for it, with which messages begin.
+        wait: Whether to wait while another process holds the lock.
+
+    Raises:
+        ValueError: Another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    acquire(lock, path, option, timeout=-1 if wait else 0)
+    try:
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
+        lock.release()
+
+
+def acquire(lock: BaseFileLock, path: Path, option: str, timeout: float = 0.0) -> None:
+    """Acquire the lock of a path, or warn where the file system has none, such as NFS without its lock daemon.
+
+    Raises:
+        ValueError: Another process still holds it after `timeout` seconds.
+    """
+    try:
+        lock.acquire(timeout=timeout)
+    except Timeout:
+        raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # for ENOSYS filelock has a substitute
+            raise
+        logger.warning(f"{option}: {path} cannot be locked; start no second command that writes there: {error}")
+
+
+# Digests and manifests
+
+_digests: dict[tuple[int, ...], str] = {}  # by device, inode, size and time of the last change
 
 
 def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
+    """SHA-256 of a file's content, in hexadecimal; a program reads a file that does not change only once."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        stat = os.fstat(file.fileno())
+        key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns)
+        digest = _digests.get(key) or hashlib.file_digest(file, "sha256").hexdigest()
+    # As in git: a file that changed within the last second may change again without getting another time.
+    if time.time_ns() - stat.st_ctime_ns > 1e9:
+        _digests[key] = digest
+    return digest
 
 
 def content_digest(content: Json) -> str:
@@ -231,26 +273,29 @@ def matching_files_digest(directory: Path, patterns: Iterable[str]) -> str | Non
 class Manifest:
     """The files of a complete directory, as `manifest.json` in it records them.
 
+    config.json is left out: align.py and score.py add to it what they learn of a model, and two files cannot change at
+    once.
+
     Attributes:
-        files: The "size" in bytes and "sha256" of each, by path relative to the directory; of config.json neither.
+        files: Size in bytes and SHA-256 of each, by its path in the directory.
         notes: Other entries, such as the step of a checkpoint.
     """
 
-    files: dict[str, dict[str, Json]]
+    files: dict[str, tuple[int, str]]
     notes: dict[str, Json] = field(default_factory=dict)
 
     @classmethod
     def of(cls, directory: Path, patterns: Iterable[str] = ("**/*",), /, **notes: Json) -> "Manifest":
         """Read the files of a directory, by default every one, also in directories below it."""
-        found = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
-        paths = sorted(path for path in found if path.name != MANIFEST_NAME)
-        files: dict[str, dict[str, Json]] = {
-            path.relative_to(directory).as_posix(): {}
-            if path.name == _CONFIG
-            else {"size": path.stat().st_size, "sha256": file_digest(path)}
-            for path in paths
-        }
-        return cls(files, notes)
+        paths = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
+        return cls(
+            {
+                path.relative_to(directory).as_posix(): (path.stat().st_size, file_digest(path))
+                for path in sorted(paths)
+                if path.name not in (MANIFEST_NAME, _CONFIG)
+            },
+            notes,
+        )
 
     @classmethod
     def load(cls, directory: Path) -> "Manifest":
@@ -258,50 +303,40 @@ class Manifest:
 
         Raises:
             OSError: There is none, or it cannot be read.
-            ValueError: It is damaged, or of another format.
+            ValueError: It is damaged.
         """
-        content = read_json(directory / MANIFEST_NAME, MANIFEST_NAME)
-        if content.pop("sha256", None) != content_digest(content):
-            raise ValueError(f"{MANIFEST_NAME} is damaged")
-        if (form := content.pop("format", None)) != _FORMAT:
-            raise ValueError(f"{MANIFEST_NAME} has format {form}, not {_FORMAT}")
-        files = content.pop("files", None)
-        entries = {str(name): entry for name, entry in _members(files) if isinstance(entry, dict)}
-        if files != entries:
-            raise ValueError(f"{MANIFEST_NAME} is damaged")
-        return cls(entries, content)
+        notes = read_json(directory / MANIFEST_NAME, MANIFEST_NAME)
+        files: Any = notes.pop("files", {})
+        return cls({name: (entry["size"], entry["sha256"]) for name, entry in files.items() if entry}, notes)
 
     def save(self, directory: Path) -> None:
-        content: dict[str, Json] = {**self.notes, "files": {**self.files}, "format": _FORMAT}
-        text = json.dumps({**content, "sha256": content_digest(content)}, indent=2) + "\n"
-        atomic_write(directory / MANIFEST_NAME, text)
+        files = {name: {"size": size, "sha256": digest} for name, (size, digest) in self.files.items()}
+        atomic_write(directory / MANIFEST_NAME, json.dumps({**self.notes, "files": files}, indent=2) + "\n")
 
 
 def find_damage(directory: str | Path, *patterns: str) -> str | None:
-    """What is wrong with a directory that has a manifest; None if each file that matches a pattern is as written.
-
-    Of config.json it is enough that it is a JSON object.
-    """
+    """What is wrong with a directory that has a manifest; None if each file that matches a pattern is as written."""
     directory = Path(directory)
     try:
-        files = Manifest.load(directory).files
-        patterns = patterns or ("*",)
-        entries = {directory / name: files[name] for name in files if any(map(Path(name).match, patterns))}
-        for path, entry in entries.items():
-            if not path.is_file():
-                return f"{path.name} is missing"
-            if path.name == _CONFIG:
-                read_json(path, _CONFIG)
-            elif (size := path.stat().st_size) != entry.get("size"):
-                return f"{path.name} has {size} bytes instead of {entry.get('size')}"
-        for path, entry in entries.items():
-            if path.name != _CONFIG and file_digest(path) != entry.get("sha256"):
-                return f"{path.name} has changed since it was written"
-        return None
+        manifest = Manifest.load(directory)
     except FileNotFoundError:
         return f"{MANIFEST_NAME} is missing" if directory.is_dir() else "is missing"
     except (ValueError, OSError) as error:
         return str(error)
+    for name, (size, digest) in manifest.files.items():
+        path = directory / name
+        if not any(map(path.match, patterns or ("*",))):
+            continue
+        if not path.is_file():
+            return f"{path.name} is missing"
+        if path.stat().st_size != size:
+            return f"{path.name} has {path.stat().st_size} bytes instead of {size}"
+        if file_digest(path) != digest:
+            return f"{path.name} has changed since it was written"
+    return None
+
+
+# Inputs of a command
 
 
 def identify(name: str, known: Json = None, **place: Json) -> Json:
@@ -314,15 +349,14 @@ def identify(name: str, known: Json = None, **place: Json) -> Json:
         place: What to note with the name of something else.
     """
     path = Path(name)
-    before = known if isinstance(known, list) else []
-    files = [each for each in before if isinstance(each, dict) and "file" in each]
+    files = [each for each in known if isinstance(each, dict) and "file" in each] if isinstance(known, list) else []
     if not path.is_file():
-        gone = [each for each in files if Path(str(each["file"])).name == path.name]
-        return gone[0] if gone else {"name": name, **place}
+        gone = (each for each in files if Path(str(each["file"])).name == path.name)
+        return next(gone, {"name": name, **place})
     stat = path.stat()
-    found: dict[str, Json] = {"file": str(path.absolute()), "size": stat.st_size, "modified": stat.st_mtime_ns}
-    untouched = [each for each in files if found.items() <= each.items()]
-    return untouched[0] if untouched else {**found, "sha256": file_digest(path)}
+    entry: dict[str, Json] = {"file": str(path.absolute()), "size": stat.st_size, "modified": stat.st_mtime_ns}
+    unchanged = (each for each in files if entry.items() <= each.items())
+    return next(unchanged, None) or {**entry, "sha256": file_digest(path)}
 
 
 def identify_tokenizer(name: str, known: Json = None) -> Json:
@@ -375,95 +409,7 @@ def _shown(value: Json) -> str:
     return str(value.get("file", value) if isinstance(value, dict) else value)
 
 
-@contextmanager
-def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterator[None]:
-    """Lock a file or directory, so that no two commands write it.
-
-    The lock is a file beside it, `.NAME.lock`, which is removed at the end. The system releases it however the process
-    ends.
-
-    Args:
-        path: Need not exist, and may be replaced or removed.
-        option: The user's name for it, with which messages begin.
-        wait: Whether to wait while another process holds the lock.
-
-    Raises:
-        ValueError: Another process holds it.
-        OSError: It cannot be locked.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    acquire(lock, path, option, timeout=-1 if wait else 0)
-    with ExitStack() as held:
-        held.callback(lock.release)
-        held.callback(Path(lock.lock_file).unlink, missing_ok=True)  # which a process that has just opened it notices
-        yield
-
-
-def acquire(lock: BaseFileLock, path: Path, option: str, timeout: float = 0.0) -> None:
-    """Acquire the lock of a path, or warn where the file system has none, such as NFS without its lock daemon.
-
-    Raises:
-        ValueError: Another process still holds it after `timeout` seconds.
-        OSError: It cannot be locked.
-    """
-    try:
-        lock.acquire(timeout=timeout)
-    except Timeout:
-        raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # for ENOSYS filelock has a substitute
-            raise OSError(f"{option}: {path} cannot be locked: {error}") from error
-        logger.warning(f"{option}: {path} cannot be locked; start no second command that writes there: {error}")
-
-
-def make_directory(option: str, path: str | Path) -> Path:
-    """Make a directory unless it exists, and check that files can be written into it.
-
-    Args:
-        option: The user's name for it, with which messages begin.
-        path: The directory.
-
-    Raises:
-        ValueError: It cannot be made, is a file, or cannot be written into.
-    """
-    path = Path(path)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path) as file:
-            file.write(b"x")
-    except OSError as error:
-        raise ValueError(
-            f"{option}: cannot write into {path} ({error.strerror}); name another directory with --{option}"
-        ) from None
-    return path
-
-
-def require_directory(option: str, path: Path) -> None:
-    """Raise a NotADirectoryError that names the option if a path, or one that leads to it, is something else."""
-    for part in (path, *path.parents):
-        if part.exists() or part.is_symlink():
-            if not part.is_dir():
-                raise NotADirectoryError(f"{option}: {part} is not a directory; name a directory")
-            return
-
-
-def read_text(path: str | Path, largest: int) -> str:
-    """Read a file in UTF-8.
-
-    Raises:
-        OSError: There is no such file, or it cannot be read.
-        ValueError: It is not UTF-8, or has more than `largest` bytes. The message does not name the file.
-    """
-    with open(path, "rb") as file:
-        content = file.read(largest + 1)
-    if len(content) > largest:
-        raise ValueError(f"it has more than {largest} bytes; is it another file?")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"line {line} is not UTF-8 ({error.reason})") from None
+# JSON
 
 
 def read_json(path: str | Path, place: str | None = None) -> dict[str, Json]:
@@ -475,44 +421,12 @@ def read_json(path: str | Path, place: str | None = None) -> dict[str, Json]:
 
     Raises:
         OSError: There is no such file, or it cannot be read.
-        ValueError: It is damaged or foreign, as from `parse_json`; the message names the file and the line.
+        ValueError: It is damaged or foreign; the message names the file and the line.
     """
     try:
-        return parse_json(read_text(path, _LARGEST_JSON))
+        content = json.loads(Path(path).read_bytes())
     except ValueError as error:
         raise ValueError(f"{place or path} is damaged: {error}") from None
-
-
-def parse_json(text: str) -> dict[str, Json]:
-    """Parse a JSON object.
-
-    Raises:
-        ValueError: It is no JSON object, or is deeper than any that a program writes, or repeats a key.
-    """
-    try:
-        found = json.loads(text, object_pairs_hook=without_repetition)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno} is not JSON ({error.msg})") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    level: list[Json] = [found]
-    for _ in range(_DEEPEST_JSON):
-        level = [item for each in level for _, item in _members(each)]
-    if level:
-        raise ValueError("it is nested too deeply")
-    if not isinstance(found, dict):
-        raise ValueError(f"it must be an object, is {json.dumps(found)[:80]}")
-    return found
-
-
-def _members(value: Json) -> Iterable[tuple[int | str, Json]]:
-    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-
-
-def without_repetition(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """A JSON object; for `object_pairs_hook`, without which the last of two members of one name counts in silence."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"it has {repeated!r} twice")
-    return found
+    if not isinstance(content, dict):
+        raise ValueError(f"{place or path} is damaged: it holds no JSON object")
+    return content

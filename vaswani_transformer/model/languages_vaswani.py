@@ -60,9 +60,9 @@ def target_tag(config: PreTrainedConfig, source: str | None, target: str | None)
     """
     if not (tags := getattr(config, "language_tags", None)):
         for asked, side, direction in ((source, "source", "from"), (target, "target", "into")):
-            own = getattr(config, f"{side}_language", None)
-            if asked and own and not is_same_language(asked, own):
-                raise ValueError(f"the model translates {direction} {own}, not {asked}; choose a model for that pair")
+            known = getattr(config, f"{side}_language", None)
+            if asked and known and not is_same_language(asked, known):
+                raise ValueError(f"the model translates {direction} {known}, not {asked}; choose a model for that pair")
         return None
     sources, targets = (_matching(asked, tags) for asked in (source, target))
     targets = [code for code in targets if set(sources) - {code}]
@@ -89,18 +89,18 @@ def direction(config: PreTrainedConfig, tag: str | None = None) -> tuple[str | N
 
 
 def split_tag(config: PreTrainedConfig, text: str, tag: str | None = None) -> tuple[str | None, str]:
-    """The tag that a text begins with, or else the one given, and the text without it.
+    """The tag that a text begins with, or else `tag`, and the text without it.
 
     Raises:
-        ValueError: The text begins with another tag than the one given.
+        ValueError: The text begins with another tag than `tag`.
     """
     tags = map(language_tag, getattr(config, "language_tags", None) or ())
-    own = next((each for each in tags if text.lstrip().startswith(each)), None)
-    if own is None:
+    present = next((each for each in tags if text.lstrip().startswith(each)), None)
+    if present is None:
         return tag, text
-    if tag not in (None, own):
-        raise ValueError(f"the text begins with {own}, but {tag} is asked for; leave one of the two out")
-    return own, text.lstrip().removeprefix(own).removeprefix(" ")
+    if tag not in (None, present):
+        raise ValueError(f"the text begins with {present}, but {tag} is asked for; leave one of the two out")
+    return present, text.lstrip().removeprefix(present).removeprefix(" ")
 
 
 def required_tag(config: PreTrainedConfig, target: str | None) -> str | None:
@@ -158,24 +158,24 @@ def split_sentences(text: str, language: str | None) -> list[str]:
         An odd number of strings, which concatenated are the text: white space, which may be empty, at even indices,
         sentences at odd ones.
     """
-    found = [""]
+    pieces = [""]
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         before, *rest = _split_line(line, _base(language))
-        found = [*found[:-1], found[-1] + before, *rest]
-    return found
+        pieces = [*pieces[:-1], pieces[-1] + before, *rest]
+    return pieces
 
 
 def _split_line(line: str, language: str) -> list[str]:
-    found, start = [""], 0
+    pieces, start = [""], 0
     for end in [*accumulate(map(len, sentencex.segment(language, line.translate(_AS_SPACE)))), len(line)]:
         before, sentence, after = _PIECE.fullmatch(line[start:end]).groups()
         start = end
-        found[-1] += before
-        if sentence and len(found) > 1 and _continues(found[-2], found[-1], sentence):
-            found[-2:] = [found[-2] + found[-1] + sentence, after]
+        pieces[-1] += before
+        if sentence and len(pieces) > 1 and _continues(pieces[-2], pieces[-1], sentence):
+            pieces[-2:] = [pieces[-2] + pieces[-1] + sentence, after]
         elif sentence:
-            found += [sentence, after]
-    return found
+            pieces += [sentence, after]
+    return pieces
 
 
 def _continues(before: str, space: str, piece: str) -> bool:
@@ -208,7 +208,7 @@ class Paragraph:
     target: str | None
 
     @classmethod
-    def of(cls, config: PreTrainedConfig, text: str) -> "Paragraph":
+    def split(cls, config: PreTrainedConfig, text: str) -> "Paragraph":
         """Divide a text by the rules of its language, which `config` and the text's tag tell."""
         tag, text = split_tag(config, text)
         source, target = direction(config, tag)
@@ -243,7 +243,7 @@ class Paragraphs:
     def __init__(self, config: PreTrainedConfig, texts: Sequence[str]) -> None:
         if sentencex is None:
             raise ImportError("split_sentences: run `pip install sentencex`, or set this to False")
-        self._paragraphs = [Paragraph.of(config, text) for text in texts]
+        self._paragraphs = [Paragraph.split(config, text) for text in texts]
         self.sentences = [sentence for paragraph in self._paragraphs for sentence in paragraph.sentences]
         self.texts = [index for index, paragraph in enumerate(self._paragraphs) for _ in paragraph.sentences]
 
@@ -259,16 +259,16 @@ class Paragraphs:
             After each batch, the indices of the texts that it completes, and the translations of each: the first of
             the first ones of its sentences, and so on.
         """
-        found: list[dict[int, Sequence[str]]] = [{} for _ in self._paragraphs]
+        translated: list[dict[int, Sequence[str]]] = [{} for _ in self._paragraphs]
         for indices, translations in batches:
             for index, ranked in zip(indices, translations, strict=True):
-                found[self.texts[index]][index] = ranked
+                translated[self.texts[index]][index] = ranked
             begun = dict.fromkeys(self.texts[index] for index in indices)
-            complete = [text for text in begun if len(found[text]) == len(self._paragraphs[text].sentences)]
-            yield complete, [self._joined(text, found[text]) for text in complete]
+            complete = [text for text in begun if len(translated[text]) == len(self._paragraphs[text].sentences)]
+            yield complete, [self._joined(text, translated[text]) for text in complete]
 
-    def _joined(self, text: int, found: Mapping[int, Sequence[str]]) -> list[str]:
-        ranked = zip(*(translations for _, translations in sorted(found.items())), strict=True)
+    def _joined(self, text: int, ranks: Mapping[int, Sequence[str]]) -> list[str]:
+        ranked = zip(*(translations for _, translations in sorted(ranks.items())), strict=True)
         return [self._paragraphs[text].join(translations) for translations in ranked]
 
 

@@ -594,11 +594,11 @@ class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
             cache = DynamicCache(config=self.config)
             if encoder_hidden_states is not None:
                 cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
-        own_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-        past = 0 if own_cache is None else own_cache.get_seq_length()
+        self_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        past = 0 if self_cache is None else self_cache.get_seq_length()
         hidden_states = self.add_positions(inputs_embeds, attention_mask, past)
         mask, kwargs["implementation"] = self_attention_mask(
-            create_causal_mask, self.config, inputs_embeds, attention_mask, own_cache
+            create_causal_mask, self.config, inputs_embeds, attention_mask, self_cache
         )
         cross_mask = None
         if encoder_hidden_states is not None:

@@ -5,7 +5,7 @@ import reprlib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -28,7 +28,7 @@ from .languages_vaswani import (
     target_tag,
     with_tag,
 )
-from .scores_vaswani import AlignmentHeads, ScoreField, TranslationScore, is_own_search, score_generated
+from .scores_vaswani import AlignmentHeads, ScoreField, TranslationScore, has_measured_confidence, score_generated
 from .search_options_vaswani import SearchOptions
 
 
@@ -116,8 +116,6 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     decodes as in the paper.
     """
 
-    _items, _has_warned = 0, False  # texts that the present call has read, and whether it has warned of a long one
-
     def __call__(self, inputs: Any, **kwargs: Any) -> Any:
         """Translate `inputs`.
 
@@ -145,10 +143,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
 
         Raises:
             TypeError: An input is not text.
-            ValueError: The model translates another pair of languages, or does not know into which; a text has a lone
-                surrogate; or neither text nor tensors are to be returned.
+            ValueError: The model translates another pair of languages, or does not know into which; or a text has a
+                lone surrogate.
         """
-        self._items, self._has_warned = 0, False
         if kwargs.get("src_lang") or kwargs.get("tgt_lang"):  # replace both of the constructor's
             kwargs = {"src_lang": None, "tgt_lang": None, **kwargs}
         return super().__call__(inputs, **kwargs)
@@ -156,51 +153,36 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     def stage_parameters(
         self, src_lang: str | None = None, tgt_lang: str | None = None, **forward: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        if forward.get("return_text") is False and not forward.get("return_tensors"):
-            raise ValueError("return_text: false leaves nothing to return; leave it out, or set return_tensors")
-        return {"tag": self._tag_of(src_lang, tgt_lang)}, forward, {}
+        return {"tag": self._tag(src_lang, tgt_lang)}, forward, {}
 
-    def _tag_of(self, source: str | None, target: str | None) -> str | None:
-        """The tag for languages, given or in the task's name; raises a ValueError if they are not the model's."""
+    def _tag(self, source: str | None, target: str | None) -> str | None:
+        """The tag for languages, or for those in the task's name; raises a ValueError if they are not the model's."""
         if not (source or target) and (match := _LANGUAGE_PAIR.fullmatch(self.task or "")):
             source, target = match.groups()
-        require_no_languages(self.tokenizer, source or target)
-        return target_tag(self.model.config, source, target)
+        return tag_for(self.model, self.tokenizer, source, target)
 
-    def _text_of(self, item: object, tag: str | None, name: str = "text") -> str:
+    def _tagged_text(self, item: object, tag: str | None, name: str) -> str:
         """A string, or the "text" of a row of a dataset or of a client's request, after its tag, if it needs one."""
         if isinstance(item, Mapping):
             if "text" not in item:
-                names = ", ".join(map(repr, item)) or "nothing"
-                raise TypeError(f'the pipeline takes strings, or dicts with "text"; this dict has {names}')
+                raise TypeError(f'the pipeline takes strings, or dicts with "text"; {name} has only {[*item]}')
             if item.get("src_lang") or item.get("tgt_lang"):
-                tag = self._tag_of(item.get("src_lang"), item.get("tgt_lang"))
+                tag = self._tag(item.get("src_lang"), item.get("tgt_lang"))
             item = item["text"]
         tag, text = split_tag(self.model.config, require_text(item, name), tag)
         return with_tag(text, tag)
 
-    def _warn_of_length(self, long: dict[int, int]) -> None:
-        """Warn, once a call, of a sentence longer than any trained on; `long` has its tokens, by its text's index."""
-        for index, tokens in islice(long.items(), 0 if self._has_warned else 1):
-            self._has_warned = True
-            what = f"a sentence of text {self._items + index}"
-            logger.warning(f"{long_sentence(self.model.config, what, tokens)}; divide it")
-
     def preprocess(self, items: list[Any], tag: str | None = None) -> dict[str, list[str]]:
-        return {"texts": [self._text_of(item, tag, f"text {self._items + index}") for index, item in enumerate(items)]}
+        return {"texts": [self._tagged_text(item, tag, f"text {index}") for index, item in enumerate(items)]}
 
     def _forward(
         self,
         model_inputs: dict[str, list[str]],
-        batch_size: int | None = None,
-        truncation: bool = False,
         split_sentences: bool = True,
         clean_up_tokenization_spaces: bool | None = None,
         return_tensors: bool = False,
         return_text: bool | None = None,
-        return_scores: bool = False,
-        return_alignment: bool = False,
-        **generate_kwargs: Any,
+        **options: Any,
     ) -> dict[str, list[list[Any]]]:
         to_texts = partial(
             self.tokenizer.batch_decode,
@@ -219,17 +201,18 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             self.model,
             self.tokenizer,
             model_inputs["texts"],
-            batch_size=batch_size,
-            truncation=truncation,
             split_sentences=split_sentences,
             observe_long=self._warn_of_length,
             decode=to_records if return_tensors else to_texts,
             return_tensors=return_tensors,
-            return_scores=return_scores,
-            return_alignment=return_alignment,
-            **generate_kwargs,
+            **options,
         )
         return {"translations": in_order(batches)}
+
+    def _warn_of_length(self, long: dict[int, int]) -> None:
+        """Warn of the longest sentence, if it is longer than any trained on; `long` has its tokens."""
+        if long:
+            logger.warning(f"{long_sentence(self.model.config, 'a sentence', max(long.values()))}; divide it")
 
     def _without_padding(self, output_ids: torch.Tensor) -> torch.Tensor:
         """`output_ids` `[target]` up to the last that is no padding; the start token may be the padding, too."""
@@ -237,9 +220,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         return output_ids[: int(places.max()) + 1]
 
     def postprocess(self, model_outputs: dict[str, list[list[Any]]]) -> list[list[Translation]]:
-        translations = model_outputs["translations"]
-        self._items += len(translations)
-        return [list(map(_record, hypotheses)) for hypotheses in translations]
+        return [list(map(_record, hypotheses)) for hypotheses in model_outputs["translations"]]
 
 
 def _record(translation: str | Translation | tuple[str | Translation, TranslationScore]) -> Translation:
@@ -250,8 +231,8 @@ def _record(translation: str | Translation | tuple[str | Translation, Translatio
 
 def in_order(batches: Iterable[tuple[list[int], list[Result]]]) -> list[Result]:
     """The results of all batches; each batch has indices, and the result of each."""
-    found = {index: result for indices, results in batches for index, result in zip(indices, results, strict=True)}
-    return [result for _, result in sorted(found.items(), key=itemgetter(0))]
+    results = {index: result for indices, each in batches for index, result in zip(indices, each, strict=True)}
+    return [result for _, result in sorted(results.items(), key=itemgetter(0))]
 
 
 def register_task(task: str, pipeline_class: type[GeneratingPipeline]) -> None:
@@ -312,7 +293,7 @@ def translate_in_batches(
             batch.
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
-        target_language: Of a model of several directions; by default each sentence begins with the tag of its target.
+        target_language: Needed by a model of several directions, unless each sentence begins with a tag.
         split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is. If
             another option is of one sentence, texts are translated as they are, with a warning for several sentences.
         observe_long: Called before the first batch with those `sentences`, by index, that have more tokens than any
@@ -330,17 +311,15 @@ def translate_in_batches(
 
     Raises:
         TypeError: A sentence is not a string.
-        ValueError: `tokens_per_batch` or `batch_size` is below 1; a sentence has a lone surrogate; the model does not
-            translate into the language, or does not know into which; `decoder_input_ids` are no prefix; or scores or
-            alignments are asked for with `custom_generate`.
+        ValueError: A sentence has a lone surrogate; the model does not translate into the language, or does not know
+            into which; `decoder_input_ids` are no prefix; or scores or alignments are asked for with `custom_generate`.
     """
     sentences = [require_text(sentence, f"text {index}") for index, sentence in enumerate(sentences)]
-    require_no_languages(tokenizer, target_language)
-    if tag := target_tag(model.config, None, target_language):
+    if tag := tag_for(model, tokenizer, None, target_language):
         sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
     if generate_kwargs.get("custom_generate") is not None and (return_scores or return_alignment):
         raise ValueError("return_scores, return_alignment: are the model's; leave them out with custom_generate")
-    own = (tokens_per_batch, batch_size, truncation)
+    sizes = (tokens_per_batch, batch_size, truncation)
     asked = {"return_tensors": return_tensors, "return_scores": return_scores, "return_alignment": return_alignment}
     options = {**generate_kwargs, **{name: True for name, is_asked in asked.items() if is_asked}}
     paragraphs, whole = _paragraphs(model, sentences, options) if split_sentences else (None, set())
@@ -352,27 +331,24 @@ def translate_in_batches(
 
         parts = paragraphs.sentences
         options = {"observe_long": observe, "decode": decode, **generate_kwargs}
-        yield from paragraphs.join(translate_in_batches(model, tokenizer, parts, *own, **options))
+        yield from paragraphs.join(translate_in_batches(model, tokenizer, parts, *sizes, **options))
         return
 
     to_translations = decode or partial(tokenizer.batch_decode, skip_special_tokens=True)
-    generated = generate_in_batches(model, tokenizer, sentences, *own, observe_long=observe_long, **generate_kwargs)
+    generated = generate_in_batches(model, tokenizer, sentences, *sizes, observe_long=observe_long, **generate_kwargs)
     search = SearchOptions.for_call(model, generate_kwargs)
-    heads = AlignmentHeads.of(model) if return_alignment else None
-    penalty = (search.length_penalty, search.length_penalty_type)
+    heads = AlignmentHeads.for_model(model) if return_alignment else None
     prefix = forced_prefix(model, generate_kwargs)
     # The start token is none that was forced.
     forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == model.config.decoder_start_token_id)
+    is_measured = has_measured_confidence(model, generate_kwargs)
     for batch in generated:
         rows, returned = batch.output_ids.flatten(0, 1), batch.output_ids.shape[1]  # [batch * returned, target]
         translations = to_translations(rows.cpu())
         if return_scores or return_alignment:
-            own_search = is_own_search(model, generate_kwargs)
-            scores = score_generated(model, tokenizer, batch.inputs, rows, *penalty, heads, forced, own_search)
-            scores = [
-                replace(score, confidence=None) if batch.indices[row // returned] in whole else score
-                for row, score in enumerate(scores)
-            ]
+            measured = [is_measured and index not in whole for index in batch.indices]
+            penalty = (search.length_penalty, search.length_penalty_type)
+            scores = score_generated(model, tokenizer, batch.inputs, rows, *penalty, heads, forced, measured)
             translations = list(zip(translations, scores, strict=True))
         yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
     if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
@@ -452,7 +428,7 @@ def generate_in_batches(
         whole = {index: sum(parts) for index, *parts in zip(filled, lengths, cut, strict=True)}
         observe_long(longer_than_trained(model.config, whole))
     costs = {length: _cost(search, length) for length in set(lengths)}
-    given, prefix = generate_kwargs.get("logits_processor") or [], forced_prefix(model, generate_kwargs)
+    prefix, added = forced_prefix(model, generate_kwargs), generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
     for batch in batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
@@ -462,7 +438,7 @@ def generate_in_batches(
         if prefix is not None:
             generate_kwargs["decoder_input_ids"] = prefix.expand(len(batch), -1).to(device)
         if processors is not None:
-            generate_kwargs["logits_processor"] = [*given, *processors(indices, [lengths[row] for row in batch])]
+            generate_kwargs["logits_processor"] = [*added, *processors(indices, [lengths[row] for row in batch])]
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
         yield GeneratedBatch(indices, inputs, output_ids.unflatten(0, (len(batch), -1)))
 
@@ -495,12 +471,10 @@ def batches_of_similar_length(
     lengths: list[int], costs: dict[int, int], tokens_per_batch: int, batch_size: int | None = None
 ) -> Iterator[list[int]]:
     """Indices into `lengths`, the longest first; a length takes up `costs[length]` of `tokens_per_batch`."""
-    if min(tokens_per_batch, batch_size or 1) < 1:
-        raise ValueError(f"tokens_per_batch, batch_size: {tokens_per_batch}, {batch_size}; both must be at least 1")
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
     while start < len(order):
-        stop = start + (batch_size or max(1, tokens_per_batch // costs[lengths[order[start]]]))
+        stop = start + max(1, batch_size or tokens_per_batch // costs[lengths[order[start]]])
         yield order[start:stop]
         start = stop
 
@@ -517,13 +491,20 @@ def require_text(text: object, name: str) -> str:
     return text
 
 
-def require_no_languages(tokenizer: PreTrainedTokenizerBase, named: str | None) -> None:
-    """Raise a ValueError if languages are named for a tokenizer, such as NLLB's, that has its own way to name them."""
-    if named and hasattr(tokenizer, "set_src_lang_special_tokens"):
+def tag_for(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str | None, target: str | None
+) -> str | None:
+    """The tag for a pair of languages; see `target_tag`.
+
+    Raises:
+        ValueError: They are not the model's; or its tokenizer, such as NLLB's, has another way to name languages.
+    """
+    if (source or target) and hasattr(tokenizer, "set_src_lang_special_tokens"):
         raise ValueError(
             f"src_lang, tgt_lang: {type(tokenizer).__name__} names languages itself: set its src_lang, and give "
             f"forced_bos_token_id of the target language instead"
         )
+    return target_tag(model.config, source, target)
 
 
 def encode(

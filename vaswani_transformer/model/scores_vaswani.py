@@ -15,13 +15,8 @@ from .beam_search_vaswani import length_penalty
 # Target tokens whose logits are computed at once: 300 MB in float32 for the paper's vocabulary.
 _TOKENS_AT_ONCE = 2048
 
-# What does not decide which translation is the best, or is compared field by field.
-_NOT_OF_SEARCH = {
-    "num_return_sequences",
-    "use_cache",
-    "transformers_version",
-    "generation_config",
-}
+# Options that do not decide which translation is the best, or are compared field by field.
+_NOT_DECISIVE = {"num_return_sequences", "use_cache", "transformers_version", "generation_config"}
 
 ScoreField = float | str | list[float] | list[tuple[int, int]] | None
 
@@ -40,7 +35,7 @@ class AlignmentHeads:
     is_shifted: bool = False
 
     @classmethod
-    def of(cls, model: PreTrainedModel) -> "AlignmentHeads":
+    def for_model(cls, model: PreTrainedModel) -> "AlignmentHeads":
         """Those that `align.py` has chosen; by default all of the last layer, which align best in a model of three.
 
         Raises:
@@ -52,16 +47,11 @@ class AlignmentHeads:
             raise ValueError("alignment: the model has two vocabularies, and its tokenizer decodes one of them only")
         if not hasattr(config, "decoder_layers"):
             raise ValueError(f"alignment: models of the type {config.model_type} are not supported")
-        return cls.chosen(config)
-
-    @classmethod
-    def chosen(cls, config: PreTrainedConfig) -> "AlignmentHeads":
-        """The heads that the configuration names, or all of the last layer; the vocabularies are not checked."""
         if (pairs := getattr(config, "alignment_heads", None)) is not None:
             return cls(pairs, config.alignment_shift)
         return cls([[config.decoder_layers - 1, head] for head in range(config.decoder_attention_heads)])
 
-    def of_tokens(self, attention: torch.Tensor) -> torch.Tensor:
+    def token_attention(self, attention: torch.Tensor) -> torch.Tensor:
         """The attention of each target token, from that of each step: `[target, source]`."""
         return torch.cat((attention[1:], attention[-1:])) if self.is_shifted else attention
 
@@ -71,12 +61,12 @@ class TranslationScore:
     """How probable a model finds a translation, given its source. Logarithms are natural.
 
     Attributes:
-        log_probability: Of all tokens, the EOS included.
+        log_probability: The sum for all tokens, the EOS included.
         score: `log_probability` divided by the length penalty (6.1), both without tokens that were forced, by which
             beam search ranks translations, unless logits processors change the probabilities.
         tokens: Number of tokens, the EOS included.
-        word_log_probabilities: Of each word of the translation, as white space divides it. Special tokens, such
-            as the EOS, belong to none.
+        word_log_probabilities: The sum for each word of the translation, as white space divides it. Special tokens,
+            such as the EOS, belong to none.
         confidence: The chrF to expect of it, from 0 to 100, by the model's `confidence_curve`; None where that was not
             measured: without a curve, at log-probabilities a token outside it, and of all but the best translation by
             the model's own search.
@@ -122,7 +112,7 @@ def score_generated(
     penalty_type: str,
     heads: AlignmentHeads | None = None,
     forced: int = 0,
-    by_own_search: bool = False,
+    is_measured: Sequence[bool] | None = None,
 ) -> list[TranslationScore]:
     """Score translations of a batch, as the model predicts them: without logits processors and sampling.
 
@@ -135,37 +125,37 @@ def score_generated(
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
         heads: What aligns words; None for no alignment.
-        forced: Tokens after the start token that were given, not searched.
-        by_own_search: Whether they are of the search that the confidence was measured with; see `is_own_search`.
+        forced: Tokens after the start token that were forced, not searched.
+        is_measured: Whether the confidence of each source's first translation was measured; by default of none.
     """
-    found = []
     log_probabilities, attention = read_decoder(model, inputs, output_ids, [] if heads is None else [heads.pairs])
-    given = inputs["input_ids"].tolist()
-    translations = len(output_ids) // len(given)
+    sources = inputs["input_ids"].tolist()
+    translations = len(output_ids) // len(sources)
+    scores = []
     for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
+        source, rank = divmod(row, translations)
         length = _length(ids, tokenizer.eos_token_id, tokenizer.pad_token_id)
-        words = words_of_tokens(tokenizer, ids[:length])
-        alignment = None
+        words = token_words(tokenizer, ids[:length])
+        score = score_tokens(words, values[:length], alpha, penalty_type, forced)
         if heads is not None:
-            if row % translations == 0:
-                sources = words_of_tokens(tokenizer, given[row // translations], is_whole=True)
-            alignment = align_words(heads.of_tokens(attention[row, 0]), *sources, *words)
-        score = score_of_tokens(words, values[:length], alpha, penalty_type, forced)
-        curve = confidence_curve(model.config, given[row // translations])
-        is_measured = curve is not None and by_own_search and row % translations == 0
-        confidence = _interpolate(curve, score.mean) if is_measured else None
-        found.append(replace(score, confidence=confidence, alignment=alignment))
-    return found
+            source_words = token_words(tokenizer, sources[source], is_whole=True)
+            links = align_words(heads.token_attention(attention[row, 0]), *source_words, *words)
+            score = replace(score, alignment=links)
+        curve = confidence_curve(model.config, sources[source])
+        if curve is not None and rank == 0 and is_measured is not None and is_measured[source]:
+            score = replace(score, confidence=_interpolate(curve, score.mean))
+        scores.append(score)
+    return scores
 
 
-def is_own_search(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> bool:
+def has_measured_confidence(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> bool:
     """Whether `generate` searches by the model's generation_config alone, as when its confidence was measured."""
-    own = {"num_beams": 1, "length_penalty": 1.0, "do_sample": False}
-    own |= {name: value for name, value in vars(model.generation_config).items() if value is not None}
+    defaults = {"num_beams": 1, "length_penalty": 1.0, "do_sample": False}
+    defaults |= {name: value for name, value in vars(model.generation_config).items() if value is not None}
     config, measured = generate_kwargs.get("generation_config"), getattr(model.config, "confidence_search", None)
     fields = {} if config is None else vars(config)
     return all(
-        value is None or name[0] == "_" or name in _NOT_OF_SEARCH or (name in own and value == own[name])
+        value is None or name[0] == "_" or name in _NOT_DECISIVE or (name in defaults and value == defaults[name])
         for scope in (measured or {}, fields, generate_kwargs)
         for name, value in scope.items()
     )
@@ -181,17 +171,17 @@ def confidence_curve(config: PreTrainedConfig, source: Sequence[int]) -> Sequenc
     return next((curves.get(language) for language, tag in tags.items() if tag == first), None)
 
 
-def score_of_tokens(
+def score_tokens(
     words: tuple[Sequence[int | None], int], values: Sequence[float], alpha: float, penalty_type: str, forced: int = 0
 ) -> TranslationScore:
     """The score of a translation, without confidence and alignment.
 
     Args:
-        words: The result of `words_of_tokens`.
+        words: The result of `token_words`.
         values: Log-probability of each token, up to the EOS, included, or the length limit.
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
-        forced: Number of the first tokens that were given, not searched; `score` is that of the others.
+        forced: Number of the first tokens that were forced, not searched; `score` is that of the others.
     """
     places, count = words
     sums = [0.0] * count
@@ -254,21 +244,21 @@ def read_decoder(
     values, attentions = [], []
     with eager_attention(model) if groups else nullcontext():
         for rows in torch.arange(len(output_ids)).split(max(1, _TOKENS_AT_ONCE // output_ids.shape[1])):
-            given, predicted = output_ids[rows, :-1], output_ids[rows, 1:]  # [rows, target]
+            fed, predicted = output_ids[rows, :-1], output_ids[rows, 1:]  # [rows, target]
             outputs = model(
                 encoder_outputs=(states[rows],),
                 attention_mask=mask[rows],
-                decoder_input_ids=given,
+                decoder_input_ids=fed,
                 use_cache=False,
                 output_attentions=bool(groups),
             )
             logits = outputs.logits.float()  # [rows, target, vocabulary]
             values.append(logits.log_softmax(-1).gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
-            of_groups = [
+            means = [
                 torch.stack([outputs.cross_attentions[layer][:, head] for layer, head in group]).mean(0)
                 for group in groups
             ]  # [rows, target, source] each
-            attentions.append(torch.stack(of_groups, 1) if of_groups else logits[:, :0])
+            attentions.append(torch.stack(means, 1) if means else logits[:, :0])
     return torch.cat(values), torch.cat(attentions)
 
 
@@ -290,12 +280,12 @@ def _length(ids: Sequence[int], eos: int, padding: int) -> int:
     return max((place + 1 for place, token in enumerate(ids) if token != padding), default=0)
 
 
-def words_of_tokens(
+def token_words(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], is_whole: bool = False
 ) -> tuple[list[int | None], int]:
     """The word of each token, as white space divides the text, and the number of words; None for special tokens.
 
-    `is_whole` counts unknown tokens, as in a given text; a translation is shown without them.
+    `is_whole` counts unknown tokens, as in a source; a translation is shown without them.
     """
     added = (
         token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special

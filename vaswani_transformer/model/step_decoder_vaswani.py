@@ -45,15 +45,11 @@ _STEPS_WORTH_A_CAPTURE = 4
 def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The keywords, with the cache under `name`, whichever of its two names it has there.
 
-    Of two, the empty one is dropped: PEFT's prefix has the older name beside the new cache of `generate`.
-
-    Raises:
-        TypeError: Both names have keys and values.
+    Where both have one, that with keys and values counts: PEFT's prefix has the older name beside the new, empty cache
+    of `generate`.
     """
     caches = [kwargs[each] for each in ("cache", "past_key_values") if kwargs.get(each) is not None]
-    caches = [cache for cache in caches if cache.get_seq_length()] if len(caches) > 1 else caches
-    if len(caches) > 1:
-        raise TypeError("cache and past_key_values are two names of one argument; give one of them")
+    caches.sort(key=lambda cache: cache.get_seq_length(), reverse=True)
     others = {each: value for each, value in kwargs.items() if each not in ("cache", "past_key_values")}
     return {**others, name: caches[0]} if caches else others
 
@@ -114,19 +110,12 @@ class ForwardDecoder:
         config: GenerationConfig,
         outputs: list[Seq2SeqLMOutput] | None = None,
     ) -> None:
-        own = {
-            CACHE,
-            "use_cache",
-            "logits_to_keep",
-            "decoder_attention_mask",
-            "output_attentions",
-            "output_hidden_states",
-        }
+        requests = ("output_attentions", "output_hidden_states")
+        set_here = {CACHE, "use_cache", "logits_to_keep", "decoder_attention_mask", *requests}
         self.model, self.num_beams, self.outputs = model, config.num_beams, outputs
-        self.inputs = {name: value for name, value in model_kwargs.items() if name not in own}
+        self.inputs = {name: value for name, value in model_kwargs.items() if name not in set_here}
         self.mask = model_kwargs.get("decoder_attention_mask")  # [sentences * num_beams, prefix]
         self.cache = model_kwargs.get(CACHE) if config.use_cache else None
-        requests = ("output_attentions", "output_hidden_states")
         self.requests = {name: outputs is not None and getattr(config, name) for name in requests}
 
     def prefill(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:

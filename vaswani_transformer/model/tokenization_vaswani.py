@@ -14,7 +14,6 @@ from transformers import BatchEncoding, FSMTTokenizer, PreTrainedTokenizerBase, 
 
 from .configuration_vaswani import LABEL_MARK
 from .languages_vaswani import is_language_tag
-from .pipeline_vaswani import require_text
 
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
@@ -76,18 +75,14 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
 
         Raises:
             ValueError: The corpus has too little text or too many characters for `vocab_size`; or `model` is unknown;
-                or a special token is an entry already, or cannot be one, see `add_tokens`.
+                or a special token cannot be one, see `add_tokens`.
         """
         if model not in ("bpe", "wordpiece"):
             raise ValueError(f'model: must be "bpe" or "wordpiece", is {model!r}')
         special_tokens = list(dict.fromkeys(special_tokens))
-        for name in special_tokens:
-            _require_one_piece(name, model == "bpe")
         size = max(vocab_size - len(special_tokens), 0)
         if model == "bpe":
             backend = _learn_byte_pairs(corpus_iterator, size, show_progress, min_frequency or 0, labels)
-        elif labels:
-            raise ValueError('labels: only a "bpe" vocabulary can have them; leave out the model')
         else:
             backend = _learn_word_pieces(corpus_iterator, size, show_progress, min_frequency or 0)
         learned = backend.get_vocab_size() + len(special_tokens)
@@ -104,25 +99,11 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         backend.post_processor = processors.TemplateProcessing(
             single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, backend.token_to_id(EOS))]
         )
-        if known := sorted(set(special_tokens) & backend.get_vocab().keys()):
-            raise ValueError(f"special token {known[0]!r}: is an entry of the vocabulary already; choose another name")
         tokenizer = cls(
             tokenizer_object=backend, pad_token=PAD, eos_token=EOS, unk_token=UNK, split_special_tokens=True
         )
         tokenizer.add_tokens(special_tokens, special_tokens=True)
         return tokenizer
-
-    def train_new_from_iterator(
-        self, text_iterator: Iterable[str | list[str]], vocab_size: int, *args: Any, **kwargs: Any
-    ) -> "VaswaniTokenizer":
-        """Learn another vocabulary with transformers, which supports "bpe" only: it marks word pieces differently.
-
-        Raises:
-            ValueError: This tokenizer's model is "wordpiece".
-        """
-        if not isinstance(self.backend_tokenizer.model, models.BPE):
-            raise ValueError('train_new_from_iterator: call VaswaniTokenizer.train with model="wordpiece" instead')
-        return super().train_new_from_iterator(text_iterator, vocab_size, *args, **kwargs)
 
     @cached_property
     def _label_tokenizer(self) -> PreTrainedTokenizerFast | None:
@@ -141,28 +122,17 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
     def __call__(
         self, text: Any = None, text_pair: Any = None, text_target: Any = None, *args: Any, **kwargs: Any
     ) -> BatchEncoding:
-        """Encode text, and targets; see `transformers.PreTrainedTokenizerBase.__call__`.
-
-        Raises:
-            ValueError: A text has a lone surrogate.
-        """
-        try:
-            if text_target is None or (label_tokenizer := self._label_tokenizer) is None:
-                return super().__call__(text, text_pair, text_target, *args, **kwargs)
-            for name in ("model_max_length", "padding_side", "truncation_side"):
-                setattr(label_tokenizer, name, getattr(self, name))
-            targets = label_tokenizer(None, None, text_target, *args, **kwargs)
-            if text is None:
-                return targets
-            encoded = super().__call__(text, text_pair, None, *args, **kwargs)
-            encoded["labels"] = targets["input_ids"]
-            return encoded
-        except TypeError:  # of the backend, which names neither text nor reason
-            for texts in (text, text_target):
-                for number, each in enumerate([texts] if isinstance(texts, str) else texts or []):
-                    if isinstance(each, str):
-                        require_text(each, f"text {number}")
-            raise
+        """Encode text, and targets; see `transformers.PreTrainedTokenizerBase.__call__`."""
+        if text_target is None or (label_tokenizer := self._label_tokenizer) is None:
+            return super().__call__(text, text_pair, text_target, *args, **kwargs)
+        for name in ("model_max_length", "padding_side", "truncation_side"):
+            setattr(label_tokenizer, name, getattr(self, name))
+        targets = label_tokenizer(None, None, text_target, *args, **kwargs)
+        if text is None:
+            return targets
+        encoded = super().__call__(text, text_pair, None, *args, **kwargs)
+        encoded["labels"] = targets["input_ids"]
+        return encoded
 
     def add_tokens(
         self, new_tokens: str | AddedToken | Sequence[str | AddedToken], special_tokens: bool = False
@@ -171,8 +141,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
 
         Raises:
             ValueError: A special token cannot be one entry of this vocabulary: it has white space or more than 100
-                characters, is not NFC-normalised or, with "bpe", not ASCII; or it asks for lstrip, rstrip or
-                single_word; or ordinary tokens were added before it.
+                characters, is not NFC-normalised or, with "bpe", not ASCII; or ordinary tokens were added before it.
         """
         tokens = [new_tokens] if isinstance(new_tokens, (str, AddedToken)) else list(new_tokens)
         # The backend recognizes all special tokens in text or none, so that new ones become entries of its model.
@@ -189,8 +158,6 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
                     f"with the tokenizer as it was trained, and add the special tokens first"
                 )
             if names:
-                for token in special:
-                    _require_one_piece(token, isinstance(self.backend_tokenizer.model, models.BPE))
                 _learn_special_tokens(self.backend_tokenizer, list(names))
         return super().add_tokens(tokens, special_tokens=special_tokens)
 
@@ -227,26 +194,22 @@ def is_own(backend: Tokenizer) -> bool:
     return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) == repr(expected)
 
 
-def _require_one_piece(token: str | AddedToken, is_byte_pair: bool) -> None:
-    name = str(token)
-    is_piece = re.fullmatch(rf"\S{{1,{_LONGEST_RUN - 1}}}", name) and name.isprintable()
-    is_normal = normalizers.NFC().normalize_str(name) == name
-    if not (is_piece and is_normal and (name.isascii() or not is_byte_pair)):
-        raise ValueError(
-            f"special token {name!r}: must have 1 to 100 characters and no white space, be NFC-normalised and, in a "
-            "byte-pair vocabulary, ASCII"
-        )
-    if isinstance(token, AddedToken) and (token.lstrip or token.rstrip or token.single_word):
-        raise ValueError(f"special token {name!r}: lstrip, rstrip and single_word are not supported; leave them out")
-
-
 def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
     """Make each name one entry of the model, which no other text can produce."""
+    is_byte_pair = isinstance(backend.model, models.BPE)
+    for name in names:
+        is_piece = re.fullmatch(rf"\S{{1,{_LONGEST_RUN - 1}}}", name) and name.isprintable()
+        is_normal = normalizers.NFC().normalize_str(name) == name
+        if not (is_piece and is_normal and (name.isascii() or not is_byte_pair)):
+            raise ValueError(
+                f"special token {name!r}: must have 1 to 100 characters and no white space, be NFC-normalised and, in "
+                "a byte-pair vocabulary, ASCII"
+            )
     special = [*added_special_tokens(backend), *names]
     state = json.loads(backend.to_str())
     first = max(backend.get_vocab().values()) + 1
     state["model"]["vocab"].update({name: first + place for place, name in enumerate(names)})
-    if isinstance(backend.model, models.BPE):
+    if is_byte_pair:
         state["model"]["ignore_merges"] = True  # no merges lead to the new entries
     backend.model = Tokenizer.from_str(json.dumps(state)).model
     backend.pre_tokenizer = _pre_tokenizer(backend.model, special)

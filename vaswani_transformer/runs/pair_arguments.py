@@ -4,7 +4,7 @@ from dataclasses import MISSING, dataclass
 
 from datasets import Dataset
 
-from ..data.corpora import has_columns, load_parallel_corpus, resolve_languages
+from ..data.corpora import load_parallel_corpus, resolve_languages
 from ..decoding.decoding_arguments import DecodingArguments
 from ..launch.processes import main_process_first
 from ..model.languages_vaswani import target_tag
@@ -60,7 +60,5 @@ class PairArguments(DecodingArguments):
 
     def load_corpus(self, languages: tuple[str, str]) -> Dataset:
         """The pairs. Collective."""
-        if self.columns and not has_columns(self.corpus):
-            raise ValueError("columns: the corpus is no table; leave the option out")
         with main_process_first():
             return load_parallel_corpus(self.corpus, *languages, columns=self.columns)

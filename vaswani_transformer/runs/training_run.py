@@ -20,7 +20,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
-from ..io.files import Json, require_directory
+from ..io.files import Json
 from ..launch.ending import Ending
 from ..launch.faults import StepTimeout, faults_in_one_line
 from ..launch.interruption import Interruption
@@ -126,7 +126,6 @@ class TrainingRun:
                 f"report_to: {missing.pop()} is not installed, or no tracker; choose from {known}, or none"
             )
         self.averaging.check(args)
-        require_directory("output_dir", directory)
         main_inputs = on_main_process(lambda: self._identify_inputs(data))
         inputs = on_each_machine(lambda: identify_inputs(data, main_inputs))
         if args.resume and args.precision == "auto":  # a resumed training keeps the choice
@@ -146,7 +145,7 @@ class TrainingRun:
     def _identify_inputs(self, data: DataArguments) -> dict[str, Json]:
         """Identify corpora and tokenizer. Unchanged files of an earlier record are not read."""
         record = load_record(self.directory)
-        prepared = {} if data.prepared is None else PreparedDirectory.open(data.prepared).inputs
+        prepared = {} if data.prepared is None else PreparedDirectory(Path(data.prepared)).inputs()
         return identify_inputs(data, {**(record.settings if record else {}), **prepared})
 
     def make_trainer(

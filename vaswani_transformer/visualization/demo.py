@@ -107,7 +107,7 @@ def translate_text(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, **options: Any
 ) -> tuple[str, str]:
     """The translation of a text, and HTML with all hypotheses of each sentence, and the alignment of the best."""
-    paragraph = Paragraph.of(model.config, text)
+    paragraph = Paragraph.split(model.config, text)
     beams = options.get("num_beams") or model.generation_config.num_beams or 1
     has_one_vocabulary = getattr(model.config, "target_vocab_size", None) is None  # alignment needs that
     batches = translate_in_batches(
