@@ -18,7 +18,6 @@ the same heads in both.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.table import Table
 
@@ -52,13 +51,14 @@ def main() -> None:
 
 
 def run(args: AlignArguments) -> None:
-    on_main_process(lambda: require_new(args))
     models = args.open_models()
-    for model in models if len(models) == 2 else ():
-        model.saved.require_own("alignment_heads")
-    is_same = len(models) == 2 and models[0].saved.directory.samefile(models[1].saved.directory)
-    if is_same and models[0].tag is None:
-        raise ValueError("reverse_model: is the model too, which translates in one direction only; name another")
+    is_same = False
+    if len(models) == 2:
+        for model in models:
+            model.saved.require_own("alignment_heads")
+        is_same = models[0].saved.directory.samefile(models[1].saved.directory)
+        if is_same and models[0].tag is None:
+            raise ValueError("reverse_model: is the model too, which translates in one direction only; name another")
     corpus = args.load_corpus(models[0].languages)
     sources, targets = ([pair[language] for pair in corpus["translation"]] for language in models[0].languages)
     aligners = [
@@ -71,19 +71,12 @@ def run(args: AlignArguments) -> None:
         if chosen.agreement > chosen.agreement_before:
             heads = [chosen.forward, chosen.backward]
         on_main_process(lambda: keep(models, chosen))
-    found = [links for (links,) in aligners[0].align(sources, targets, heads[:1])]
+    pairs = [links for (links,) in aligners[0].align(sources, targets, heads[:1])]
     if args.intersect:
         back = aligners[1].align(targets, sources, heads[1:])
-        found = [[link for link in links if link[::-1] in other] for links, (other,) in zip(found, back, strict=True)]
-    lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for links in found)
+        pairs = [[link for link in links if link[::-1] in other] for links, (other,) in zip(pairs, back, strict=True)]
+    lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for links in pairs)
     on_main_process(lambda: atomic_write(args.output, "".join(lines)))
-
-
-def require_new(args: AlignArguments) -> None:
-    if Path(args.output).exists():
-        raise FileExistsError(f"output: {args.output} exists already; name another file")
-    if not Path(args.output).absolute().parent.is_dir():
-        raise FileNotFoundError(f"output: there is no directory {Path(args.output).parent}; make it")
 
 
 def keep(models: list[DirectedModel], chosen: ChosenHeads) -> None:

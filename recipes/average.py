@@ -40,16 +40,16 @@ class AverageArguments:
             ValueError: One is missing or damaged, or the run has too few.
         """
         if self.run is None or self.last is None:
-            found = [Path(each) for each in self.checkpoints or []]
+            checkpoints = [Path(each) for each in self.checkpoints or []]
         else:
-            found = [*checkpoints_to_average(self.run).values()]
-            if len(found) < self.last:
-                raise ValueError(f"last: {self.run} has only {len(found)} checkpoints; give at most as many")
-            found = found[-self.last :]
-        for directory in found:
-            if (damage := checkpoint_damage(directory, "model*", stock=True)) is not None:
+            checkpoints = [*checkpoints_to_average(self.run).values()]
+            if len(checkpoints) < self.last:
+                raise ValueError(f"last: {self.run} has only {len(checkpoints)} checkpoints; give at most as many")
+            checkpoints = checkpoints[-self.last :]
+        for directory in checkpoints:
+            if (damage := checkpoint_damage(directory, needs_manifest=False)) is not None:
                 raise ValueError(f"checkpoints: {directory}: {damage}; leave it out")
-        return found
+        return checkpoints
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
@@ -55,7 +54,7 @@ class FilterRecord(Record):
 
     Attributes:
         run: Command, commit and machine.
-        pairs: Of the corpus.
+        pairs: Number of pairs of the corpus.
         useless: Pairs with a blank side, or that repeat an earlier pair.
         removed: Number of pairs removed.
         threshold: Cost of the pair that was removed last; None if none was removed.
@@ -79,16 +78,10 @@ def main() -> None:
 
 
 def run(args: FilterArguments) -> None:
-    on_main_process(lambda: require_new(Path(args.output)))
     models = args.open_models()
     corpus = args.load_corpus(models[0].languages)
     entropies = [cross_entropies(args, model, corpus) for model in models]
     on_main_process(lambda: write(args, corpus, models[0].languages, entropies))
-
-
-def require_new(output: Path) -> None:
-    if output.exists():
-        raise FileExistsError(f"output: {output} exists already; name another directory")
 
 
 def cross_entropies(args: FilterArguments, model: DirectedModel, corpus: Dataset) -> np.ndarray:
@@ -102,7 +95,7 @@ def cross_entropies(args: FilterArguments, model: DirectedModel, corpus: Dataset
 def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], entropies: list[np.ndarray]) -> None:
     """Write kept and removed pairs and the record, and show the worst."""
     costs = dual_cross_entropy(*entropies)
-    is_useless = find_useless(corpus)
+    is_useless = useless_pairs(corpus)
     worst_first = np.lexsort((-costs, ~is_useless))
     removed, kept = np.split(worst_first, [round(args.remove * len(costs))])
     record = FilterRecord(
@@ -114,38 +107,37 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
         mean_cost_kept=float(costs[kept].mean()) if len(kept) else None,
         mean_cost_removed=float(costs[removed].mean()) if len(removed) else None,
     )
-    columns = dict(zip(("cost", "forward", "backward"), (costs, *entropies), strict=False))
+
+    def pair(row: int) -> dict[str, Json]:
+        translation = corpus[int(row)]["translation"]
+        return {language: translation[language] for language in languages}
 
     def with_costs(row: int) -> dict[str, Json]:
-        return {**pair(corpus, row, languages), **{name: round(float(each[row]), 4) for name, each in columns.items()}}
+        columns = zip(("cost", "forward", "backward"), (costs, *entropies), strict=False)
+        return {**pair(row), **{name: round(float(values[row]), 4) for name, values in columns}}
 
     with atomic_directory(args.output) as directory:
-        atomic_write(directory / "kept.jsonl", json_lines(pair(corpus, row, languages) for row in sorted(kept)))
+        atomic_write(directory / "kept.jsonl", json_lines(map(pair, sorted(kept))))
         atomic_write(directory / "removed.jsonl", json_lines(map(with_costs, removed)))
         record.save(directory / "filter.json")
     console = PlainConsole()
     table = Table("cost", *languages, title="The costliest pairs")
     for row in worst_first[record.useless :][:SHOWN]:
-        table.add_row(f"{costs[row]:.2f}", *map(str, pair(corpus, row, languages).values()))
+        table.add_row(f"{costs[row]:.2f}", *map(str, pair(row).values()))
     console.print(table)
     console.print(f"{record.useless:,} pairs have a blank side or repeat another; they are removed first")
     console.print(f"{args.output}: {len(kept):,} pairs kept, {record.removed:,} removed")
 
 
-def find_useless(corpus: Dataset) -> np.ndarray:
+def useless_pairs(corpus: Dataset) -> np.ndarray:
     """Whether each pair has a blank side or repeats an earlier pair: `[pairs]`."""
-    found, seen = np.zeros(len(corpus), dtype=bool), set()
+    is_useless, seen = np.zeros(len(corpus), dtype=bool), set()
     for row, translation in enumerate(corpus["translation"]):
         texts = [text.strip() for text in translation.values()]
-        digest = hashlib.blake2b(json.dumps(texts).encode(), digest_size=12).digest()  # of texts, memory would not do
-        found[row] = digest in seen or not all(texts)
+        digest = hashlib.blake2b(json.dumps(texts).encode(), digest_size=12).digest()  # texts would fill the memory
+        is_useless[row] = digest in seen or not all(texts)
         seen.add(digest)
-    return found
-
-
-def pair(corpus: Dataset, row: int, languages: tuple[str, str]) -> dict[str, Json]:
-    found = corpus[int(row)]["translation"]
-    return {language: found[language] for language in languages}
+    return is_useless
 
 
 def json_lines(rows: Iterable[dict[str, Json]]) -> Iterator[bytes]:

@@ -108,8 +108,7 @@ def main() -> None:
 
 def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     state, directory = PartialState(), Path(args.output_dir)
-    on_main_process(lambda: exit_stack.enter_context(locked(directory, "output_dir")))
-    on_main_process(lambda: require_new(directory, args.overwrite))
+    on_main_process(lambda: claim(directory, args.overwrite, exit_stack))
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
     languages = languages_of(args, models)
     paper_tokenizer(languages[1])  # refuses an unknown language now, not after translating
@@ -138,8 +137,9 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
             raise ValueError("confidence: all translations are alike, which shows nothing; the scores are saved")
 
 
-def require_new(directory: Path, overwrite: bool) -> None:
-    """Refuse to replace an earlier evaluation, or the files of a model, without `--overwrite`."""
+def claim(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
+    """Lock a directory; one with an earlier evaluation or a model needs `--overwrite`."""
+    exit_stack.enter_context(locked(directory, "output_dir"))
     for name in ("results.json", "config.json"):
         if (directory / name).exists() and not overwrite:
             raise FileExistsError(
@@ -162,8 +162,8 @@ def keep_curve(saved: SavedModel, target_language: str, curve: list[list[float]]
     kept: object = curve
     if saved.config.language_tags:
         kept = {direction(saved.config, target_tag(saved.config, None, target_language))[1]: curve}  # as it spells it
-    search_fields = {"num_beams": search.num_beams, "length_penalty": search.length_penalty}
-    saved.update_config(confidence_curve=kept, confidence_search=search_fields)
+    fields = {"num_beams": search.num_beams, "length_penalty": search.length_penalty}
+    saved.update_config(confidence_curve=kept, confidence_search=fields)
 
 
 def show(record: ScoreRecord) -> None:
@@ -205,12 +205,11 @@ def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
         table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
     console.print(table)
     remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
-    least, most = report.curve[0][0], report.curve[-1][0]
     console.print(
         f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
     )
     console.print(f"chrF without the least confident: {remaining}")
-    console.print(f"measured from {least:.2f} to {most:.2f} of log-probability a token; outside, confidence is null")
+    console.print(f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token")
 
 
 def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:

@@ -14,8 +14,8 @@ After the run, the output directory has the averaged model, its tokenizer, its m
 prepare_data.py can make it beforehand.
 
 SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number. A
-second signal, more than three seconds after the first, ends it at once. All processes end if one dies, if one keeps
-the others waiting for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the
+second signal, more than three seconds after the first, ends it without one. All processes end if one dies, if one
+keeps the others waiting for `--ddp_timeout` seconds, or if the disk is full. Complete checkpoints are kept: repeat the
 command with `--resume`.
 """
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import ProgressCallback, TrainerCallback
+from transformers import TrainerCallback
 
 from vaswani_transformer import (
     CheckpointAveraging,
@@ -27,13 +27,13 @@ from vaswani_transformer import (
     VaswaniTrainer,
 )
 from vaswani_transformer.io.files import Manifest
+from vaswani_transformer.launch import shared_directory
 from vaswani_transformer.launch.processes import leave_process_group
-from vaswani_transformer.launch.shared_directory import require_shared
 from vaswani_transformer.training import averaging, callbacks, trainer
-from vaswani_transformer.training.callbacks import TimeLimit, TrainingProgress
+from vaswani_transformer.training.arguments import VaswaniTrainingArguments
+from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.divergence import DivergenceError
 from vaswani_transformer.training.loss import LabelSmoothedLoss
-from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
 NUM_ROWS = 30
@@ -196,8 +196,10 @@ def train_without_a_shared_disk(
             make_trainer(model, tokenizer, directory, **settings).train(resume_from_checkpoint=resume)
         except ValueError as error:
             found[name] = str(error)
+    shared_directory._PATIENCE = 0.0
     try:
-        require_shared(directory, patience=0.0)
+        with shared_directory.locked_by_training(directory):
+            pass
     except ValueError as error:
         found["recipe"] = str(error)
     os.environ["LOCAL_RANK"] = index
@@ -233,14 +235,6 @@ def diverge_on_the_last_rank(
     return None
 
 
-class BarSeen(TrainerCallback):
-    def __init__(self, progress: TrainingProgress) -> None:
-        self.progress = progress
-
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        self.seen = self.progress.training_bar is not None
-
-
 def main(folder: Path) -> None:
     tokenizer = VaswaniTokenizer.from_pretrained(folder / "tokenizer")
 
@@ -256,15 +250,10 @@ def main(folder: Path) -> None:
 
     # The second process's clock says at every step that it is time to save.
     rank = torch.distributed.get_rank()
-    clock, averaging, progress = Clock((60, 3600)[rank]), CheckpointAveraging(2, every_minutes=4), TrainingProgress()
-    masks = MaskRecorder()
+    clock, averaging, masks = Clock((60, 3600)[rank]), CheckpointAveraging(2, every_minutes=4), MaskRecorder()
     trainer = make_trainer(
         model(dropout=DROPOUT), tokenizer, folder / "whole", callbacks=[clock, averaging, masks], eval_strategy="epoch"
     )
-    trainer.remove_callback(ProgressCallback)
-    trainer.add_callback(progress)
-    bar = BarSeen(progress)
-    trainer.add_callback(bar)
     trainer.train()
     clock.stop()
     findings |= {
@@ -276,7 +265,6 @@ def main(folder: Path) -> None:
         "logs": trainer.state.log_history,
         "averaged": [directory.name for directory in averaging.averaged],
         "weights": trainer.model.state_dict(),
-        "bar": bar.seen,
         "masks": masks.masks,
     }
 

@@ -22,6 +22,10 @@ _SCORES = {
     },
     "chrf": {"score": 60.1234, "signature": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0"},
     "seconds": 8.125,
+    "by_source_length": [
+        {"shortest": 1, "longest": 10, "sentences": 1234, "sacrebleu": 31.25},
+        {"shortest": 61, "longest": None, "sentences": 7, "sacrebleu": 8.0},
+    ],
 }
 # The sources in the place of translations, which have no perplexity.
 _COPY = {name: value for name, value in _SCORES.items() if name not in ("perplexity", "seconds")}
@@ -53,15 +57,19 @@ _RESULTS = {
         "target_tokens": 1400,
         "warmup_steps": 1000,
         "learning_rate_factor": 0.8,
-        "average_last": 5,
-        "save_minutes": None,
+        "lr_scheduler_type": "inverse_sqrt",
+        "learning_rate": 5e-5,
+        "precision": "bf16",
         "seed": 42,
-        "bf16": True,
-        "bpe_dropout": 0.0,
-        "fp16": False,
+        "alpha": 0.6,
+        "average_last": 5,
+        **dict.fromkeys(("bpe_dropout", "cooldown", "weight_decay", "max_grad_norm"), 0.0),
+        **dict.fromkeys(("cooccurrence_embeddings", "muon"), False),
+        **{"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9},
     },
     "training": {
         "seconds": 3000.0,
+        "processor_seconds": 5900.0,
         "cost": {
             "by_the_papers_accounting": 1.2345e16,
             "counted": 4.567e15,

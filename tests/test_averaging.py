@@ -81,15 +81,6 @@ def test_reads_shards(tmp_path, config):
         np.testing.assert_array_equal(tensor.numpy(), expected[name].astype(np.float32))
 
 
-def test_refuses_what_holds_no_weights(tmp_path, directories):
-    with pytest.raises(ValueError, match=r"^directories: there are no checkpoints to average"):
-        average_checkpoints([])
-    with pytest.raises(ValueError, match=r"^directories: must be a list of checkpoints, is one path"):
-        average_checkpoints(directories[0])
-    with pytest.raises(FileNotFoundError, match=r"absent: there is no model\.safetensors to average$"):
-        average_checkpoints([*directories, tmp_path / "absent"])
-
-
 def test_refuses_a_damaged_file(directories):
     file = directories[1] / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
@@ -228,19 +219,6 @@ def test_does_without_a_checkpoint_that_someone_deleted(tmp_path, tiny, make_tra
     assert_holds(tiny, mean_on_disk(averaging.averaged))
 
 
-def rename_a_tensor(directory: Path) -> None:
-    weights = load_file(directory / "model.safetensors")
-    weights["wrapped.shared.weight"] = weights.pop("model.shared.weight")
-    save_file(weights, directory / "model.safetensors")
-
-
-@pytest.mark.system
-def test_refuses_tensors_that_the_model_does_not_have(tiny, make_trainer):
-    trainer = make_trainer(tiny, CheckpointAveraging(1), ChangeCheckpoint(rename_a_tensor), max_steps=5)
-    with pytest.raises(ValueError, match=r"checkpoint-5: not a checkpoint of this model, .* wrapped\.shared\.weight$"):
-        trainer.train()
-
-
 @pytest.mark.system
 def test_resuming_goes_on_from_the_checkpoint_and_not_from_the_average(tmp_path, config, tiny, make_trainer):
     whole = copy.deepcopy(tiny)
@@ -273,8 +251,8 @@ def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, conf
     [
         ({"save_total_limit": 2}, r"^save_total_limit: 2 is too few to average 3; raise it$"),
         ({"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 1}, r"^load_best_model_at_end: "),
-        ({"save_strategy": "best", "metric_for_best_model": "loss"}, r"^save_strategy: the last checkpoints"),
-        ({"save_strategy": "no"}, r"^save_strategy: there will be no checkpoints .* every_minutes .*save_minutes\)$"),
+        ({"save_strategy": "best", "metric_for_best_model": "loss"}, r"^save_strategy: there will be no"),
+        ({"save_strategy": "no"}, r"^save_strategy: there will be no"),
     ],
 )
 def test_refuses_settings_that_defeat_it_before_training(tmp_path, tiny, make_trainer, settings, message):
@@ -282,13 +260,6 @@ def test_refuses_settings_that_defeat_it_before_training(tmp_path, tiny, make_tr
     with pytest.raises(ValueError, match=message):
         trainer.train()
     assert trainer.state.global_step == 0
-
-
-def test_refuses_bad_arguments():
-    with pytest.raises(ValueError, match=r"^last: must be at least 1, is 0$"):
-        CheckpointAveraging(0)
-    with pytest.raises(ValueError, match=r"^every_minutes: must be positive, is -1.5$"):
-        CheckpointAveraging(2, every_minutes=-1.5)
 
 
 def test_weights_that_are_not_finite_are_not_averaged(tmp_path):

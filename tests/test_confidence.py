@@ -208,17 +208,3 @@ def test_scores_are_saved_if_nothing_is_learned_of_them(development_set, lively_
     with pytest.raises(SystemExit, match=r"confidence: all translations are alike, .* the scores are saved"):
         call_recipe("score.py", *arguments)
     assert ScoreRecord.load(tmp_path / "scores" / "results.json").confidence is None
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--num_beams", "2"], "confidence: give one model, .* and no options of its search"),
-        (["--compare", "valid.de"], "confidence: give one model"),
-    ],
-)
-def test_options_that_contradict_confidence(options, message, development_set, lively_model):
-    with pytest.raises(SystemExit, match=message):
-        call_recipe("score.py", "--model", lively_model, *development_set, "--confidence", *options)
-    with pytest.raises(SystemExit, match="confidence: give one model"):
-        call_recipe("score.py", "--hypotheses", "valid.de", *development_set, "--confidence")

@@ -12,8 +12,8 @@ from helpers import run_ranks
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.launch.processes import derived_seed
+from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.elastic import VirtualRanks, VirtualRankSampler
-from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
 pytestmark = pytest.mark.system

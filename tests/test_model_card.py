@@ -1,6 +1,7 @@
 """Model cards say what the run measured, in a form that the Hub's client reads."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from vaswani_transformer.io.typed_json import from_json
 from vaswani_transformer.parsing.model_card import PAPER_PARSING_SETTINGS, write_parsing_card
 from vaswani_transformer.parsing.records import ParsingRecord
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
-from vaswani_transformer.runs.model_card import PAPER_SETTINGS, write_model_card
+from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.records import RunRecord
 
 
@@ -51,7 +52,10 @@ def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
         "data/train.en.gz and data/train.de.gz",
         "7,577,600",
         "checkpoint-5500, checkpoint-6000",
-        "| d_model | 256 | 512 (big: 1024) |",
+        "| d_model | 256 | 512 or 1,024 |",
+        "| learning_rate_factor | 0.8 | 1 |",
+        "|---|---|---|\n| 1 to 10 | 1,234 | 31.25 |\n| 61 or more | 7 | 8.00 |\n\nThe test set",
+        "sentences of more than 250 sub-words, which training left out",
         "| target_tokens | 1,400 | 25,000 |",
     ):
         assert fact in card.text, fact
@@ -77,20 +81,14 @@ def numbers(card: ModelCard) -> list[str]:
 
 
 def test_every_number_is_the_runs_or_the_papers(results, tmp_path):
+    results["settings"]["alpha"] = 0.7  # the default is not shown
     one = numbers(write(tmp_path / "one.md", results))
     other = numbers(write(tmp_path / "other.md", altered(results)))
     assert len(one) > 40
-    # What two runs that share no number have in common: the paper, its section on decoding, its Table 2, and bf16.
+    # Two runs that share no number have in common: the paper, its section on decoding, its Table 2, the names of Adam's
+    # betas, and an exponent.
     common = [number for number, another in zip(one, other, strict=True) if number == another]
-    assert common == ["1706.03762", "6.1", "3.3e18", "2.3e19", "16"]
-
-
-def test_limits_name_the_longest_source(results, tmp_path):
-    assert "sentences of more than 250 sub-words, which training left out" in write(tmp_path / "a.md", results).text
-    results["model"]["longest_source"] = 61
-    text = write(tmp_path / "b.md", results).text
-    assert "sentences of more than 61 tokens, the longest trained on" in text
-    assert "250" not in text
+    assert common == ["1706.03762", "6.1", "3.3e18", "2.3e19", "1", "2", "09"]
 
 
 def test_costs_are_those_of_the_results(results, tmp_path):
@@ -104,12 +102,13 @@ def test_costs_are_those_of_the_results(results, tmp_path):
     assert float(rate[1]) == pytest.approx(cost["rate"], rel=5e-3)
 
 
-def test_settings_stand_beside_those_of_the_paper(results, tmp_path):
+def test_settings_stand_beside_those_of_the_paper_without_what_neither_uses(results, tmp_path):
+    results["settings"] |= {"muon": True, "cooldown": 0.0}
     text = write(tmp_path / "README.md", results).text
-    rows = re.findall(r"^\| (\w+) \| (\S+) \| (.+) \|$", text.partition("| setting |")[2], re.M)
-    assert {name: paper for name, _, paper in rows if name != "setting"} == PAPER_SETTINGS
-    values = {name: value for name, value, _ in rows}
-    assert (values["d_model"], values["d_ff"], values["steps"]) == ("256", "2,048", "6,000")
+    rows = {name: (ours, paper) for name, ours, paper in re.findall(r"^\| (\w+) \| (\S+) \| (.+) \|$", text, re.M)}
+    assert (rows["d_ff"], rows["dropout"]) == (("2,048", "2,048 or 4,096"), ("0.1", "0.1 or 0.3"))
+    assert (rows["muon"], rows["average_last"]) == (("true", "false"), ("5", "5 or 20"))
+    assert not {"cooldown", "bpe_dropout"} & rows.keys()
 
 
 def test_metadata_are_what_the_hub_reads(results, tmp_path):
@@ -150,9 +149,7 @@ def test_metadata_are_what_the_hub_reads(results, tmp_path):
     [
         ("data", "license", ["license:", "- Licence:"]),
         ("data", "domain", ["- Domain:"]),
-        ("test", "seconds", ["- Speed:"]),
         ("data", "datasets", ["datasets:", "- user/pairs"]),
-        ("training", "cost", ["- Cost:", "- Rate:"]),
     ],
 )
 def test_an_absent_entry_leaves_no_line(results, tmp_path, section, entry, lines):
@@ -163,16 +160,6 @@ def test_an_absent_entry_leaves_no_line(results, tmp_path, section, entry, lines
     assert len(gone) == len(lines)
     assert all(line.startswith(beginning) for line, beginning in zip(gone, lines, strict=True))
     assert after == [line for line in before if line not in gone]
-
-
-def test_older_results_make_a_card_without_what_they_lack(results, tmp_path):
-    del results["test_copy"], results["examples"][0]["chrf"]
-    for split in ("validation", "test"):
-        results[split] = {name: each for name, each in results[split].items() if name not in ("chrf", "seconds")}
-    text = write(tmp_path / "README.md", results).text
-    assert "| test, averaged model | 1014 | 41.23 | 5.43 |" in text
-    assert "| It's a dog. | Ein Hund. | Es ist ein Hund. |\n\nSentences evenly spaced in the test set." in text
-    assert "chrF" not in text
 
 
 def test_a_model_of_both_directions_has_the_scores_of_both(results, tmp_path):
@@ -198,27 +185,14 @@ def test_examples_are_shown_as_text(results, tmp_path):
     assert r"| a \| b \*c\* \<img src=x\> \[d\](e) |" in write(tmp_path / "README.md", results).text
 
 
-def test_groups_of_lengths_are_a_table(results, tmp_path):
-    assert "source length" not in write(tmp_path / "README.md", results).text
-    groups = [(1, 10, 1234, 31.25), (61, None, 7, 8.0)]
-    names = ("shortest", "longest", "sentences", "sacrebleu")
-    results["test"]["by_source_length"] = [dict(zip(names, group, strict=True)) for group in groups]
+def test_a_resumed_run_says_so_and_without_checkpoints_claims_no_average(results, tmp_path):
+    results["training"] |= {"averaged": [], "resumed_from": "checkpoint-5500"}
+    results["model"]["longest_source"] = 61
     text = write(tmp_path / "README.md", results).text
-    assert "## BLEU by source length\n\n" in text
-    assert "|---|---|---|\n| 1 to 10 | 1,234 | 31.25 |\n| 61 or more | 7 | 8.00 |\n\nThe test set" in text
-
-
-def test_a_run_without_checkpoints_claims_no_average(results, tmp_path):
-    results["training"]["averaged"] = []
-    text = write(tmp_path / "README.md", results).text
+    assert "target tokens; resumed from checkpoint-5500\n" in text
+    assert "sentences of more than 61 tokens, the longest trained on" in text
     assert "| test, last step |" in text
     assert "verage" not in text.replace("average_last", "")
-
-
-def test_a_resumed_run_says_so(results, tmp_path):
-    results["training"]["resumed_from"] = "checkpoint-5500"
-    text = write(tmp_path / "README.md", results).text
-    assert [line.split(":")[0] for line in text.splitlines() if "resumed from checkpoint-5500" in line] == ["- Time"]
 
 
 def test_a_repository_is_used_by_its_name_with_and_without_the_package(results, tmp_path, monkeypatch):
@@ -261,6 +235,8 @@ def test_published_cards_name_a_clean_commit_a_command_and_hardware(path):
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
 def test_published_cards_are_made_of_the_results_beside_them(path: Path, tmp_path):
     results, picture = path.with_suffix(".json"), f"{path.stem}.png"
+    if "precision" not in json.loads(results.read_text(encoding="utf-8"))["settings"]:
+        pytest.skip("an earlier version of the package wrote the card; its commit is in it")
     if "constituency-parsing" in ModelCard.load(path).data.tags:
         write_parsing_card(tmp_path / "card.md", ParsingRecord.load(results), picture)
     else:

@@ -7,8 +7,8 @@ import torch
 from datasets import Dataset
 
 from vaswani_transformer import NoamSchedule, VaswaniForConditionalGeneration, VaswaniTrainer
+from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.muon import Muon, orthogonalize, split_parameters
-from vaswani_transformer.training.trainer import VaswaniTrainingArguments
 
 
 SHAPES = [(24, 24), (24, 24), (48, 24), (24, 48)]
@@ -133,7 +133,7 @@ def test_a_resumed_training_has_the_same_weights(tmp_path, tiny, tokenizer):
 
 
 def test_muon_needs_whole_matrices(tmp_path):
-    with pytest.raises(ValueError, match=r"^muon: needs whole matrices on each process; leave out FSDP"):
+    with pytest.raises(ValueError, match=r"^muon: needs the whole model on each process; leave out FSDP"):
         VaswaniTrainingArguments(str(tmp_path), muon=True, fsdp=True, use_cpu=True)
 
 

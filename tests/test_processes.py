@@ -7,9 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import free_port, run_python, run_ranks, start_python
-
-from vaswani_transformer.launch.processes import LAUNCHER
+from helpers import free_port, run_ranks, start_python
 
 
 pytestmark = pytest.mark.system
@@ -57,14 +55,6 @@ def test_a_process_ends_with_its_launcher_but_not_with_its_shell(tmp_path: Path,
     until = time.monotonic() + BOUND
     while Path(f"/proc/{process}").exists() and time.monotonic() < until:  # an orphan, not ours to wait for
         time.sleep(0.1)
-
-
-def test_a_rank_whose_launcher_has_died_does_not_wait_for_the_others(tmp_path: Path) -> None:
-    script = write(tmp_path / "script.py", f"{JOIN}join_process_group(True, timedelta(days=30))\n")
-    group = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    gone = {LAUNCHER: str(2**22 + 1)}  # no process has an id above 2**22
-    result = run_python([script], environment={**os.environ, **group, **gone}, timeout=BOUND)
-    assert result.returncode == -signal.SIGTERM
 
 
 def test_the_main_process_may_work_longer_than_a_collective_operation_waits(tmp_path: Path) -> None:

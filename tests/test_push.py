@@ -110,7 +110,6 @@ def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}
     assert weights | code <= files.keys() <= weights | code | run | translations
     manifest = json.loads(files["manifest.json"])["files"]
-    assert manifest.pop("config.json") == {}  # may change later
     assert {name: entry["sha256"] for name, entry in manifest.items()} == {
         name: hashlib.sha256(files[name]).hexdigest() for name in covered - {"config.json"}
     }
@@ -155,12 +154,6 @@ def test_the_package_runs_its_own_code_and_no_others(pushed):
     assert pushed.expected["translations"] == pushed.expected["no task"] == pushed.expected["objects"]
     assert pushed.expected["translations"][0] == pushed.expected["generate"]
     assert pushed.expected["translations"][1] == ""
-
-
-def test_without_package_and_trust_transformers_asks_for_trust(hub, pushed):
-    result = hub.run(TRANSLATE, "user/en-de", folder=pushed.folder, token=None)
-    assert result.returncode != 0
-    assert "trust_remote_code=True" in result.stderr
 
 
 def test_a_model_saved_without_the_package_is_complete_without_network(hub, pushed, tmp_path):
@@ -215,7 +208,7 @@ def test_what_cannot_be_pushed_is_refused_before_training(hub, tmp_path):
     assert result.stderr.splitlines()[-1].startswith(
         "train_wmt.py: hub_model_id: cannot write to user/en-de on the Hub"
     )
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"_lock-0", "_run.json"}, "what is only begun"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"_run.lock", "_run.json"}, "what is only begun"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Files that runs have written load, and come out as they went in."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers import REPOSITORY
@@ -12,11 +13,8 @@ from vaswani_transformer.parsing.records import ParsingRecord
 from vaswani_transformer.runs.records import RunRecord
 
 
-# Both were written before records had types.
 PUBLISHED = {
-    "multi30k-en-de.json": RunRecord,
     "multi30k-student-en-de.json": RunRecord,
-    "multi30k-tuned-de-en.json": RunRecord,
     "table3.json": SweepRecord,
     "craft-parsing.json": ParsingRecord,
 }
@@ -60,3 +58,15 @@ def test_an_error_names_the_field_of_a_training(tmp_path):
     (tmp_path / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
     with pytest.raises(ValueError, match=r"all_results\.json: training\.cost\.rate is missing$"):
         RunRecord.load(tmp_path / "all_results.json")
+
+
+def test_departures_are_the_options_with_other_values_than_the_papers():
+    settings = from_json(RunRecord, run_results()).settings
+    assert sorted(settings.departures) == [
+        "learning_rate_factor: 0.8 (the paper: 1)",
+        "source_tokens: 1,500 (the paper: 25,000)",
+        "target_tokens: 1,400 (the paper: 25,000)",
+        "warmup_steps: 1,000 (the paper: 4,000)",
+    ]
+    others = replace(settings, others={**settings.others, "muon": True, "average_last": 20, "adam_beta1": 0.9})
+    assert {*others.departures} - {*settings.departures} == {"muon: true (the paper: false)"}

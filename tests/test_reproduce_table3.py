@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from filelock import FileLock
 from helpers import REPOSITORY, recipe_module, start_python, write_pairs
 from runs import run_results
 
@@ -19,7 +20,6 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.experiments.sweep import shares
 from vaswani_transformer.io.files import locked
-from vaswani_transformer.launch.shared_directory import held_by_all_ranks
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 
@@ -250,7 +250,7 @@ def test_a_killed_sweep_takes_its_training_along(settings, tmp_path):
     sweep.kill()
     sweep.communicate()
     assert sweep.returncode == -signal.SIGKILL
-    with held_by_all_ranks(job, patience=120):  # which the training does while it lives
+    with FileLock(job / "_run.lock", timeout=120):  # which the training holds while it lives
         pass
     log = (job / "train.log").read_text(encoding="utf-8")
     assert "train_wmt.py: interrupted; continue with --resume\n" in log

@@ -10,6 +10,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from vaswani_transformer import NoamSchedule, VaswaniForConditionalGeneration, noam_learning_rate
+from vaswani_transformer.launch.processes import may_synchronize
 from vaswani_transformer.training import callbacks, schedule
 from vaswani_transformer.training.schedule import Ramps
 
@@ -158,9 +159,9 @@ def test_a_skipped_step_is_not_cooled_twice(tiny):
 
 
 @pytest.mark.parametrize(("world_size", "device", "asked"), [(1, "cuda", 20), (2, "cpu", 20), (2, "cuda", 2)])
-def test_several_gpus_ask_for_the_time_at_every_tenth_step(world_size, device, asked):
+def test_several_gpus_exchange_numbers_at_every_tenth_step(world_size, device, asked):
     args = SimpleNamespace(world_size=world_size, device=torch.device(device))
-    assert sum(callbacks.is_time_known(args, step) for step in range(1, 21)) == asked
+    assert sum(may_synchronize(args, step) for step in range(1, 21)) == asked
 
 
 @pytest.mark.parametrize(("field", "value"), [("warmup_steps", 0), ("warmup_steps", -5), ("factor", math.nan)])

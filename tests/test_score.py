@@ -3,13 +3,12 @@
 import json
 import random
 import re
-import signal
 import sys
 from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks, run_recipe, start_ranks
+from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics import BLEU, CHRF
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -221,11 +220,12 @@ def test_a_test_set_out_of_reach(run, tmp_path, monkeypatch):
     [
         ("", "model, hypotheses: give exactly one"),
         ("--hypotheses better.de --reference ref.de --test_set wmt14", "test_set, reference: give the name"),
+        ("--model m --compare ref.de --confidence --test_set wmt14", "confidence: give one model"),
         ("--model m --reference ref.de", "source: give the sentences"),
         ("--hypotheses better.de --reference ref.de --target_language German", "language: .* 'German'"),
         ("--hypotheses better.de --reference out.txt", "target_language: neither suffixes of files, such as train.en"),
         ("--hypotheses better.de --reference none.de", "none.de"),
-        ("--model m --source src.en --reference ref.de", "model: m is no saved model, and"),
+        ("--model m --source src.en --reference ref.de", "model: m"),
         ("--model m --compare n --source src.en --reference ref.de --num_beams 1 2", "compare: both systems search"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),
     ],
@@ -272,40 +272,3 @@ def test_two_processes_find_what_one_does(run, files, lively_model):
     assert found.perplexity.perplexity == pytest.approx(expected.perplexity.perplexity, rel=1e-6)
     for name in ("translations.txt", "bleu_by_source_length.png"):
         assert (files / "two" / name).read_bytes() == (files / "out" / name).read_bytes()
-
-
-@pytest.mark.system
-def test_a_process_that_stops_ends_the_other(files, lively_model):
-    arguments = ["--model", lively_model, "--source", "src.en", "--reference", "ref.de", "--timeout_minutes", "0.1"]
-    ranks = start_ranks([RECIPE, *arguments, "--output_dir", "out"], 2)
-    try:
-        assert "lines" in ranks[0].stdout.readline()
-        ranks[0].send_signal(signal.SIGSTOP)
-        _, errors = ranks[1].communicate(timeout=120)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
-    assert ranks[1].returncode == 1
-    assert "score.py: another process has ended, is stopped or cut off (" in errors
-    assert "; repeat the command" in errors
-    assert "Traceback" not in errors
-    assert not (files / "out" / "results.json").exists()
-
-
-@pytest.mark.system
-def test_the_second_of_two_scorings_into_one_directory_is_refused(run, recipe, files, monkeypatch):
-    """Also when the second begins before the first has written anything."""
-    score, refused = recipe.score_systems, []
-
-    def meanwhile(*args):
-        options = ["--hypotheses", "worse.de", "--reference", "ref.de", "--output_dir", "out", "--overwrite"]
-        refused.append(run_recipe("score.py", *options, folder=files))
-        return score(*args)
-
-    monkeypatch.setattr(recipe, "score_systems", meanwhile)
-    first = run("--hypotheses", "better.de", "--reference", "ref.de")
-    assert refused[0].returncode == 1
-    assert refused[0].stderr.splitlines()[-1].startswith("score.py: output_dir: another process is at work in out;")
-    assert ScoreRecord.load(files / "out" / "results.json") == first
-    assert not list(files.glob(".*"))

@@ -24,25 +24,16 @@ ALLOWED = {
     "launch": {"io"},
     "data": {"io", "model", "options"},
     "training": {"data", "io", "launch", "options"},
-    "evaluation": {"data", "io", "model"},
+    "evaluation": {"data", "model"},
     "decoding": {"convert", "data", "io", "launch", "model", "options"},
     "parsing": {"data", "decoding", "evaluation", "io", "model", "runs"},
     "convert": {"evaluation", "io", "model"},
-    "visualization": {"data", "io", "model", "options"},
-    "runs": {
-        "data",
-        "decoding",
-        "evaluation",
-        "io",
-        "launch",
-        "model",
-        "options",
-        "training",
-    },
+    "visualization": {"io", "model"},
+    "runs": {"data", "decoding", "evaluation", "io", "launch", "model", "options", "training"},
     "experiments": {"io", "launch", "model", "runs", "training"},
 }
 
-# Of its own part, what a file of `model/` may import: it is the order in which to read them.
+# What a file of `model/` may import of the others there. It is the order in which to read them.
 ALLOWED_IN_MODEL = {
     "languages_vaswani": set(),
     "step_decoder_vaswani": set(),

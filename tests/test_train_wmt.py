@@ -172,10 +172,10 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     validation = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))["validation"]
     assert validation["bleu"]["score"] == pytest.approx(found[chosen > 0], abs=0.006)
     assert f"decoding as in section 6.1, with a length penalty of {chosen}." in card
-    assert "\n- Embeddings: at first from the co-occurrence of tokens in sentence pairs; the paper's are " in card
-    assert "\n- Optimizer: Muon (Jordan et al., 2024) for the matrices of the layers, Adam for the rest;" in card
-    assert "\n- Cooldown: the learning rate falls to zero over the last 50 % of the training; " in card
-    assert "\n| warmup_steps | 2 | 4,000 |\n| learning_rate_factor | none: constant rate 0.001 | 1 |\n" in card
+    for row in ("cooccurrence_embeddings | true | false", "muon | true | false", "cooldown | 0.5 | 0"):
+        assert f"\n| {row} |\n" in card
+    for row in ("warmup_steps | 2 | 4,000", "learning_rate_factor | none: constant rate 0.001 | 1"):
+        assert f"\n| {row} |\n" in card
     resumed = ("train_wmt.py", "--config", tmp_path / "config.yaml", "--resume")
     with pytest.raises(SystemExit, match=r"it differs in max_steps \(4 then, 5 now\)"):
         call_recipe(*resumed, "--max_steps", 5)
@@ -291,16 +291,8 @@ def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_pat
     assert f"the training in {directory} has ended, after {steps} steps; to continue it, raise" in again.stderr
     with pytest.raises(pytest.fail.Exception, match="training began"):
         error("--resume", "--num_train_epochs", "0.6")
-
-    results = directory / "all_results.json"
-    for content in ("", "{}"):
-        results.write_text(content, encoding="utf-8")
-        message = error("--resume")
-        assert message.startswith(f"train_wmt.py: {results}")
-        assert message.endswith("; delete it to score again")
-    results.unlink()
-    with pytest.raises(pytest.fail.Exception, match="training began"):
-        error("--resume")
+    (directory / "all_results.json").write_text("{", encoding="utf-8")
+    assert error("--resume").endswith("; delete it to score again")
 
 
 @pytest.mark.system
@@ -350,44 +342,21 @@ def error(settings, tmp_path):
     return lambda *overrides, **changes: in_process({**settings, **changes}, tmp_path, *overrides)
 
 
-@pytest.mark.system
-def test_divergence_ends_in_one_line_with_nothing_scored(settings, tmp_path):
-    result = run(settings, tmp_path, "--learning_rate_factor", "1e9", "--save_steps", "1")
-    assert result.returncode == 1
-    (message,) = [line for line in result.stderr.splitlines() if line.startswith("train_wmt.py: ")]
-    assert message.startswith("train_wmt.py: training diverged at step 2")
-    directory = Path(settings["output_dir"])
-    assert f"the last good checkpoint is {directory / 'checkpoint-1'};" in message
-    left = {path.name for path in directory.iterdir() if not path.name.startswith("_")}
-    assert left == {"checkpoint-1"}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--train {corpus}/train.en no-such-file.de", "no-such-file.de: there is no such file"),
-        ("--report_to tensorbord", "report_to: tensorbord is not installed, or no tracker; choose from"),
         ("--length_penalties 0.6 101", "length_penalties: must be at least 0 and at most 100, is 101"),
         ("--precision fp16 --use_cpu", "fp16: the CPU would train in float32 instead"),
         ("--variant huge", "variant: there is no 'huge' in Table 3"),
         ("--lr_scheduler_type cosine", "invalid choice: 'cosine'"),
         ("--learning_rate 0.1", "learning_rate: has no effect here; set learning_rate_factor and warmup_steps"),
         ("--per_device_train_batch_size 4", "has no effect here; batches are measured by source_tokens"),
-        ("--ddp_backend gloo", "ddp_backend: gloo connects several processes, this is one; "),
         ("--eval_bleu 5 --eval_strategy no", "eval_bleu: has no effect here; set eval_strategy"),
         ("--early_stopping_patience 2 --metric_for_best_model bleu", "bleu needs eval_bleu"),
-        (
-            "--save_strategy best --eval_strategy steps",
-            "save_strategy: the last checkpoints are averaged",
-        ),
-        ("--save_total_limit 1 --average_last 1 --early_stopping_patience 2", "save_total_limit: with 1, the trainer"),
-        ("--generation_num_beams 2", "generation_num_beams: has no effect here; set eval_bleu"),
-        ("--virtual_rank_threads 2", "virtual_rank_threads: has no effect here; set virtual_ranks"),
-        ("--save_total_limit 1", "save_total_limit: 1 is too few to average 2"),
-        ("--vocab_size 30000", "entries, not 30000"),
+        ("--save_strategy best --eval_strategy steps", "save_strategy: the last checkpoints are averaged"),
         ("--source_tokens 3", "source_tokens: a budget of 3 tokens cannot hold the longest sentence"),
         ("--source_language fr --test phrasebook", "source_language: is fr, but {corpus}/train.en is in en"),
-        ("--target_language fr", "target_language: is fr, but {corpus}/train.de is in de; give the source first"),
         ("--position_encoding learned --test {long}.en {long}.de", "but the learned table has 1024 positions"),
         ("--output_dir {corpus}/train.en", "output_dir: {corpus}/train.en is not a directory"),
         ("--resume", "holds no training to resume; leave out --resume"),
@@ -449,7 +418,10 @@ def test_the_fastest_precision_is_printed_recorded_and_kept(settings, tmp_path, 
     assert line in capsys.readouterr().out.splitlines()
     monkeypatch.setattr(training_run, "relative_speeds", lambda *_: pytest.fail("measured again"))
     weights = train("run", "--resume")
-    assert json.loads((tmp_path / "run" / "all_results.json").read_text(encoding="utf-8"))["settings"]["bf16"] is True
+    assert (
+        json.loads((tmp_path / "run" / "all_results.json").read_text(encoding="utf-8"))["settings"]["precision"]
+        == "bf16"
+    )
     assert "- Precision: bf16\n" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit, match=r"it differs in precision \(bf16 then, float32 now\)"):
         train("run", "--resume", "--precision", "float32")

@@ -11,8 +11,7 @@ from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.training_data import TrainingData
-from vaswani_transformer.launch.ending import Ending
-from vaswani_transformer.launch.interruption import Interruption
+from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, require_positions
@@ -21,10 +20,9 @@ from vaswani_transformer.training.elastic import cpu_threads
 
 @pytest.fixture
 def run(tmp_path):
-    ending = Ending("recipe.py")
     args = RecipeTrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     with ExitStack() as exit_stack:
-        yield TrainingRun(args, Interruption(ending), exit_stack)
+        yield TrainingRun(args, SignalCheckpoint(), exit_stack)
 
 
 def test_a_row_of_table_3_with_changes_in_two_languages():

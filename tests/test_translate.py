@@ -184,9 +184,6 @@ def test_models_that_cannot_translate_together_are_refused(error, output, source
     assert not output.exists()
 
 
-MIDDLE = 40  # a moment at which some shards are finished, and not all
-
-
 class Killed(BaseException):
     """Stands for SIGKILL."""
 
@@ -383,18 +380,15 @@ def test_bad_line_met_on_the_way_leaves_what_was_written(run, oracle, capsysbina
     assert capsysbinary.readouterr().out == oracle(LINES[:4])
 
 
-def test_another_translation_does_not_go_on(interrupted, translated, error, source, output, lively_model, tmp_path):
-    assert not interrupted(MIDDLE, "--input", source)
+def test_another_translation_does_not_go_on(run, translated, error, source, output, lively_model, tmp_path):
+    files = ("--input", source, "--output", output)
+    run(*files, "--shard", "1/5")
     folder = output.with_name("out.txt.shards")
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert any("-of-" in name for name in kept)
-    files = ("--input", source, "--output", output)
-    message = error(*files, "--num_beams", 2)
-    assert (
-        f"{folder} holds part of another translation, which differs in num_beams (None then, 2 now); repeat" in message
-    )
+    difference = f"{folder} holds part of another translation, which differs in num_beams (None then, 2 now); repeat"
+    assert difference in error(*files, "--num_beams", 2)
     assert "differs in precision (auto then, bfloat16 now)" in error(*files, "--dtype", "bfloat16")
-    assert "differs in split_sentences" in error(*files, "--no_split_sentences")
+    assert "differs in split_sentences" in error(*files, "--no_split_sentences", "--shard", "0/5")
     other = shutil.copytree(lively_model, tmp_path / "other")
     settings = json.loads((other / "generation_config.json").read_text(encoding="utf-8"))
     (other / "generation_config.json").write_text(json.dumps({**settings, "num_beams": 2}), encoding="utf-8")
@@ -404,13 +398,25 @@ def test_another_translation_does_not_go_on(interrupted, translated, error, sour
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
 
 
-def test_the_fastest_precision_translates_and_is_kept(recipe, interrupted, run, source, output, monkeypatch, capsys):
+def test_the_same_input_and_model_elsewhere_go_on(run, translated, output, source, lively_model, tmp_path):
+    run("--input", source, "--output", output, "--shard", "1/5")
+    other = shutil.copytree(lively_model, tmp_path / "other")
+    copy = tmp_path / "copy.gz"
+    copy.write_bytes(gzip.compress(source.read_bytes()))
+    run("--input", copy, "--output", output, "--model", other, "--tokens_per_batch", 7)
+    assert translated == [line.strip() for line in (*LINES[3:7], *LINES[:3], *LINES[7:])]  # each once
+    assert len(output.read_bytes().split(b"\n")) == len(LINES) + 1
+
+
+def test_the_fastest_precision_translates_and_is_kept(recipe, run, source, output, monkeypatch, capsys):
+    def translate(*options):
+        run("--input", source, "--output", output, *options)
+        return output.read_bytes()
+
     monkeypatch.setattr(recipe, "WORTH_MEASURING", len(LINES) + 1)
     monkeypatch.setattr(recipe, "compare", lambda *_, **__: pytest.fail("measured"))
-    run("--input", source, "--output", output)
-    run("--input", source, "--output", output, "--overwrite", "--dtype", "bfloat16")
+    assert translate() != translate("--overwrite", "--dtype", "bfloat16")
     expected = output.read_bytes()
-    output.unlink()
 
     def measured(precisions, work, seconds):
         work(precisions[-1])
@@ -419,19 +425,10 @@ def test_the_fastest_precision_translates_and_is_kept(recipe, interrupted, run, 
     monkeypatch.setattr(recipe, "WORTH_MEASURING", len(LINES))
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "compare", measured)
-        assert not interrupted(MIDDLE, "--input", source)
+        assert translate("--overwrite") == expected
     assert "precision bf16; measured speed: float32 1.00, bf16 1.20\n" in capsys.readouterr().err
-    run("--input", source, "--output", output)
-    assert output.read_bytes() == expected
-
-
-def test_the_same_input_and_model_elsewhere_go_on(interrupted, translated, run, output, source, lively_model, tmp_path):
-    assert not interrupted(MIDDLE, "--input", source)
-    other = shutil.copytree(lively_model, tmp_path / "other")
-    copy = tmp_path / "copy.gz"
-    copy.write_bytes(gzip.compress(source.read_bytes()))
-    run("--input", copy, "--output", output, "--model", other, "--tokens_per_batch", 7)
-    assert len(output.read_bytes().split(b"\n")) == len(LINES) + 1
+    run("--input", source, "--output", output, "--shard", "1/5", "--dtype", "bf16")
+    assert translate("--overwrite") == expected  # nothing is measured
 
 
 @pytest.mark.system
@@ -494,7 +491,7 @@ def test_hypotheses_are_those_of_generate_and_pairs_are_a_corpus(
         assert [tuple(row["translation"][language] for language in languages) for row in corpus] == pairs
 
 
-def test_each_sentence_of_a_line_is_translated(interrupted, run, output, oracle, bilingual, tmp_path):
+def test_each_sentence_of_a_line_is_translated(run, output, oracle, bilingual, tmp_path):
     sentences = [line.strip() for line in LINES[4:10]]
     lines = ["  ".join(sentences[first : first + 3]) for first in range(4)]
     lines = [*lines, "", f" {sentences[0]} ", *lines, *lines]
@@ -505,8 +502,6 @@ def test_each_sentence_of_a_line_is_translated(interrupted, run, output, oracle,
     source = tmp_path / "paragraphs.txt"
     source.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     options = ["--input", source, "--output", output]
-    assert not interrupted(MIDDLE, *options[:2])
-    assert any(output.with_name("out.txt.shards").glob("*-of-?????"))
     run(*options)
     assert output.read_text(encoding="utf-8") == "".join(line + "\n" for line in expected)
     run(*options[:2], "--output", tmp_path / "pairs.jsonl", "--model", bilingual)
@@ -519,7 +514,7 @@ def test_each_sentence_of_a_line_is_translated(interrupted, run, output, oracle,
     assert output.read_text(encoding="utf-8").split("\n")[::2] == whole
 
 
-def test_samples_depend_on_the_seed_and_the_line_alone(interrupted, run, error, source, output):
+def test_samples_depend_on_the_seed_and_the_line_alone(run, error, source, output):
     def sampled(*options: object) -> list[str]:
         run("--input", source, "--output", output, "--do_sample", "--overwrite", *options)
         return output.read_text(encoding="utf-8").split("\n")
@@ -535,16 +530,13 @@ def test_samples_depend_on_the_seed_and_the_line_alone(interrupted, run, error, 
         1 if not x.strip() else 2 for x in LINES
     ]
     output.unlink()
-    # Shards that another process, which sampled other shards before, would translate.
-    options = ["--input", source, "--do_sample"]
-    assert not interrupted(MIDDLE, *options)
-    assert len(list(output.with_name("out.txt.shards").glob("*-of-?????"))) in range(1, 5)
-    run(*options, "--output", output)
-    assert output.read_text(encoding="utf-8").split("\n") == samples
-    output.unlink()
-    assert not interrupted(MIDDLE, *options)
+    # A shard of another process, which sampled no other before it.
+    options = ["--input", source, "--output", output, "--do_sample"]
+    run(*options, "--shard", "3/5")
     for other in (["--tokens_per_batch", 7], ["--seed", 3], ["--temperature", 2], ["--top_k", 9]):
-        assert f"differs in {other[0][2:]} (" in error(*options, "--output", output, *other)
+        assert f"differs in {other[0][2:]} (" in error(*options, *other)
+    run(*options)
+    assert output.read_text(encoding="utf-8").split("\n") == samples
 
 
 def test_samples_come_from_the_k_most_probable_tokens_or_from_all(run, source, output, lively_model):

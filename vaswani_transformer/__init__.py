@@ -17,10 +17,11 @@ from .parsing import VaswaniForConstituencyParsing, VaswaniParsingConfig, regist
 
 
 if TYPE_CHECKING:
+    from .training.arguments import VaswaniTrainingArguments
     from .training.averaging import CheckpointAveraging, average_checkpoints
     from .training.loss import LabelSmoothedLoss
     from .training.schedule import NoamSchedule, noam_learning_rate
-    from .training.trainer import VaswaniTrainer, VaswaniTrainingArguments
+    from .training.trainer import VaswaniTrainer
 
 
 register()
@@ -53,7 +54,7 @@ _, __getattr__ = lazy_names(
         "LabelSmoothedLoss": "training.loss",
         "NoamSchedule": "training.schedule",
         "VaswaniTrainer": "training.trainer",
-        "VaswaniTrainingArguments": "training.trainer",
+        "VaswaniTrainingArguments": "training.arguments",
         "average_checkpoints": "training.averaging",
         "noam_learning_rate": "training.schedule",
     },

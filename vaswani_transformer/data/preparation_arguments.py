@@ -85,7 +85,7 @@ class PreparationArguments(CleaningRules, CorpusArguments):
         None, "A saved tokenizer; by default one is trained on the training corpus.", decides="inputs"
     )
     tokenizer_model: Literal["bpe", "wordpiece"] = option("bpe", "Kind of vocabulary.", decides="data")
-    vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT, decides="data")
+    vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT, decides="data", paper=(37000, 32000))
     min_frequency: int | None = option(
         None,
         "Least occurrences of two sub-words side by side to become one; a small corpus then has fewer entries than "

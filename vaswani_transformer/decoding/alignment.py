@@ -1,9 +1,9 @@
-"""Word alignment of given translations by encoder-decoder attention, and the choice of the heads that align."""
+"""Word alignment of sentence pairs by encoder-decoder attention, and the choice of the heads that align."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
@@ -21,10 +21,10 @@ class ChosenHeads:
     """The heads by which two models of opposite directions agree most.
 
     Attributes:
-        forward: Of the model from source to target.
-        backward: Of the other.
-        agreement: Share of the links of either that both have, `2 |A & B| / (|A| + |B|)`, in pairs that did not choose.
-        agreement_before: By all heads of the last layer of each.
+        forward: Heads of the model from source to target.
+        backward: Heads of the model from target to source.
+        agreement: Share of links that both models have, `2 |A & B| / (|A| + |B|)`, in pairs that did not choose.
+        agreement_before: The same by all heads of the last layer of each.
     """
 
     forward: AlignmentHeads
@@ -66,25 +66,33 @@ class Aligner:
         White space around sentences is removed. A blank sentence has no links.
         """
         self.model.eval()
-        tagged = [with_tag(sentence.strip(), self.tag) for sentence in sources]
-        spoken = [sentence.strip() for sentence in targets]
-        encoded = self.tokenizer(tagged).input_ids, for_targets(self.tokenizer)(text_target=spoken).input_ids
-        lengths = [max(map(len, pair)) for pair in zip(*encoded, strict=True)]
-        start, device = self.model.config.decoder_start_token_id, self.model.device
+        source_ids = self.tokenizer([with_tag(text.strip(), self.tag) for text in sources]).input_ids
+        target_ids = for_targets(self.tokenizer)(text_target=[text.strip() for text in targets]).input_ids
+        lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
 
         def search(indices: list[int]) -> Iterator[tuple[list[int], list[list[Links]]]]:
-            own = [lengths[index] for index in indices]
-            for batch in batches_of_similar_length(own, {length: length for length in own}, self.tokens_per_batch):
-                source, target = ([column[indices[place]] for place in batch] for column in encoded)
-                inputs = self.tokenizer.pad({"input_ids": source}, return_tensors="pt").to(device)
-                forced = self.tokenizer.pad({"input_ids": [[start, *ids] for ids in target]}, return_tensors="pt")
-                _, attention = read_decoder(
-                    self.model, inputs, forced.input_ids.to(device), [each.pairs for each in heads]
-                )
-                rows = zip(attention.cpu(), source, target, strict=True)  # of [groups, target, source]
-                yield batch, [_links(self.tokenizer, heads, *row) for row in rows]
+            share = [lengths[index] for index in indices]
+            for batch in batches_of_similar_length(share, {length: length for length in share}, self.tokens_per_batch):
+                pairs = [(source_ids[indices[place]], target_ids[indices[place]]) for place in batch]
+                yield batch, self._align_batch(pairs, heads)
 
         return search_on_all_processes(lengths, search, "Aligning")
+
+    def _align_batch(
+        self, pairs: Sequence[tuple[list[int], list[int]]], heads: Sequence[AlignmentHeads]
+    ) -> list[list[Links]]:
+        start, device = self.model.config.decoder_start_token_id, self.model.device
+        inputs = self.tokenizer.pad({"input_ids": [source for source, _ in pairs]}, return_tensors="pt").to(device)
+        prefixed = {"input_ids": [[start, *target] for _, target in pairs]}
+        forced = self.tokenizer.pad(prefixed, return_tensors="pt").input_ids.to(device)
+        _, attention = read_decoder(self.model, inputs, forced, [each.pairs for each in heads])
+        links = []
+        for row, (source, target) in zip(attention.cpu(), pairs, strict=True):  # [groups, target, source]
+            words = *token_words(self.tokenizer, source, True), *token_words(self.tokenizer, target, True)
+            links.append(
+                [align_words(each.token_attention(group), *words) for each, group in zip(heads, row, strict=True)]
+            )
+        return links
 
 
 def choose_heads(
@@ -101,34 +109,20 @@ def choose_heads(
         targets: Their translations.
         same: Choose the same heads for both, as a model of both directions keeps them.
     """
-    ahead, back = (
-        forward.align(sources, targets, forward.candidates),
-        backward.align(targets, sources, backward.candidates),
-    )
-    of_forward = [[set(links) for links in found] for found in zip(*ahead, strict=True)]
-    of_backward = [[{(s, t) for t, s in links} for links in found] for found in zip(*back, strict=True)]
+    ahead = zip(*forward.align(sources, targets, forward.candidates), strict=True)
+    back = zip(*backward.align(targets, sources, backward.candidates), strict=True)
+    forward_links = [[set(links) for links in candidate] for candidate in ahead]  # [candidates][pairs]
+    backward_links = [[{(s, t) for t, s in links} for links in candidate] for candidate in back]
 
-    def agreement(choice: tuple[int, int], half: int) -> float:
-        return _agreement(of_forward[choice[0]][half::2], of_backward[choice[1]][half::2])
+    def agreement(choice: tuple[int, int], first: int) -> float:
+        """The agreement of a candidate of each model, in every other pair from the first."""
+        one, other = forward_links[choice[0]][first::2], backward_links[choice[1]][first::2]
+        both = sum(len(a & b) for a, b in zip(one, other, strict=True))
+        return 2 * both / max(1, sum(map(len, one)) + sum(map(len, other)))
 
-    choices = ((a, b) for a in range(len(of_forward)) for b in ([a] if same else range(len(of_backward))))
+    numbers = range(len(forward_links)), range(len(backward_links))
+    choices = [choice for choice in product(*numbers) if not same or choice[0] == choice[1]]
     best = max(choices, key=lambda choice: agreement(choice, 0))
-    before = tuple(each.model.config.decoder_layers - 1 for each in (forward, backward))  # places among the candidates
+    last_layers = forward.model.config.decoder_layers - 1, backward.model.config.decoder_layers - 1
     heads = forward.candidates[best[0]], backward.candidates[best[1]]
-    return ChosenHeads(*heads, agreement(best, 1), agreement(before, 1))
-
-
-def _agreement(forward: Sequence[set[tuple[int, int]]], backward: Sequence[set[tuple[int, int]]]) -> float:
-    both = sum(len(one & other) for one, other in zip(forward, backward, strict=True))
-    return 2 * both / max(1, sum(map(len, forward)) + sum(map(len, backward)))
-
-
-def _links(
-    tokenizer: PreTrainedTokenizerBase,
-    heads: Sequence[AlignmentHeads],
-    attention: torch.Tensor,
-    source: Sequence[int],
-    target: Sequence[int],
-) -> list[Links]:
-    words = *token_words(tokenizer, source, True), *token_words(tokenizer, target, True)
-    return [align_words(each.token_attention(found), *words) for each, found in zip(heads, attention, strict=True)]
+    return ChosenHeads(*heads, agreement(best, 1), agreement(last_layers, 1))

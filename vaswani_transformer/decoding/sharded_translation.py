@@ -92,7 +92,9 @@ class ShardedTranslation:
         """
         for number, lines in self.sources(numbers):
             translations = self.translator.translate(number, lines, bar)
-            if not self.resume():  # another process may have finished a shard meanwhile
+            if self._record_path.exists():
+                self._compare_options()  # with those of a shard that another process may have finished meanwhile
+            else:
                 self.folder.mkdir(exist_ok=True)
                 atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
             atomic_write(self.path(number), translations)
@@ -105,15 +107,9 @@ class ShardedTranslation:
         """
         if not self._record_path.exists():
             return False
-        record = read_json(self._record_path)
         if self.options.precision == "auto":
-            self.options.precision = cast(DecodingPrecision, record["precision"])
-        require_same_manifest(
-            record,
-            self._record,
-            f"output: {self.folder} holds part of another translation, which differs in",
-            "repeat its command to continue it, or delete the folder to start from the beginning",
-        )
+            self.options.precision = cast(DecodingPrecision, read_json(self._record_path)["precision"])
+        self._compare_options()
         return True
 
     def wait(self, minutes: float) -> None:
@@ -145,6 +141,14 @@ class ShardedTranslation:
                 path.unlink()
         with suppress(OSError):  # it has files of others
             self.folder.rmdir()
+
+    def _compare_options(self) -> None:
+        require_same_manifest(
+            read_json(self._record_path),
+            self._record,
+            f"output: {self.folder} holds part of another translation, which differs in",
+            "repeat its command to continue it, or delete the folder to start from the beginning",
+        )
 
     @cached_property
     def _record(self) -> dict[str, Json]:

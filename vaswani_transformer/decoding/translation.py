@@ -56,10 +56,10 @@ def translate_with_scores(
     **generate_kwargs: Any,
 ) -> tuple[list[str], list[TranslationScore]]:
     """The translations of `translate_corpus`, and their scores."""
-    found: list[Any] = translate_corpus(
+    scored: list[Any] = translate_corpus(
         model, tokenizer, sentences, tokens_per_batch, return_scores=True, **generate_kwargs
     )
-    return [text for text, _ in found], [score for _, score in found]
+    return [text for text, _ in scored], [score for _, score in scored]
 
 
 def search_on_all_processes(
@@ -69,16 +69,16 @@ def search_on_all_processes(
 
     Args:
         lengths: Length of each sentence, by which they are dealt out, so that all processes have about the same work.
-        search: Yields positions in a list of indices of sentences, and what it found for each.
+        search: Yields positions in a list of indices of sentences, and the results for each.
         description: For the progress bar; None for no bar.
     """
     state = PartialState()
     by_length = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     mine = by_length[state.process_index :: state.num_processes]
-    found: list[tuple[int, T]] = []
+    numbered: list[tuple[int, T]] = []
     is_shown = description is not None and state.is_main_process
     with tqdm(total=len(mine), desc=description, unit="sentences", disable=not is_shown) as bar:
         for places, results in search(mine):
-            found += [(mine[place], result) for place, result in zip(places, results, strict=True)]
+            numbered += [(mine[place], result) for place, result in zip(places, results, strict=True)]
             bar.update(len(places))
-    return [result for _, result in sorted(gather_object(found), key=itemgetter(0))]
+    return [result for _, result in sorted(gather_object(numbered), key=itemgetter(0))]

@@ -14,6 +14,7 @@ from pickle import UnpicklingError
 from typing import Any, NoReturn
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.text import Text
 from safetensors import SafetensorError
@@ -57,7 +58,9 @@ def fault_in_one_line(error: BaseException, advice: str = "") -> str | None:
     """
     if isinstance(error, KeyboardInterrupt):
         return one_line(error) or "; ".join(filter(None, ("interrupted", advice)))
-    if isinstance(error, (ValueError, OSError, ImportError, OverflowError, UnpicklingError, SafetensorError)):
+    if isinstance(
+        error, (ValueError, OSError, ImportError, OverflowError, UnpicklingError, SafetensorError, StrictDataclassError)
+    ):
         return one_line(error) or type(error).__name__
     return out_of_memory(error)
 

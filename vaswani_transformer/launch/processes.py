@@ -1,4 +1,4 @@
-"""The process group: joining and leaving it; results, errors and claims that its ranks share.
+"""The process group: joining and leaving it; results and errors that its ranks share.
 
 A rank that has died, is stopped or cut off ends the others: torchrun and accelerate's launcher kill them, gloo sees the
 closed connection, and a collective operation has a timeout. What one rank may do for hours, the others therefore await
@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from torch.distributed import PrefixStore, Store, TCPStore
+from transformers import TrainingArguments
 
 from ..io.files import file_errors_as_os_error
 
@@ -32,29 +33,22 @@ if torch.distributed.is_available():
     # `DistributedDataParallel`, they would keep the group alive, and it could not end.
     import torch.distributed.nn
 
-# Environment variable: id of the parent process. This process ends when that one dies, as under torchrun.
-LAUNCHER = "VASWANI_LAUNCHER"
+LAUNCHER = "VASWANI_LAUNCHER"  # environment variable of a training that ends with the program that started it
+_LAUNCHERS = (LAUNCHER, "TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
 _STORE_SECONDS = 15.0  # how long the store may take to answer
 _LONGEST_WORK = timedelta(days=1)  # of the main process alone
 _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 
 Result = TypeVar("Result")
+Outcome = tuple[Any, ValueError | OSError | None]
 
 _turns = itertools.count()  # of the main process, counted alike on every rank
 
 
 def end_with_launcher() -> None:
-    """Let Linux send SIGTERM to this process when its launcher dies: torchrun, accelerate's or a sweep; not a shell.
-
-    The process would otherwise wait for ranks that nobody starts, or train on when the next launch begins.
-    """
-    launcher = os.environ.get(LAUNCHER)
-    is_launched = launcher or "TORCHELASTIC_RUN_ID" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ
-    if sys.platform != "linux" or not is_launched:
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if launcher and int(launcher) != os.getppid():  # it has died before the call
-        signal.raise_signal(signal.SIGTERM)
+    """Let Linux send SIGTERM to this process when its launcher is killed: torchrun, accelerate's or a sweep."""
+    if sys.platform == "linux" and any(name in os.environ for name in _LAUNCHERS):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = None) -> None:
@@ -66,15 +60,7 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
         use_cpu: Whether to train on the CPU.
         timeout: How long a collective operation may wait for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
-
-    Raises:
-        ValueError: A backend is given, but there is no launcher.
     """
-    if backend is not None and "LOCAL_RANK" not in os.environ:
-        raise ValueError(
-            f"ddp_backend: {backend} connects several processes, this is one; start them with torchrun or accelerate "
-            f"launch, or leave it out"
-        )
     end_with_launcher()
     if torch.distributed.is_available() and not torch.distributed.is_initialized():
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
@@ -113,17 +99,11 @@ def on_main_process(function: Callable[[], Result]) -> Result:
     Raises:
         ValueError, OSError: As from the function, on every rank.
     """
-    outcome: list = [None, None]
+    outcome: Outcome = (None, None)
     with main_process_first():
         if PartialState().is_main_process:
-            try:
-                outcome[0] = function()
-            except (ValueError, OSError) as error:
-                outcome[1] = error
-    result, raised = broadcast_object_list(outcome)
-    if raised is not None:
-        raise raised
-    return result
+            outcome = _outcome(function)
+    return _share(outcome)[0]
 
 
 def on_each_machine(function: Callable[[], Result]) -> Result:
@@ -133,17 +113,29 @@ def on_each_machine(function: Callable[[], Result]) -> Result:
         ValueError, OSError: As from the function, on every rank; of several machines, from the first that failed.
     """
     state = PartialState()
-    outcome: list = [None, None]
+    outcome: Outcome = (None, None)
     if state.is_local_main_process:
-        try:
-            outcome[0] = function()
-        except (ValueError, OSError) as error:
-            outcome[1] = error if state.is_main_process else type(error)(f"{error} (on {platform.node()})")
-    outcomes = gather_object([outcome])
-    raised = next((error for _, error in outcomes if error is not None), None)
-    if raised is not None:
-        raise raised
-    return outcomes[state.process_index - state.local_process_index][0]
+        result, error = _outcome(function)
+        if error is not None and not state.is_main_process:
+            error = type(error)(f"{error} (on {platform.node()})")
+        outcome = result, error
+    return _share(outcome)[state.process_index - state.local_process_index]
+
+
+def _outcome(function: Callable[[], Any]) -> Outcome:
+    try:
+        return function(), None
+    except (ValueError, OSError) as error:
+        return None, error
+
+
+def _share(outcome: Outcome) -> list[Any]:
+    """The results of all ranks; raises the first of their errors on every rank. Collective."""
+    outcomes: list[Outcome] = gather_object([outcome])
+    for _, error in outcomes:
+        if error is not None:
+            raise error
+    return [result for result, _ in outcomes]
 
 
 def is_first_to_claim(what: str) -> bool:
@@ -165,8 +157,12 @@ def _store() -> Store:
 
 @cache  # because connecting takes a quarter of a second
 def _connection(address: str, port: int) -> TCPStore:
-    wait = timedelta(seconds=_STORE_SECONDS)
-    return TCPStore(address, port, is_master=False, timeout=wait, wait_for_workers=False)
+    return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=_STORE_SECONDS), wait_for_workers=False)
+
+
+def may_synchronize(args: TrainingArguments, step: int) -> bool:
+    """Whether ranks exchange numbers at a step: on several GPUs at every tenth, since the host waits for the device."""
+    return args.world_size == 1 or args.device.type == "cpu" or step % 10 == 0
 
 
 def derived_seed(*numbers: int) -> int:

@@ -9,29 +9,10 @@ from jinja2 import Template
 
 from ..model.languages_vaswani import language_name
 from .records import RunData, RunRecord, SplitScores, TrainingResults
+from .run_arguments import PAPER_VALUES, as_text
 
 
 _FOLDER = Path(__file__).parent
-
-# Hyper-parameters of translation as a model card prints them (Table 3; sections 5.1, 5.3, 5.4 and 6.1).
-PAPER_SETTINGS = {
-    "encoder_layers": "6",
-    "decoder_layers": "6",
-    "d_model": "512 (big: 1024)",
-    "d_ff": "2048 (big: 4096)",
-    "num_heads": "8 (big: 16)",
-    "d_k": "64",
-    "d_v": "64",
-    "dropout": "0.1 (big: 0.3)",
-    "label_smoothing": "0.1",
-    "vocab_size": "about 37,000 (en-fr: 32,000)",
-    "source_tokens": "25,000",
-    "target_tokens": "25,000",
-    "warmup_steps": "4,000",
-    "learning_rate_factor": "1",
-    "average_last": "5 (big: 20)",
-    "steps": "100,000 (big: 300,000)",
-}
 
 
 def write_model_card(path: str | Path, record: RunRecord, picture: str | None = "learning_curve.png") -> None:
@@ -61,14 +42,13 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         parent=record.parent,
         scores=record.titled_scores,
         test=record.test,
-        chrf=next((split.chrf for split in record.scores.values() if split.chrf), None),
         examples=examples,
         in_cell=_in_cell,
         example=repr(examples[len(examples) // 2].source if examples else "..."),
         repository=record.run.repository,
         run=record.run,
         data=record.data,
-        training_section=training_section(record, picture, PAPER_SETTINGS),
+        training_section=training_section(record, picture),
     )
     card.save(path)
 
@@ -76,7 +56,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
 def training_section(
     record: TrainingResults,
     picture: str | None,
-    paper_settings: Mapping[str, str],
+    paper_settings: Mapping[str, str] | None = None,
     paper: str = "the paper",
     corpus: str | None = None,
 ) -> str:
@@ -85,8 +65,8 @@ def training_section(
     Args:
         record: Results of the run.
         picture: File name of the learning curve, in the card's directory.
-        paper_settings: Hyper-parameters to list, with their values in the paper.
-        paper: What these values are of.
+        paper_settings: The paper's values of options, where they are others than those of translation.
+        paper: What the values are of.
         corpus: What the model was trained on; by default the files.
     """
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
@@ -97,14 +77,32 @@ def training_section(
         data=record.data,
         model=record.model,
         training=record.training,
-        settings=_settings(record, paper_settings),
+        settings=_settings(record, paper_settings or {}),
         paper=paper,
-        departures=record.settings.departures,
         precision=record.settings.precision,
         picture=picture,
         scientific=_scientific,
     )
     return section.strip()
+
+
+def _settings(record: TrainingResults, paper_settings: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Each hyper-parameter that the paper states: name, value in the run, value in the paper.
+
+    What neither uses, such as a cooldown, is left out.
+    """
+    settings, rows = record.settings, []
+    values = {**record.data.others, **record.model.others, **vars(record.model), **settings.others, **vars(settings)}
+    values["steps"] = record.training.steps
+    if settings.lr_scheduler_type != "inverse_sqrt":
+        values["learning_rate_factor"] = f"none: constant rate {settings.learning_rate:g}"
+    if settings.lr_scheduler_type == "constant":
+        values["warmup_steps"] = "none"
+    for name in {**PAPER_VALUES, **paper_settings}:
+        stated = paper_settings.get(name) or as_text(*PAPER_VALUES[name])
+        if values[name] or any(PAPER_VALUES.get(name, (stated,))):
+            rows.append((name, as_text(values[name]), stated))
+    return rows
 
 
 def _metadata(record: RunRecord) -> ModelCardData:
@@ -155,17 +153,6 @@ def corpus_name(files: list[str]) -> str:
     return " and ".join("/".join(Path(file).parts[-2:]) for file in files)
 
 
-def _settings(record: TrainingResults, paper: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Each hyper-parameter that the paper states: name, value in the run, value in the paper."""
-    values = {**record.data.others, **record.model.others, **vars(record.model), **vars(record.settings)}
-    values["steps"] = record.training.steps
-    if (rate := record.settings.constant_learning_rate) is not None:
-        values["learning_rate_factor"] = f"none: constant rate {rate:g}"
-        if not record.settings.has_warmup:
-            values["warmup_steps"] = values["learning_rate_factor"]
-    return [(name, _grouped(values[name]), stated) for name, stated in paper.items()]
-
-
 def _language(code: str) -> str:
     """English name and code of a language, such as "German (`de`)"; the code alone if its name is unknown."""
     name = language_name(code)
@@ -175,12 +162,6 @@ def _language(code: str) -> str:
 def _in_cell(text: str) -> str:
     """Text as a cell of a table in Markdown shows it."""
     return re.sub(r"([\\`*_\[\]<>|$~#&])", r"\\\1", " ".join(text.split()))
-
-
-def _grouped(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,g}" if isinstance(value, float) else str(value)
 
 
 def _scientific(number: float) -> str:

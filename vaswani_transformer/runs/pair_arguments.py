@@ -1,6 +1,7 @@
 """Options of the recipes that read sentence pairs with a model of each direction."""
 
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 
 from datasets import Dataset
 
@@ -45,18 +46,22 @@ class PairArguments(DecodingArguments):
 
         Raises:
             ValueError: A model does not translate between the languages; or as from `resolve_languages`.
+            FileExistsError: The output exists.
         """
+        if Path(self.output).exists():
+            raise FileExistsError(f"output: {self.output} exists already; name another")
+        Path(self.output).absolute().parent.mkdir(parents=True, exist_ok=True)
         saved = self.open(self.model)
         named = languages_to_score([saved.config], self.source_language, self.target_language)
         languages = resolve_languages([self.corpus], *named, self.columns)
-        found = [DirectedModel(saved, languages, target_tag(saved.config, *languages))]
+        models = [DirectedModel(saved, languages, target_tag(saved.config, *languages))]
         if self.reverse_model is not None:
             saved, languages = self.open(self.reverse_model, "reverse_model"), languages[::-1]
             try:
-                found.append(DirectedModel(saved, languages, target_tag(saved.config, *languages)))
+                models.append(DirectedModel(saved, languages, target_tag(saved.config, *languages)))
             except ValueError as error:
                 raise ValueError(f"reverse_model: {error}") from None
-        return found
+        return models
 
     def load_corpus(self, languages: tuple[str, str]) -> Dataset:
         """The pairs. Collective."""

@@ -72,10 +72,10 @@ def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
     """Plot chrF by confidence, beside what it should be, and the chrF that remains without the least confident."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    confidence, found = ([getattr(each, name) for each in report.bins] for name in ("confidence", "chrf"))
-    ends = [min(*confidence, *found), max(*confidence, *found)]
+    confidence, chrf = ([getattr(each, name) for each in report.bins] for name in ("confidence", "chrf"))
+    ends = [min(*confidence, *chrf), max(*confidence, *chrf)]
     left.plot(ends, ends, color="grey", linestyle="--", label="as it should be")
-    left.plot(confidence, found, marker="o", label="tenths of the translations")
+    left.plot(confidence, chrf, marker="o", label="tenths of the translations")
     left.set(xlabel="confidence: expected chrF", ylabel="chrF", title="Calibration")
     left.legend()
     right.bar([f"{float(share):.0%}" for share in report.remaining], list(report.remaining.values()))

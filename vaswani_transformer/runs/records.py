@@ -4,7 +4,7 @@ The dataclasses have the fields of the files.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Self, TypeVar, cast
 
@@ -13,6 +13,7 @@ from ..evaluation.perplexity import Perplexity
 from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
 from ..io.typed_json import REST, Record
 from .costs import TrainingCost
+from .run_arguments import PAPER_VALUES, as_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,82 +105,41 @@ class RunModel:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Training options that reports show, and `alpha`, the length penalty (6.1) of the model.
+    """Options of a training on which its weights depend, and `alpha`, the length penalty (6.1) of the model.
 
-    `constant_learning_rate` is None if the schedule is that of 5.3; all others that may be None are so in older files,
-    `save_minutes` and `max_minutes` also if they are not given.
+    The `learning_rate` is that of a constant schedule; `others` are the options that no report names.
     """
 
     source_tokens: int
     target_tokens: int
-    warmup_steps: float
+    warmup_steps: int
     learning_rate_factor: float
-    constant_learning_rate: float | None = None
-    lr_scheduler_type: str | None = None
-    average_last: int
-    save_minutes: float | None
-    max_minutes: float | None = None
-    bpe_dropout: float | None = None
-    cooccurrence_embeddings: bool | None = None
-    cooldown: float | None = None
-    muon: bool | None = None
-    optim: str | None = None
-    adam_beta1: float | None = None
-    adam_beta2: float | None = None
-    adam_epsilon: float | None = None
-    weight_decay: float | None = None
-    max_grad_norm: float | None = None
-    alpha: float | None = None
+    lr_scheduler_type: str
+    learning_rate: float
+    precision: str
     seed: int
-    bf16: bool
-    fp16: bool
-
-    @classmethod
-    def of(cls, args: object, alpha: float | None) -> "RunSettings":
-        """Select the fields from all options of a training."""
-        options = {each.name: getattr(args, each.name) for each in fields(cls) if each.name != "alpha"}
-        return cls(**options, alpha=alpha)
-
-    @property
-    def precision(self) -> str:
-        """The precision of matrix products, as the option of trainings calls it."""
-        return "bf16" if self.bf16 else "fp16" if self.fp16 else "float32"
-
-    @property
-    def has_warmup(self) -> bool:
-        """Whether the learning rate rises at first; a constant one may."""
-        return self.constant_learning_rate is None or self.lr_scheduler_type == "constant_with_warmup"
+    alpha: float | None
+    others: dict[str, object] = field(default_factory=dict, metadata=REST)
 
     @property
     def schedule(self) -> str:
         """The learning rate, and its warm-up."""
-        rate = f"that of section 5.3 times {self.learning_rate_factor:g}"
-        if self.constant_learning_rate is not None:
-            rate = f"constant, {self.constant_learning_rate:g} (the paper: that of section 5.3)"
-        warmup = f"warm-up of {self.warmup_steps:,.0f} steps" if self.has_warmup else "no warm-up"
+        rate, warmup = f"constant, {self.learning_rate:g} (the paper: that of section 5.3)", "no warm-up"
+        if self.lr_scheduler_type == "inverse_sqrt":
+            rate = f"that of section 5.3 times {self.learning_rate_factor:g}"
+        if self.lr_scheduler_type != "constant":
+            warmup = f"warm-up of {self.warmup_steps:,} steps"
         return f"{rate}; {warmup} (the paper: 4,000)"
 
     @property
     def departures(self) -> list[str]:
-        """How the training departs from the paper, beyond numbers: a line for each option that is in use."""
-        adam = (self.adam_beta1, self.adam_beta2, self.adam_epsilon)
-        lines = {
-            "Embeddings: at first from the co-occurrence of tokens in sentence pairs; the paper's are random": (
-                self.cooccurrence_embeddings
-            ),
-            "Optimizer: Muon (Jordan et al., 2024) for the matrices of the layers, Adam for the rest; the paper has "
-            "Adam alone": self.muon,
-            f"Optimizer: {self.optim}; the paper: Adam": self.optim not in (None, "adamw_torch", "adamw_torch_fused"),
-            f"Adam: beta1, beta2 and epsilon are {adam[0]}, {adam[1]} and {adam[2]}; the paper: 0.9, 0.98 and 1e-09": (
-                adam not in ((None, None, None), (0.9, 0.98, 1e-9))
-            ),
-            f"Weight decay: {self.weight_decay}; the paper has none": self.weight_decay,
-            f"Gradients: clipped to a norm of {self.max_grad_norm}; the paper's are not": self.max_grad_norm,
-            f"Cooldown: the learning rate falls to zero over the last {100 * (self.cooldown or 0):.0f} % of the "
-            "training; not in the paper": self.cooldown,
-            f"BPE-dropout: {self.bpe_dropout} (Provilkov et al., 2020); the paper has none": self.bpe_dropout,
-        }
-        return [line for line, is_used in lines.items() if is_used]
+        """The options with other values than the paper's, a line each."""
+        values = {**vars(self), **self.others}
+        return [
+            f"{name}: {as_text(values[name])} (the paper: {as_text(*paper)})"
+            for name, paper in PAPER_VALUES.items()
+            if name in values and values[name] not in paper
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +148,8 @@ class RunTraining:
 
     Attributes:
         seconds: Duration, scoring excluded.
-        processor_seconds: Processor time of all threads of the main process; None in older files.
-        cost: Cost by Table 2; None in older files.
+        processor_seconds: Processor time of all threads of the main process.
+        cost: Cost by Table 2.
         steps: Optimizer steps.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
@@ -200,8 +160,8 @@ class RunTraining:
     """
 
     seconds: float
-    processor_seconds: float | None = None
-    cost: TrainingCost | None = None
+    processor_seconds: float
+    cost: TrainingCost
     steps: int
     epochs: float
     target_tokens: int
@@ -227,25 +187,20 @@ class CorpusScores(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitScores(CorpusScores):
-    """The scores of translations of one corpus.
-
-    `perplexity` and `seconds`, of translating, are None if there was no model; `chrf`, `seconds` and
-    `by_source_length` in older files.
-    """
+    """The scores of translations of one corpus; without a model there are no `perplexity` and `seconds` of decoding."""
 
     sentences: int
     perplexity: Perplexity | None = None
     bleu: BleuScore
-    chrf: Score | None = None
+    chrf: Score
     seconds: float | None = None
-    by_source_length: list[LengthGroup] | None = None
+    by_source_length: list[LengthGroup]
 
     @property
     def metrics(self) -> dict[str, float]:
         """The numbers for trackers."""
-        chrf = {"chrf": self.chrf.score} if self.chrf else {}
         perplexity = {"perplexity": self.perplexity.perplexity} if self.perplexity else {}
-        return {"bleu": self.bleu.score, **chrf, **perplexity}
+        return {"bleu": self.bleu.score, "chrf": self.chrf.score, **perplexity}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,12 +214,12 @@ class ParentModel:
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence of the test set; `chrf` of its translation is None in older files."""
+    """A sentence of the test set, and the chrF of its translation."""
 
     source: str
     translation: str
     reference: str
-    chrf: float | None = None
+    chrf: float
 
 
 Split = TypeVar("Split", bound=CorpusScores)
@@ -367,8 +322,8 @@ class RunRecord(TrainingResults[SplitScores]):
         """The scores that are not None, by corpus and model, such as "test, averaged model"."""
         final = "averaged model" if self.training.is_average else "last step"
         back = f"{self.data.target_language} to {self.data.source_language}"
-        found = self.scores
-        return {title.format(final=final, back=back): found[name] for name, title in _SCORED.items() if name in found}
+        scores = self.scores
+        return {title.format(final=final, back=back): scores[name] for name, title in _SCORED.items() if name in scores}
 
 
 @dataclass(frozen=True, kw_only=True)

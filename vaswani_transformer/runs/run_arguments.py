@@ -8,8 +8,8 @@ import torch
 
 from ..data.preparation_arguments import PreparationArguments
 from ..model.configuration_vaswani import VaswaniConfig
-from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, refuse_unused
-from ..training.trainer import VaswaniTrainingArguments
+from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, paper_values, refuse_unused
+from ..training.arguments import VaswaniTrainingArguments
 
 
 # Far above any model of this kind, so that a typing error is refused before memory is allocated.
@@ -255,3 +255,18 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         self.precision = cast(Precision, precision)
         self.bf16, self.fp16 = precision == "bf16", precision == "fp16"
         self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # what the trainer reads
+
+
+# The paper's values of the options, for one model or several.
+PAPER_VALUES = paper_values(ModelArguments, DataArguments, RecipeTrainingArguments)
+
+
+def as_text(*values: object) -> str:
+    """The value of an option, or several, as reports show them."""
+    texts = []
+    for value in values:
+        form = (
+            ",g" if isinstance(value, float) else "," if isinstance(value, int) and not isinstance(value, bool) else ""
+        )
+        texts.append(format(value, form) if form else str(value).lower())
+    return " or ".join(texts)

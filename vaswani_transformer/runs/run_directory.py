@@ -1,7 +1,7 @@
 """The output directory of a training: its lock, its record, and protection from overwriting.
 
 OUTPUT_DIR/_run.json   everything that the weights depend on; a training resumes only if it is the same
-OUTPUT_DIR/_lock-RANK  held by each rank until it ends
+OUTPUT_DIR/_run.lock   held by the main process until it ends
 """
 
 import json
@@ -22,7 +22,7 @@ from ..data.training_data import TrainingData
 from ..io.files import Json, content_digest, make_directory, manifest_digest, require_same_manifest
 from ..io.typed_json import Record
 from ..launch.processes import first_of_any_rank, on_each_machine, on_main_process
-from ..launch.shared_directory import held_by_all_ranks, require_shared
+from ..launch.shared_directory import locked_by_training
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_names, decisive_values
 from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
@@ -123,7 +123,7 @@ def _weights(directory: Path) -> list[Path]:
 
 @contextmanager
 def open_run(
-    directory: Path, settings: dict[str, Json], resume: bool, each_machine: bool = False, patience: float = 60.0
+    directory: Path, settings: dict[str, Json], resume: bool, each_machine: bool = False
 ) -> Iterator[Path | None]:
     """Lock an output directory for a training that begins or resumes in it. Collective.
 
@@ -132,20 +132,18 @@ def open_run(
         settings: What the weights of the training depend on.
         resume: Whether to continue the training that the directory holds.
         each_machine: Whether each machine has an output directory of its own (`save_on_each_node`).
-        patience: Seconds to wait for the ranks of the training to resume.
 
     Yields:
         The checkpoint to resume from; None to start from the beginning.
 
     Raises:
         ValueError: As from `require_usable`; or the training to resume is another one, or has only damaged checkpoints.
-            Also as from `make_directory`, `require_shared` and `held_by_all_ranks`.
+            Also as from `make_directory` and `locked_by_training`.
     """
     on_writers = on_each_machine if each_machine else on_main_process
     on_writers(lambda: require_usable(directory, resume))  # before even a lock file is written there
     on_each_machine(lambda: make_directory("output_dir", directory))
-    require_shared(directory, each_machine)
-    with held_by_all_ranks(directory, each_machine, patience=patience if resume else 0.0):
+    with locked_by_training(directory, each_machine):
         on_writers(lambda: _begin_or_compare(directory, settings, resume))
         checkpoint = newest_complete_checkpoint(directory) if resume else None
         if resume and checkpoint is None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -68,9 +69,10 @@ def languages_to_score(
     Raises:
         ValueError: A model does not translate between them, or has several directions and `target` is None.
     """
-    for config in configs[:1]:
-        own = direction(config, target_tag(config, source, target) or required_tag(config, target))
-        source, target = source or own[0], target or own[1]
+    if configs:
+        tag = target_tag(configs[0], source, target) or required_tag(configs[0], target)
+        default_source, default_target = direction(configs[0], tag)
+        source, target = source or default_source, target or default_target
     for config in configs:
         target_tag(config, source, target)
     return source, target
@@ -90,9 +92,9 @@ def translate_test_set(
 
     None means the value in the model's generation_config. `return_scores` scores the translations, too.
     """
-    own, searches = model.generation_config, []
-    beams = num_beams or [own.num_beams or 1]
-    alphas = length_penalties or [1.0 if own.length_penalty is None else own.length_penalty]
+    default = model.generation_config
+    beams = num_beams or [default.num_beams or 1]
+    alphas = length_penalties or [1.0 if default.length_penalty is None else default.length_penalty]
     reference_perplexity = None
     if encodes_targets(tokenizer):
         source, target = test_set.languages
@@ -101,13 +103,15 @@ def translate_test_set(
         tag = target_tag(model.config, source, target)
         encoded = encode_corpus(corpus, tokenizer, source, target, source_tag=tag)
         reference_perplexity = perplexity(model, tokenizer, encoded)
-    given, into = (model, tokenizer, test_set.sources, tokens_per_batch), test_set.languages[1]
+    searches = []
     for number, alpha in itertools.product(beams, alphas):
+        search: dict[str, Any] = {"num_beams": number, "length_penalty": alpha}
+        search["target_language"] = test_set.languages[1]
         started, scores = time.perf_counter(), None
         if return_scores:
-            texts, scores = translate_with_scores(*given, target_language=into, num_beams=number, length_penalty=alpha)
+            texts, scores = translate_with_scores(model, tokenizer, test_set.sources, tokens_per_batch, **search)
         else:
-            texts = translate_corpus(*given, target_language=into, num_beams=number, length_penalty=alpha)
+            texts = translate_corpus(model, tokenizer, test_set.sources, tokens_per_batch, **search)
         seconds = time.perf_counter() - started
         # One line each, so that the written file has the same scores.
         lines = [" ".join(text.splitlines()) for text in texts]
@@ -123,24 +127,23 @@ def score_systems(
     Returns:
         The record, and each system's translations by its best search, by the paper's BLEU.
     """
-    found, best, sweep, compared = [], {}, None, None
-    references, language = test_set.references, test_set.languages[1]
+    scored, best, sweep = [], {}, None
     for system in systems:
         rows = [search.score(test_set) for search in system.searches]
         # The paper's BLEU may be 0 for all searches in a language without spaces between words.
         highest = max(range(len(rows)), key=lambda row: (rows[row].paper_bleu.score, rows[row].sacrebleu.score))
         best[system.name] = lines = system.searches[highest].lines
-        sources = test_set.sources
         groups = None
-        if sources is not None:
-            groups = bleu_by_source_length(sources, lines, references, language)
+        if test_set.sources is not None:
+            groups = bleu_by_source_length(test_set.sources, lines, test_set.references, test_set.languages[1])
         fields = {**vars(rows[highest]), "by_source_length": groups}
-        found.append(SystemScores(name=system.name, perplexity=system.perplexity, **fields))
+        scored.append(SystemScores(name=system.name, perplexity=system.perplexity, **fields))
         if len(rows) > 1:
             sweep = rows
     first, *others = best.values()
+    compared = None
     if others:
-        compared = paired_bootstrap(first, others[0], references, language=language)
+        compared = paired_bootstrap(first, others[0], test_set.references, language=test_set.languages[1])
     record = ScoreRecord(
         run=run,
         test_set=TestSetFacts(
@@ -151,22 +154,21 @@ def score_systems(
             source_language=test_set.languages[0],
             target_language=test_set.languages[1],
         ),
-        systems=found,
+        systems=scored,
         sweep=sweep,
-        confidence=_confidence(systems[0], test_set),
+        confidence=_confidence(systems[0].searches[0], test_set),
         paired_bootstrap=compared,
     )
     return record, best
 
 
-def _confidence(system: System, test_set: TestSet) -> ConfidenceReport | None:
-    """What the scores of a system's first translations say of their quality; None without scores."""
-    found = system.searches[0]
-    if found.scores is None:
+def _confidence(translations: Translations, test_set: TestSet) -> ConfidenceReport | None:
+    """What the scores of translations say of their quality; None without scores."""
+    if translations.scores is None:
         return None
-    spoken = [row for row, score in enumerate(found.scores) if score.tokens]  # blank lines are not translated
-    columns = [found.scores[row].mean for row in spoken], [found.lines[row] for row in spoken]
-    return measure_confidence(*columns, [test_set.references[row] for row in spoken])
+    rows = [row for row, score in enumerate(translations.scores) if score.tokens]  # blank lines are not translated
+    scores, lines = [translations.scores[row].mean for row in rows], [translations.lines[row] for row in rows]
+    return measure_confidence(scores, lines, [test_set.references[row] for row in rows])
 
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:

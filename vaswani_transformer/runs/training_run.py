@@ -21,18 +21,19 @@ from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
 from ..io.files import Json
-from ..launch.ending import Ending
-from ..launch.faults import StepTimeout, faults_in_one_line
-from ..launch.interruption import Interruption
+from ..io.typed_json import from_json
+from ..launch.faults import ExitReporter, exit_on_fault
 from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
+from ..launch.signals import SignalCheckpoint
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
 from ..training.averaging import CheckpointAveraging
-from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
+from ..training.callbacks import EarlyStopping, TimeLimit
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
+from ..training.progress import TrainingProgress
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_of_short_training
 from ..training.trainer import VaswaniTrainer
 from .costs import TrainingCost, sustained_rate, training_cost
@@ -41,7 +42,14 @@ from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, RecipeTrainingArguments
-from .run_directory import load_record, open_run, record_data, require_same_on_all_ranks, training_settings
+from .run_directory import (
+    load_record,
+    open_run,
+    record_data,
+    require_same_on_all_ranks,
+    training_settings,
+    weight_options,
+)
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
 
@@ -51,7 +59,7 @@ _UNLISTED_TRACKERS = ("azure_ml", "flyte")
 
 @contextmanager
 def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
-    """Supervise a training: a fault, a lost process or a signal ends all processes with a message of one line.
+    """Supervise a training: a fault, a lost process or a signal ends all processes with one line.
 
     At its end the process group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer
     does: the trainer must be a local variable of a function called in the context. Then the run is pushed, also if it
@@ -61,12 +69,12 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
         program: Name of the recipe, the start of the line.
         args: Options of the training.
     """
-    ending = Ending(program)
-    with faults_in_one_line(ending), Interruption(ending) as interruption, ExitStack() as exit_stack:
+    reporter = ExitReporter(program)
+    with exit_on_fault(reporter), SignalCheckpoint() as signal_checkpoint, ExitStack() as exit_stack:
         try:
-            yield TrainingRun(args, interruption, exit_stack)
+            yield TrainingRun(args, signal_checkpoint, exit_stack)
         except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again
-            ending.announce(str(error))
+            reporter.report(str(error))
         PartialState().wait_for_everyone()
         leave_process_group()  # an upload may last longer than others would wait
         if args.push_to_hub and PartialState().is_main_process:
@@ -82,7 +90,7 @@ class TrainingRun:
 
     Args:
         args: Options of the training.
-        interruption: Ends the training with a checkpoint after a signal.
+        signal_checkpoint: Ends the training with a checkpoint after a signal.
         exit_stack: Releases the output directory's lock at the end.
 
     Attributes:
@@ -91,13 +99,14 @@ class TrainingRun:
         checkpoint: Checkpoint to resume from; None to start from the beginning.
     """
 
-    def __init__(self, args: RecipeTrainingArguments, interruption: Interruption, exit_stack: ExitStack) -> None:
+    def __init__(
+        self, args: RecipeTrainingArguments, signal_checkpoint: SignalCheckpoint, exit_stack: ExitStack
+    ) -> None:
         self.args = args
-        self.interruption = interruption
+        self.signal_checkpoint = signal_checkpoint
         self.exit_stack = exit_stack
         self.directory = Path(args.output_dir)
         self.averaging = CheckpointAveraging(args.average_last, args.save_minutes)
-        self.step_timeout = StepTimeout(args.ddp_timeout)
         self.checkpoint: Path | None = None
 
     def load(self, data: DataArguments, config: VaswaniConfig, parent: ParentModel | None = None) -> TrainingData:
@@ -196,7 +205,7 @@ class TrainingRun:
             eval_dataset=concatenate_datasets(held_out) if held_out else None,
             processing_class=tokenizer,
             validation_bleu=bleu,
-            callbacks=[*self._schedule(config.d_model), self.averaging, self.step_timeout, self.interruption],
+            callbacks=[*self._schedule(config.d_model), self.averaging, self.signal_checkpoint],
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
@@ -262,10 +271,7 @@ class TrainingRun:
             raise ValueError("length_penalties: the model to start from searches greedily; leave them out")
         if trainer.is_world_process_zero():
             _show_plan(trainer, data)
-        try:
-            trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
-        finally:
-            self.step_timeout.cancel()
+        trainer.train(resume_from_checkpoint=self.checkpoint)
         training = RunTraining(
             seconds=trainer.totals.seconds,
             processor_seconds=trainer.totals.processor_seconds,
@@ -290,7 +296,10 @@ class TrainingRun:
             run=provenance,
             data=describe_data(arguments, data),
             model=describe_model(trainer.model),
-            settings=RunSettings.of(args, search.length_penalty),
+            settings=from_json(
+                RunSettings,
+                {**weight_options(args), "average_last": args.average_last, "alpha": search.length_penalty},
+            ),
             training=training,
         )
 

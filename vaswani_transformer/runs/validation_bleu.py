@@ -1,6 +1,6 @@
 """BLEU of a model in training, on part of the validation corpus, and the length penalty chosen by it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -12,10 +12,6 @@ from ..data.corpora import sentences, spread
 from ..data.training_data import TrainingData
 from ..decoding.translation import translate_corpus
 from ..evaluation.scores import sacrebleu_score, sacrebleu_tokenizer, two_sided_bootstrap
-
-
-# Sentences that each process translates between two checks for signals.
-_SENTENCES_A_ROUND = 32
 
 
 @dataclass(frozen=True)
@@ -45,30 +41,20 @@ class ValidationBleu:
         source, reference = (list(sentences(sample, [language])) for language in languages)
         return cls(source, reference, data.tokenizer, num_beams)
 
-    def __call__(self, model: PreTrainedModel, after_round: Callable[[], object] = lambda: None) -> float:
+    def __call__(self, model: PreTrainedModel) -> float:
         """BLEU of a model, from 0 to 100; as `translate`."""
-        return sacrebleu_score(self.translate(model, after_round), self.references, model.config.target_language).score
+        return sacrebleu_score(self.translate(model), self.references, model.config.target_language).score
 
-    def translate(self, model: PreTrainedModel, after_round: Callable[[], object] = lambda: None) -> list[str]:
+    def translate(self, model: PreTrainedModel) -> list[str]:
         """Translate the sentences. Collective: the processes share them, and all return the same.
 
         Args:
             model: The model, on the device to use; it is left in evaluation mode.
-            after_round: Called on all processes after each has translated some sentences.
         """
         asked = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
         search: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-        order = sorted(range(len(self.sources)), key=lambda index: -len(self.sources[index]))
-        size = _SENTENCES_A_ROUND * PartialState().num_processes
-        translations: dict[int, str] = {}
-        for start in range(0, len(order), size):
-            indices = order[start : start + size]
-            texts = [self.sources[index] for index in indices]
-            search["target_language"] = model.config.target_language
-            outputs = translate_corpus(model, self.tokenizer, texts, show_progress=False, **search)
-            translations.update(zip(indices, outputs, strict=True))
-            after_round()
-        return [translations[index] for index in range(len(order))]
+        search["target_language"] = model.config.target_language
+        return translate_corpus(model, self.tokenizer, self.sources, show_progress=False, **search)
 
 
 def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], bleu: ValidationBleu | None) -> float:

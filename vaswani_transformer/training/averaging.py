@@ -7,18 +7,18 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast, parse_flag_from_env
+from accelerate.utils import broadcast
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
+from transformers.trainer_utils import SaveStrategy
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
 
 from ..io.files import read_json
 from ..io.typed_json import from_json
-from ..launch.interruption import interruption_steps
 from ..launch.processes import on_main_process
+from ..launch.signals import signal_steps
 from .callbacks import have_passed
 from .checkpoints import checkpoint_damage, list_checkpoints
 
@@ -36,15 +36,10 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
         The averaged state dict.
 
     Raises:
-        ValueError: There are no directories, their tensors differ in name or shape, one is not finite, or a file is
-            damaged.
+        ValueError: Their tensors differ in name or shape, one is not finite, or a file is damaged.
         FileNotFoundError: A directory has no safetensors, or lacks a shard.
     """
-    if isinstance(directories, (str, Path)):
-        raise ValueError(f"directories: must be a list of checkpoints, is one path, {directories}")
     paths = [Path(directory) for directory in directories]
-    if not paths:
-        raise ValueError("directories: there are no checkpoints to average; save at least one")
     total: dict[str, torch.Tensor] = {}
     for path in paths:
         weights = _load_weights(path)
@@ -66,8 +61,6 @@ def _load_weights(directory: Path) -> dict[str, torch.Tensor]:
         files = [directory / shard for shard in sorted(set(shards))]
     weights = {}
     for file in files:
-        if not file.is_file():
-            raise FileNotFoundError(f"{directory}: there is no {file.name} to average")
         try:
             weights.update(load_file(file))
         except SafetensorError as error:
@@ -79,8 +72,8 @@ class CheckpointAveraging(TrainerCallback):
     """Leaves the average of the last checkpoints in the trainer's model when training ends.
 
     `trainer.save_model()` then saves the average. The checkpoints themselves stay as they are, and training can be
-    resumed from them. Of the checkpoints in `output_dir` when training begins, only those up to the step that it
-    resumes from are averaged; later ones belong to another run.
+    resumed from them. When training is resumed, earlier checkpoints in `output_dir` are averaged, too, up to the one
+    that it resumes from; later ones belong to another run. Damaged ones are left out, with a warning.
 
     Args:
         last: Number of checkpoints averaged (paper: 5 for base, 20 for big); fewer if fewer were written.
@@ -91,51 +84,39 @@ class CheckpointAveraging(TrainerCallback):
         averaged: The directories that were averaged, oldest first.
 
     Raises:
-        ValueError: An argument is not positive. From `train()`: the trainer would delete the checkpoints too early
-            (`save_total_limit`), write none (`save_strategy`), or replace the average (`load_best_model_at_end`); or
-            the weights are sharded (`fsdp`).
+        ValueError: `last` is not positive. From `train()`: the trainer would delete the checkpoints too early
+            (`save_total_limit`), write none (`save_strategy`), or replace the average (`load_best_model_at_end`).
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
-        if not last >= 1:
+        if last < 1:
             raise ValueError(f"last: must be at least 1, is {last}")
-        if every_minutes is not None and not every_minutes > 0:
-            raise ValueError(f"every_minutes: must be positive, is {every_minutes}")
         self.last = last
         self.every_minutes = every_minutes
         self.averaged: list[Path] = []
         self._steps: set[int] = set()  # whose checkpoints belong to this run
         self._saved_at = 0.0
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.check(args)
-        self._steps = on_main_process(lambda: self._earlier_steps(state, args.output_dir))
-        self._saved_at = time.monotonic()
-
-    def _earlier_steps(self, state: TrainerState, output_dir: str) -> set[int]:
-        """Steps of the checkpoints on disk up to the one that training resumes from, without damaged ones."""
-        self._steps = {each for each in list_checkpoints(output_dir) if each <= state.global_step}
-        self._steps.difference_update(interruption_steps(state))
-        self._usable(output_dir)
-        return self._steps
-
     def check(self, args: TrainingArguments) -> None:
         """Raise the ValueError that `train()` would raise, before anything expensive is done."""
-        if args.save_total_limit == 1 and args.metric_for_best_model is not None:
-            raise ValueError("save_total_limit: with 1, the trainer deletes all but the best checkpoint; raise it")
-        if args.save_strategy == SaveStrategy.BEST:
-            raise ValueError("save_strategy: the last checkpoints are averaged, not the best; give steps or epoch")
-        if 0 < (args.save_total_limit or 0) < self.last:  # for the trainer, too, 0 is no limit
+        # With a limit of 1, the trainer may delete all but the best; 0 is no limit.
+        least = max(self.last, 2) if args.metric_for_best_model is not None else self.last
+        if 0 < (args.save_total_limit or 0) < least:
             raise ValueError(f"save_total_limit: {args.save_total_limit} is too few to average {self.last}; raise it")
-        if args.fsdp or parse_flag_from_env("ACCELERATE_USE_FSDP"):
-            raise ValueError("fsdp: each rank holds a part of the weights, which cannot be averaged; train without it")
         if args.load_best_model_at_end:
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
-        if args.save_strategy == "no" and self.every_minutes is None:
+        is_never = args.save_strategy == SaveStrategy.NO and self.every_minutes is None
+        if is_never or args.save_strategy == SaveStrategy.BEST:
             raise ValueError(
-                "save_strategy: there will be no checkpoints to average; set it, or every_minutes "
+                "save_strategy: there will be no last checkpoints to average; give steps or epoch, or every_minutes "
                 "(in train_wmt.py save_minutes)"
             )
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.check(args)
+        earlier = on_main_process(lambda: [*list_checkpoints(args.output_dir)])
+        self._steps = {step for step in earlier if step <= state.global_step} - {*signal_steps(state)}
+        self._saved_at = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.every_minutes is None:
@@ -145,10 +126,9 @@ class CheckpointAveraging(TrainerCallback):
             control.should_save = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if state.global_step in interruption_steps(state):
-            return
-        self._steps.add(state.global_step)
-        self._saved_at = time.monotonic()
+        if state.global_step not in signal_steps(state):
+            self._steps.add(state.global_step)
+            self._saved_at = time.monotonic()
 
     def needed_steps(self, step: int) -> set[int]:
         """Steps of the checkpoints that would be averaged if the one of `step` were the last."""
@@ -158,7 +138,7 @@ class CheckpointAveraging(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         PartialState().wait_for_everyone()  # the main process may still be writing the last one
-        if state.global_step in interruption_steps(state):  # and then resumed only to end there
+        if state.global_step in signal_steps(state):  # and then resumed only to end there
             self._steps.add(state.global_step)
         self.averaged = on_main_process(lambda: self._load_average(args.output_dir, kwargs["model"]))
         if self.averaged:
@@ -168,36 +148,27 @@ class CheckpointAveraging(TrainerCallback):
 
     def _load_average(self, output_dir: str, model: torch.nn.Module) -> list[Path]:
         """Load the average into the model, and return the directories that were averaged."""
-        if not (directories := self._usable(output_dir)):
-            return []
-        # Tensors that checkpoints lack are tied to others, or constant.
-        _, unexpected = model.load_state_dict(average_checkpoints(directories), strict=False)
-        if unexpected:
-            raise ValueError(f"{directories[-1]}: not a checkpoint of this model, which has no {unexpected[0]}")
-        return directories
-
-    def _usable(self, output_dir: str) -> list[Path]:
-        """The newest checkpoints of this run, oldest first; damaged ones are named in a warning and forgotten."""
-        usable: list[Path] = []
-        for step in sorted(self._steps, reverse=True):
-            if len(usable) == self.last:
-                break
-            directory = Path(output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}")
-            if (damage := checkpoint_damage(directory, "model*", stock=True)) is None:
-                usable.append(directory)
+        directories: list[Path] = []
+        for step, directory in reversed(list_checkpoints(output_dir).items()):
+            if step not in self._steps or len(directories) == self.last:
+                continue
+            if (damage := checkpoint_damage(directory, needs_manifest=False)) is None:
+                directories.insert(0, directory)
             else:
                 logger.warning(f"{directory}: left out of the average, {damage}")
-                self._steps.remove(step)
-        return usable[::-1]
+        if directories:
+            # Tensors that checkpoints lack are tied to others, or constant.
+            model.load_state_dict(average_checkpoints(directories), strict=False)
+        return directories
 
 
 def checkpoints_to_average(output_dir: str | Path) -> dict[int, Path]:
     """The checkpoints of a training by step, oldest first, without those saved only because of a signal."""
-    found = list_checkpoints(output_dir)
-    if not found or not (path := [*found.values()][-1] / TRAINER_STATE_NAME).is_file():
-        return found
-    state = TrainerState.load_from_json(str(path))
-    return {step: path for step, path in found.items() if step not in {*interruption_steps(state)} - {max(found)}}
+    checkpoints = list_checkpoints(output_dir)
+    if not checkpoints or not (path := [*checkpoints.values()][-1] / TRAINER_STATE_NAME).is_file():
+        return checkpoints
+    left_out = {*signal_steps(TrainerState.load_from_json(str(path)))} - {max(checkpoints)}
+    return {step: path for step, path in checkpoints.items() if step not in left_out}
 
 
 def _broadcast_weights(model: torch.nn.Module) -> None:

@@ -10,18 +10,17 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..launch.faults import TrainingEndedError
-from .checkpoints import checkpoint_damage, list_checkpoints
+from .checkpoints import list_checkpoints
 
 
-class DivergenceError(TrainingEndedError):
+class DivergenceError(ValueError):
     """A loss, gradient or weight is not finite.
 
     Attributes:
         step: The optimizer step whose batch led to it, counted from 1.
         quantity: What is not finite: "loss or gradient", or "weights".
         examples: Indices in the training set of the examples in the step's global batch; empty where they are unknown.
-        checkpoint: Directory of the newest complete checkpoint before the step; None if there is none.
+        checkpoint: Directory of the newest checkpoint before the step; None if there is none.
     """
 
     def __init__(self, step: int, quantity: str, examples: Sequence[int], checkpoint: str | None) -> None:
@@ -127,7 +126,5 @@ class DivergenceGuard(TrainerCallback):
 
     def _error(self, step: int, quantity: str, args: TrainingArguments) -> DivergenceError:
         examples = self._examples(step) if self._examples is not None else ()
-        before = [directory for each, directory in list_checkpoints(args.output_dir).items() if each < step]
-        # To read the weights would take long on many ranks.
-        good = (str(each) for each in reversed(before) if checkpoint_damage(each, "*.json", stock=True) is None)
-        return DivergenceError(step, quantity, examples, next(good, None))
+        before = [str(directory) for each, directory in list_checkpoints(args.output_dir).items() if each < step]
+        return DivergenceError(step, quantity, examples, before[-1] if before else None)

@@ -51,14 +51,9 @@ class LabelSmoothedLoss:
 
     Attributes:
         likelihood: The plain negative log-likelihood of the latest batch, divided as the loss; it costs nothing more.
-
-    Raises:
-        ValueError: epsilon is not at least 0 and below 1.
     """
 
     def __init__(self, epsilon: float = 0.1) -> None:
-        if not 0 <= epsilon < 1:
-            raise ValueError(f"epsilon: must be at least 0 and below 1, is {epsilon}")
         self.epsilon = epsilon
         self.likelihood = torch.zeros(())
 
@@ -70,7 +65,7 @@ class LabelSmoothedLoss:
         Args:
             outputs: With `logits` `[batch, target, vocabulary]`.
             labels: `[batch, target]`, -100 where nothing is to be predicted.
-            num_items_in_batch: Divisor of the sum; by default the number of labels given here.
+            num_items_in_batch: Divisor of the sum; by default the number of these labels.
         """
         logits, labels = outputs["logits"].flatten(0, 1).float(), labels.flatten()
         divisor = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch

@@ -12,7 +12,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
-from .callbacks import TrainingTotals, is_time_known, minutes_since
+from ..launch.processes import may_synchronize
+from .callbacks import TrainingTotals, minutes_since
 
 
 logger = logging.get_logger(__name__)
@@ -91,7 +92,7 @@ class Ramps(TrainerCallback):
         warmup_steps: Steps in which the schedule's rate rises.
         highest: The rate after them.
         cooldown: Share of the training in which the rate falls; 1 for all of it, 0 for no cooldown.
-        minutes: As of `TimeLimit`; by default the steps alone count.
+        minutes: Limit of `TimeLimit`; by default the steps alone count.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Ramps(TrainerCallback):
         self._rates: list[float] = []  # the schedule's
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._passed = TrainingTotals.of_checkpoint(state).get("seconds", 0.0) / 60
+        self._passed = TrainingTotals.in_checkpoint(state).get("seconds", 0.0) / 60
         self._began = time.monotonic() - 60 * self._passed
 
     def on_step_begin(
@@ -111,7 +112,7 @@ class Ramps(TrainerCallback):
     ) -> None:
         time_share = 0.0
         if self.minutes is not None:
-            if is_time_known(args, state.global_step):
+            if may_synchronize(args, state.global_step):
                 self._passed = minutes_since(self._began, args)
             time_share = self._passed / self.minutes
         left = max(0.0, 1.0 - max(state.global_step / state.max_steps, time_share))

@@ -1,41 +1,45 @@
-"""`VaswaniTrainer`: `Seq2SeqTrainer` on batches measured in tokens (5.1).
+"""`VaswaniTrainer`: `Seq2SeqTrainer` on batches measured in tokens (5.1), with atomic checkpoints.
 
-Everything else that the paper's training needs is in callbacks or in the loss.
+It has all overrides of `Trainer` that the package needs, each with its reason. Everything else that the paper's
+training needs is in callbacks or in the loss.
 """
 
-import math
-import os
-import tempfile
+import shutil
 import time
-from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy, deepcopy
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from accelerate.utils import parse_flag_from_env
 from datasets import Dataset
 from huggingface_hub import ModelCard
 from torch.utils.data import DataLoader
-from transformers import (
-    DataCollatorForSeq2Seq,
-    PreTrainedModel,
-    Seq2SeqTrainingArguments,
-)
-from transformers.trainer_utils import EvalLoopOutput
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, Seq2SeqTrainer, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, SaveStrategy
 
 from ..data.batching import TokenBudgetBatchSampler
 from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
 from ..data.mixing import MixedCorpus
-from ..launch.interruption import EvaluationInterrupted, ignore_signals
-from ..launch.processes import join_process_group
-from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, check_values, option, refuse_unused
+from ..io.files import MODEL_FILES, Manifest, file_errors_as_os_error, publish
+from ..launch.processes import all_ranks_or_none
+from ..launch.signals import ignore_signals
+from .arguments import VaswaniTrainingArguments
 from .callbacks import TrainingTotals
-from .checkpoints import CheckpointingTrainer
+from .checkpoints import (
+    STAGING_NAME,
+    find_reason_not_to_resume,
+    newest_complete_checkpoint,
+    publish_files,
+    remove_incomplete,
+    remove_surplus,
+    step_of_checkpoint,
+    trust,
+)
 from .divergence import DivergenceGuard
 from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, gradients_of
 from .flops import training_flops
@@ -44,161 +48,58 @@ from .muon import Muon, split_parameters
 from .randomness import SeedByRank
 
 
-# A data worker listens on TMPDIR/pymp-xxxxxxxx/listener-xxxxxxxx, and the path of a socket has at most 107 bytes.
-_LONGEST_TMPDIR = 107 - 32
+@runtime_checkable
+class NeedsCheckpoints(Protocol):
+    """A callback that reads checkpoints later."""
+
+    def needed_steps(self, step: int) -> set[int]:
+        """Steps whose checkpoints must not be deleted when the checkpoint of `step` is complete."""
 
 
-@dataclass
-class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with the paper's optimizer (5.3), and a batch size in tokens (5.1)."""
-
-    source_tokens: int = option(
-        25000,
-        "Source tokens of a global batch, over all processes and accumulation steps.",
-        COUNT,
-        decides="weights",
-        paper=25000,
-    )
-    target_tokens: int = option(
-        25000,
-        "Target tokens of a global batch, over all processes and accumulation steps.",
-        COUNT,
-        decides="weights",
-        paper=25000,
-    )
-    batch_window: int = option(
-        4,
-        "Number of batches among which sentences of similar length are exchanged in each epoch. More mix better; fewer "
-        "pad less.",
-        COUNT,
-        decides="weights",
-    )
-    bpe_dropout: float = option(
-        0.0,
-        "Probability of dropping a merge of sub-words, sampled anew in each epoch (BPE-dropout, Provilkov et al. 2020: "
-        "0.1); training sentences only.",
-        Interval(minimum=0, maximum=1),
-        decides="weights",
-        paper=0.0,
-    )
-    adam_beta1: float = option(0.9, "Adam's beta1 (5.3).", SHARE, decides="weights", paper=0.9)
-    adam_beta2: float = option(0.98, "Adam's beta2 (5.3).", SHARE, decides="weights", paper=0.98)
-    adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).", POSITIVE, decides="weights", paper=1e-9)
-    muon: bool = option(
-        False,
-        "Optimize the matrices of the layers with Muon (Jordan et al. 2024), and the rest with Adam. Short "
-        "trainings learn more with it.",
-        decides="weights",
-        paper=False,
-    )
-    ddp_find_unused_parameters: bool | None = option(
-        False,
-        "Look for parameters without a gradient; not needed, because every step uses every parameter.",
-        decides=None,
-    )
-    max_grad_norm: float = option(
-        0.0, "Maximum gradient norm; 0 disables clipping.", NOT_NEGATIVE, decides="weights", paper=0.0
-    )
-    logging_nan_inf_filter: bool = option(
-        False, "Log another value for a loss that is not finite; training ends at the first one anyway.", decides=None
-    )
-    virtual_ranks: int | None = option(
-        None,
-        "Elastic training: divide every global batch into this number of virtual ranks. The final weights are then the "
-        "same, bit for bit, on any number of processes up to virtual_ranks, and after restarts with other numbers, "
-        "given the same versions, precision, type of processor and virtual_rank_threads (on GPUs also "
-        "full_determinism).",
-        COUNT,
-        decides="weights",
-    )
-    virtual_rank_threads: int = option(
-        1,
-        "CPU threads of each process in elastic training; the final bits depend on it.",
-        Interval(minimum=1, maximum=1024),
-        decides="weights",
-    )
-
-    def __post_init__(self) -> None:
-        given: dict | str | None = self.accelerator_config  # type: ignore[has-type]  # a field of the base class
-        if given is None and self.dataloader_pin_memory:
-            self.accelerator_config = {"non_blocking": True}  # else each batch on its way waits for the device
-        use_cpu = self.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
-        join_process_group(use_cpu, timedelta(seconds=self.ddp_timeout), self.ddp_backend)
-        super().__post_init__()
-        if self.dataloader_num_workers and len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR:
-            raise ValueError(
-                f"dataloader_num_workers: sockets of workers need a temporary directory whose path has at most "
-                f"{_LONGEST_TMPDIR} bytes; set TMPDIR to a shorter one"
-            )
-        if self.muon and (self.fsdp or self.deepspeed):
-            raise ValueError("muon: needs whole matrices on each process; leave out FSDP and DeepSpeed")
-        if self.muon:
-            names = ("optim", "optim_args", "optim_target_modules")
-            refuse_unused(self, dict.fromkeys(names, "muon is the optimizer; leave one of them out"))
-        if self.virtual_ranks is None:
-            refuse_unused(self, {"virtual_rank_threads": "set virtual_ranks, for elastic training; or leave it out"})
-            return
-        check_values(self)
-        if self.gradient_accumulation_steps != 1:
-            raise ValueError(
-                f"gradient_accumulation_steps: must be 1 in elastic training, is {self.gradient_accumulation_steps}; "
-                f"virtual_ranks alone divides a batch"
-            )
-        if self.fsdp or self.deepspeed:
-            raise ValueError("virtual_ranks: elastic training needs the whole model on each process; leave out FSDP")
-        self.average_tokens_across_devices = False  # the trainer would multiply the loss by the number of processes
-
-    @property
-    def elastic_threads(self) -> int | None:
-        """CPU threads of elastic training, on which its bits depend; None in other trainings."""
-        return None if self.virtual_ranks is None else self.virtual_rank_threads
-
-
-class VaswaniTrainer(CheckpointingTrainer):
-    """`Seq2SeqTrainer` on token-budget batches, with atomic checkpoints (see `CheckpointingTrainer`).
+class VaswaniTrainer(Seq2SeqTrainer):
+    """`Seq2SeqTrainer` on token-budget batches, with atomic checkpoints that are verified before training resumes.
 
     By default it collates with `DataCollatorForSeq2Seq`, and smooths labels by `model.config.label_smoothing`. Its
     logs also have `target_tokens_per_second`, over all processes, `padding_share` of the first epoch, and, beside
-    the smoothed `loss`, `nll_loss`, the negative log-likelihood.
+    the smoothed `loss`, `nll_loss`, the negative log-likelihood. Checkpoints beyond `save_total_limit` are deleted when
+    a new one is complete, except those that a callback needs (`NeedsCheckpoints`).
 
     Args:
         model: As in `Seq2SeqTrainer`, like all arguments that are not listed here.
         args: With `source_tokens` and `target_tokens`.
-        validation_bleu: Scores the model at each evaluation, which then also logs `eval_bleu`; it calls its second
-            argument between batches, so that a signal can end it.
+        validation_bleu: Scores the model at each evaluation, which then also logs `eval_bleu`.
         mixed: Corpora, the last rows of `train_dataset`, from which pairs are drawn for each epoch; by default an epoch
             is all of it.
         train_dataset: A `datasets.Dataset` with columns `input_ids` and `labels`. Without columns `source_length` and
             `target_length` every row is read once, to compute the lengths.
+        processing_class: The tokenizer; not needed with a `data_collator`.
 
     Raises:
-        TypeError: `args` is not a `VaswaniTrainingArguments`.
-        ValueError: There is neither a tokenizer nor a collator; `label_smoothing_factor` is not 0; `bpe_dropout` is not
-            for this tokenizer; or one process is given several GPUs. From `train()`: there is no dataset, the token
-            budget cannot hold the longest sentence, or be divided (see `TokenBudgetBatchSampler`).
+        ValueError: `label_smoothing_factor` is not 0; `bpe_dropout` is not for this tokenizer; or one process is given
+            several GPUs. From `train()`: the token budget cannot hold the longest sentence, or be divided (see
+            `TokenBudgetBatchSampler`).
         DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
             never written.
     """
+
+    state: TrainerState
+    _staging: Path | None = None  # the staging directory while a checkpoint is being written
 
     def __init__(
         self,
         model: Any,
         args: VaswaniTrainingArguments,
-        validation_bleu: Callable[[PreTrainedModel, Callable[[], object]], float] | None = None,
+        validation_bleu: Callable[[PreTrainedModel], float] | None = None,
         mixed: Sequence[MixedCorpus] = (),
         **kwargs: Any,
     ) -> None:
-        if not isinstance(args, VaswaniTrainingArguments):
-            raise TypeError(f"args: must be VaswaniTrainingArguments, is {type(args).__name__}")
         if args.n_gpu > 1:
             raise ValueError(
                 f"n_gpu: one process cannot train on {args.n_gpu} GPUs; start one for each with `accelerate launch`, "
                 f"or choose one GPU with CUDA_VISIBLE_DEVICES"
             )
         if kwargs.get("data_collator") is None:
-            if kwargs.get("processing_class") is None:
-                raise ValueError("processing_class: padding needs the tokenizer; give it, or a data_collator")
-            kwargs["data_collator"] = DataCollatorForSeq2Seq(kwargs["processing_class"], model=model)
+            kwargs["data_collator"] = DataCollatorForSeq2Seq(kwargs.get("processing_class"), model=model)
         if kwargs.get("compute_loss_func") is None:
             if args.label_smoothing_factor:
                 raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
@@ -231,8 +132,9 @@ class VaswaniTrainer(CheckpointingTrainer):
         """Number of target tokens that the model was trained on, over all processes."""
         return int(self.totals.target_tokens)
 
+    # Batches: measured in tokens, and equal however they are divided.
+
     def get_train_dataloader(self) -> DataLoader:
-        self._check_train_dataset()
         sampler: TokenBudgetBatchSampler | EpochBatches = self._plan_batches()
         rows = self.train_dataset
         if self.args.remove_unused_columns:
@@ -267,32 +169,19 @@ class VaswaniTrainer(CheckpointingTrainer):
                 self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings, mixed=self._mixed)
                 self.padding_share = self.batch_sampler.padding_share
             else:
-                self._resampled = self._resample(self._bpe_dropout, lengths, settings["seed"])
+                longest = self.model.config.max_positions or self.args.source_tokens + self.args.target_tokens
+                limits = min(self.args.source_tokens, longest), min(self.args.target_tokens, longest)
+                dropout, seed = self._bpe_dropout, settings["seed"]
+                self._resampled = ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
                 self.batch_sampler = TokenBudgetBatchSampler(*self._resampled.bounds, **settings, mixed=self._mixed)
                 self.padding_share = self._resampled.padding_share(self.batch_sampler)
             self._planned_for = self.train_dataset, settings
         return self.batch_sampler
 
-    def _resample(self, dropout: BpeDropout, lengths: tuple[Sequence[int], Sequence[int]], seed: int) -> ResampledPairs:
-        """The training pairs with BPE-dropout, none of them longer than the token budget and the model allow."""
-        table = self.model.config.max_positions or math.inf
-        limits = min(self.args.source_tokens, table), min(self.args.target_tokens, table)
-        return ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
-
-    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
-        if not self.args.muon or self.optimizer is not None:  # type: ignore[has-type]
-            return super().create_optimizer(model)
-        args, parameters = self.args, split_parameters(model or self.model)
-        betas = args.adam_beta1, args.adam_beta2
-        self.optimizer = Muon(*parameters, args.learning_rate, betas, args.adam_epsilon, args.weight_decay)
-        return self.optimizer
-
-    def _check_train_dataset(self) -> None:
-        if not isinstance(self.train_dataset, Dataset) or not len(self.train_dataset):
-            kind = type(self.train_dataset).__name__
-            raise ValueError(f"train_dataset: training needs a datasets.Dataset with at least one row, got a {kind}")
-        if missing := {"input_ids", "labels"} - {*self.train_dataset.column_names}:
-            raise ValueError(f"train_dataset: has no column {min(missing)}; encode the corpus first")
+    def _lengths(self, column: str, tokens: str) -> Sequence[int]:
+        if column in self.train_dataset.column_names:
+            return self.train_dataset[column][:]  # at once: millions of rows one by one take minutes
+        return [len(row) for row in self.train_dataset[tokens]]
 
     def examples_of_step(self, step: int) -> list[int]:
         """Indices in the training set of a step's global batch, over all processes; steps count from 1."""
@@ -303,77 +192,35 @@ class VaswaniTrainer(CheckpointingTrainer):
         sampler.set_epoch(epoch)
         return [*chain(*islice(sampler, batch * parts, (batch + 1) * parts))]
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        self._divergence.check_weights(self.model, self.args, self.state)
-        super().save_model(output_dir, _internal_call)
+    # A step: elastic on virtual ranks, and counted in tokens and operations.
 
-    def _lengths(self, column: str, tokens: str) -> Sequence[int]:
-        if column in self.train_dataset.column_names:
-            return self.train_dataset[column][:]  # at once: millions of rows one by one take minutes
-        return [len(row) for row in self.train_dataset[tokens]]
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+        """Muon, which `optim` does not name, for `args.muon`."""
+        if not self.args.muon or self.optimizer is not None:  # type: ignore[has-type]
+            return super().create_optimizer(model)
+        args, parameters = self.args, split_parameters(model or self.model)
+        betas = args.adam_beta1, args.adam_beta2
+        self.optimizer = Muon(*parameters, args.learning_rate, betas, args.adam_epsilon, args.weight_decay)
+        return self.optimizer
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, torch.Tensor | int | None]:
+        """Also count the target tokens of the global batch, over all virtual ranks."""
         batches, num_items = super().get_batch_samples(*args, **kwargs)
         if self.virtual_ranks is not None:
-            num_items = self._count_labels(batches[0])
+            count = torch.stack([batch["labels"].ne(-100).sum() for batch in batches[0]]).sum()
+            num_items = self.accelerator.gather(count.to(self.args.device)).sum()
         if num_items is not None:
             # A tensor, to avoid a host-device synchronization; int64, since a run has billions of tokens.
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
     def compute_loss(self, model: torch.nn.Module, inputs: MicroBatch, *args: Any, **kwargs: Any) -> Any:
-        if self.args.torch_compile:  # else each new shape, or two sizes that happen to be equal, may ask for a graph
+        """Mark all sizes as dynamic: each new shape, or two equal sizes, would else ask for another compiled graph."""
+        if self.args.torch_compile:
             for tensor in inputs.values():
                 for dimension in range(tensor.dim()):
                     torch._dynamo.maybe_mark_dynamic(tensor, dimension)
         return super().compute_loss(model, inputs, *args, **kwargs)
-
-    def _count_labels(self, micro_batches: list[MicroBatch]) -> torch.Tensor:
-        """Number of target tokens in the global batch; each process gives its own micro-batches. Collective."""
-        count = torch.stack([batch["labels"].ne(-100).sum() for batch in micro_batches]).sum()
-        return self.accelerator.gather(count.to(self.args.device)).sum()
-
-    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate as `Seq2SeqTrainer.evaluate` does, without any effect on later training steps.
-
-        A signal that ends an evaluation of the training leaves a checkpoint.
-        """
-        device, logged = self.args.device, len(self.state.log_history)
-        try:
-            # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
-            with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-                return super().evaluate(eval_dataset, *args, **kwargs)
-        except EvaluationInterrupted:
-            if eval_dataset is None:  # else the trainer evaluates several, and the outer call comes here, too
-                del self.state.log_history[logged:]  # metrics before the signal; resuming evaluates all datasets again
-                self._save_checkpoint(self.model, None)
-                self.callback_handler.on_save(self.args, self.state, self.control)
-            raise
-
-    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
-        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-        if self.validation_bleu is not None and metric_key_prefix == "eval":
-            # An event between batches, at which a signal can end the evaluation.
-            event = partial(self.callback_handler.on_prediction_step, self.args, self.state, self.control)
-            output.metrics["eval_bleu"] = self.validation_bleu(self.model, event)
-        return output
-
-    def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
-        if epoch == epochs_trained:
-            self._start_interval()
-        if self.batch_sampler is not None:  # accelerate's loaders set it late, or, on several processes, never
-            self.batch_sampler.set_epoch(epoch)
-        super()._run_epoch(epoch=epoch, epochs_trained=epochs_trained, **kwargs)
-
-    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: torch.Tensor | None = None) -> torch.Tensor | None:
-        """None, unless clipping has computed it: `DivergenceGuard` computes it, and `log` takes it from there."""
-        if grad_norm is None:
-            self.accelerator.unscale_gradients()
-        return grad_norm
-
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        with cpu_threads(self.args.elastic_threads):
-            return super().train(*args, **kwargs)
 
     def training_step(
         self,
@@ -381,6 +228,7 @@ class VaswaniTrainer(CheckpointingTrainer):
         inputs: MicroBatch | list[MicroBatch],
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
+        """Sum the gradients of virtual ranks in the order of a tree, and the likelihoods for the log."""
         if not isinstance(inputs, list) or self.virtual_ranks is None:
             loss = super().training_step(model, inputs, num_items_in_batch)
             self._likelihoods += self._likelihood
@@ -410,24 +258,21 @@ class VaswaniTrainer(CheckpointingTrainer):
             return self.compute_loss_func.likelihood
         return torch.zeros((), device=self.args.device)
 
+    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: torch.Tensor | None = None) -> torch.Tensor | None:
+        """None, unless clipping has computed it: `DivergenceGuard` computes it, and `log` takes it from there."""
+        if grad_norm is None:
+            self.accelerator.unscale_gradients()
+        return grad_norm
+
     def floating_point_ops(self, inputs: MicroBatch | list[MicroBatch]) -> float:
-        """Operations of training on a micro-batch or several; `state.total_flos` sums over processes and steps."""
+        """Operations by the shapes of a micro-batch or several; transformers estimates 6 for each weight and token."""
         if isinstance(inputs, list):
             return sum(self.floating_point_ops(batch) for batch in inputs)
         sentences, source_length = inputs["input_ids"].shape
         return training_flops(self.model.config, sentences, source_length, inputs["labels"].shape[1])
 
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write transformers' card with the pipeline tag "translation", unless there is a card."""
-        path = Path(self.args.output_dir, "README.md")
-        if not self.is_world_process_zero() or path.exists():
-            return
-        super().create_model_card(*args, **kwargs)
-        card = ModelCard.load(path)
-        card.data.pipeline_tag = "translation"
-        card.save(path)
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add speed, padding, norm and likelihood to the loss; see the class."""
         if "loss" in logs and self.batch_sampler is not None:
             seconds = max(time.monotonic() - self._interval_began, 1e-9)  # two readings of a coarse clock may be equal
             logs["target_tokens_per_second"] = (self.total_target_tokens - self._tokens_before) / seconds
@@ -448,3 +293,168 @@ class VaswaniTrainer(CheckpointingTrainer):
         self._tokens_before = self.total_target_tokens
         self._steps_before = self.state.global_step
         self._interval_began = time.monotonic()
+
+    # Training, from a verified checkpoint to its end.
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train as `Seq2SeqTrainer.train` does; if the checkpoint is of the last step, train no further.
+
+        Args:
+            resume_from_checkpoint: A checkpoint, or True for the newest complete one in `output_dir`.
+
+        Raises:
+            ValueError: The checkpoint is incomplete or damaged, or there is none.
+        """
+        checkpoint = self._verify(resume_from_checkpoint) if resume_from_checkpoint else None
+        if self.is_local_process_zero():
+            remove_incomplete(self.args.output_dir)
+        if self.args.save_on_each_node:  # transformers 5.23 writes weights on rank 0 alone
+            self.model.should_save_on_this_rank = bool
+        self.model.register_load_state_dict_post_hook(_forget_tied_keys)
+        with cpu_threads(self.args.elastic_threads):
+            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+
+    def _verify(self, checkpoint: str | Path | Literal[True]) -> Path:
+        if checkpoint is True:
+            newest = newest_complete_checkpoint(self.args.output_dir)
+            if newest is None:
+                raise ValueError(f"output_dir: {self.args.output_dir} holds no complete checkpoint to resume from")
+            return newest
+        if (reason := find_reason_not_to_resume(checkpoint)) is not None:
+            raise ValueError(f"resume_from_checkpoint: {checkpoint} cannot be resumed from: {reason}")
+        return Path(checkpoint)
+
+    def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
+        """Before the first step, the only place where a training can still end, test whether a save succeeds."""
+        # A training that is resumed at its end; the base class would see that only after one more step.
+        self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
+        if self.control.should_training_stop:
+            return
+        if epoch == epochs_trained:
+            if self.args.save_strategy != SaveStrategy.NO:
+                self._test_save()
+            self._start_interval()
+        if self.batch_sampler is not None:  # accelerate's loaders set it late, or, on several processes, never
+            self.batch_sampler.set_epoch(epoch)
+        super()._run_epoch(epoch=epoch, epochs_trained=epochs_trained, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate as `Seq2SeqTrainer.evaluate` does, without any effect on later training steps."""
+        device = self.args.device
+        # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
+        with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+            return super().evaluate(*args, **kwargs)
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
+        """Also compute the BLEU, which may choose when to stop; `compute_metrics` does not get the model."""
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        if self.validation_bleu is not None and metric_key_prefix == "eval":
+            output.metrics["eval_bleu"] = self.validation_bleu(self.model)
+        return output
+
+    # Checkpoints: staged, given a manifest, and published by one rename when all ranks have written theirs.
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model as `Seq2SeqTrainer.save_model` does, each file atomically, the weights last, with a manifest.
+
+        Raises:
+            DivergenceError: A weight is not finite.
+            OSError: A file could not be written.
+        """
+        self._divergence.check_weights(self.model, self.args, self.state)
+        directory = Path(output_dir or self.args.output_dir)
+        staged = directory / STAGING_NAME / "model"
+        if self._staging is None and self.args.should_save:
+            with file_errors_as_os_error(f"{directory}: the model could not be written"):
+                super().save_model(str(staged), _internal_call=True)
+                Manifest.of(staged, MODEL_FILES).save(staged)
+                publish_files(staged, directory)
+            shutil.rmtree(staged.parent, ignore_errors=True)
+        elif self._staging is not None:
+            with all_ranks_or_none(f"{directory}: could not be written"):  # transformers may wait for all ranks next
+                super().save_model(str(directory), _internal_call=True)
+        else:
+            super().save_model(str(directory), _internal_call=True)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Stage the checkpoint, and publish it when all ranks have written theirs; `save_model` is but a part of it."""
+        with self._staged_checkpoint(trial) as (staged, directory):
+            if self.args.should_save:
+                self._publish(staged, directory)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(directory))
+
+    def _test_save(self) -> None:
+        """Write a whole checkpoint and delete it, so that a save that fails does so before the first step."""
+        state = self.state
+        self.state = deepcopy(state)  # saving changes it
+        try:
+            with self._staged_checkpoint(None):
+                pass
+        finally:
+            self.state = state
+
+    @contextmanager
+    def _staged_checkpoint(self, trial: Any) -> Iterator[tuple[Path, Path]]:
+        """Write a checkpoint into the staging directory, which is deleted at the end. Collective.
+
+        Yields:
+            Its directory there, and its place.
+
+        Raises:
+            OSError: A file could not be written on some rank, also in the context.
+        """
+        parent, name = Path(self._get_output_dir(trial)), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        staged, directory = parent / STAGING_NAME / name, parent / name
+        self._staging, failed = staged.parent, f"{directory}: could not be written"
+        try:
+            # Every rank writes its own random state: a checkpoint is complete when all ranks have done so.
+            with all_ranks_or_none(failed):
+                super()._save_checkpoint(self.model, trial)
+            with all_ranks_or_none(failed):
+                yield staged, directory
+        finally:
+            self._staging = None
+            if self.is_local_process_zero():
+                shutil.rmtree(staged.parent, ignore_errors=True)
+
+    def _publish(self, staged: Path, directory: Path) -> None:
+        state = self.state
+        if state.best_model_checkpoint == str(staged):
+            state.best_model_checkpoint = str(directory)
+            state.save_to_json(str(staged / TRAINER_STATE_NAME))
+        Manifest.of(staged, step=state.global_step).save(staged)
+        publish(staged, directory)  # replaces a damaged checkpoint of this step
+        trust(directory)
+        needed = [step_of_checkpoint(state.best_model_checkpoint or "")]
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, NeedsCheckpoints):
+                needed += callback.needed_steps(state.global_step)
+        if (limit := self.args.save_total_limit) and limit > 0:
+            remove_surplus(directory.parent, limit, state.global_step, needed)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        """The staging directory while a checkpoint is written; another `args.output_dir` would be stored in it."""
+        return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Push only what is published: the upload runs in the background, and needs files that stay."""
+        if self._staging is None:
+            super()._push_from_checkpoint(checkpoint_folder)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write transformers' card with the pipeline tag "translation", unless there is a card."""
+        path = Path(self.args.output_dir, "README.md")
+        if not self.is_world_process_zero() or path.exists():
+            return
+        super().create_model_card(*args, **kwargs)
+        card = ModelCard.load(path)
+        card.data.pipeline_tag = "translation"
+        card.save(path)
+
+
+def _forget_tied_keys(model: Any, keys: Any) -> None:
+    """A hook of `load_state_dict`: tied weights are saved once, and not missing."""
+    keys.missing_keys[:] = [name for name in keys.missing_keys if name not in model.all_tied_weights_keys]

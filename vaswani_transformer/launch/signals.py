@@ -1,0 +1,119 @@
+"""SIGTERM and SIGINT end training with a complete checkpoint, and other work at once."""
+
+import os
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from .processes import may_synchronize
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_STATE = "signal_checkpoints"  # name in `TrainerState.stateful_callbacks`
+# A launcher forwards a signal to ranks that may have received it already: within this time, both count as one.
+_SAME_SIGNAL = 3.0  # seconds
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has ended the work.
+
+    Attributes:
+        status: Exit status by the shell's convention, 128 + the signal's number.
+    """
+
+    def __init__(self, number: int, is_resumable: bool) -> None:
+        resumable, new = "continue with --resume", "before the first checkpoint; repeat the command"
+        super().__init__(f"interrupted; {resumable}" if is_resumable else f"interrupted {new}")
+        self.status = 128 + number
+
+
+class SignalCheckpoint(TrainerCallback):
+    """Turns SIGTERM and SIGINT into `Interrupted`: a context manager and a trainer callback.
+
+    During training, a signal on any rank makes all ranks finish the same step, with its evaluation if one is due, and
+    save a checkpoint, whatever `save_strategy` says; then `train()` raises. A second signal, more than three seconds
+    after the first, raises at once, as does a signal before and after training.
+
+    A checkpoint that was saved only because of a signal is not averaged, so that the final weights equal those of an
+    uninterrupted training.
+
+        with SignalCheckpoint() as signal_checkpoint:
+            trainer.add_callback(signal_checkpoint)
+            trainer.train()
+    """
+
+    def __init__(self) -> None:
+        self._number = 0  # of the first signal
+        self._received = 0.0
+        self._training = self._stopping = self._resumable = False
+        self._saved = 0  # step of the newest checkpoint
+
+    def __enter__(self) -> "SignalCheckpoint":
+        self._process = os.getpid()
+        self._handlers = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a forked process, such as a worker of `datasets`
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        is_second = self._number and time.monotonic() - self._received > _SAME_SIGNAL
+        if not self._number:
+            self._number, self._received = number, time.monotonic()
+        if is_second or not self._training:
+            raise Interrupted(number, self._resumable)
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._training, self._stopping, self._resumable = True, False, state.global_step > 0
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        is_epoch_end = float(state.epoch or 0).is_integer()  # then `on_epoch_end` may evaluate and save
+        if may_synchronize(args, state.global_step) and not is_epoch_end:
+            self._stop_if_signalled(args, state, control)
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._stop_if_signalled(args, state, control)
+
+    def _stop_if_signalled(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
+        if not self._is_signalled(args):
+            return
+        if not control.should_save and self._saved != state.global_step:
+            steps = [*signal_steps(state), state.global_step]
+            state.stateful_callbacks[_STATE] = {"args": {}, "attributes": {"steps": steps}}
+        self._stopping = control.should_save = control.should_training_stop = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._resumable, self._saved = True, state.global_step
+        if self._stopping:
+            raise Interrupted(self._number or signal.SIGTERM, self._resumable)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._training = False
+        if self._is_signalled(args):
+            raise Interrupted(self._number or signal.SIGTERM, self._resumable)
+
+    def _is_signalled(self, args: TrainingArguments) -> bool:
+        """Whether any rank has received a signal. Collective."""
+        flag = torch.tensor(int(bool(self._number)), device=args.device if args.world_size > 1 else "cpu")
+        if args.world_size > 1:
+            torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
+        return bool(flag)
+
+
+def signal_steps(state: TrainerState) -> list[int]:
+    """Steps whose checkpoints were saved only because of a signal, also before training was resumed."""
+    return (state.stateful_callbacks or {}).get(_STATE, {}).get("attributes", {}).get("steps", [])
+
+
+def ignore_signals(worker: int) -> None:
+    """`worker_init_fn` of a data loader: its workers ignore the signals, since the last step still needs them."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
