@@ -192,7 +192,7 @@ def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenize
 def test_an_export_that_cannot_be_written_leaves_what_was_there(trained, exported, tokenizer, tmp_path):
     engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
     for name in ("out", "new"):
-        with pytest.raises(OSError, match=f"^output: cannot write .*{name}: .*File too large"), limit_of_files(5000):
+        with pytest.raises(OSError, match="File too large"), limit_of_files(5000):
             engine.export_ctranslate2(trained, tokenizer, tmp_path / name, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in exported.iterdir()}
