@@ -202,15 +202,15 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def watched_tab(browser: Any, width: int, height: int, own: tuple[str, ...]) -> Iterator[Any]:
-    """A tab of Chromium; at its end it must have complained of nothing, and asked only for what begins with `own`."""
+def watched_tab(browser: Any, width: int, height: int, allowed: tuple[str, ...]) -> Iterator[Any]:
+    """A tab of Chromium. At its end it must have complained of nothing, and asked only for `allowed` addresses."""
     context = browser.new_context(viewport={"width": width, "height": height})
     tab = context.new_page()
     complaints: list[str] = []
     tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     tab.on("pageerror", lambda error: complaints.append(str(error)))
     tab.on("dialog", lambda dialog: complaints.append(dialog.message))
-    tab.on("request", lambda sent: None if sent.url.startswith(own) else complaints.append(sent.url))
+    tab.on("request", lambda sent: None if sent.url.startswith(allowed) else complaints.append(sent.url))
     yield tab
     assert complaints == []
     context.close()

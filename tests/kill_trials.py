@@ -72,8 +72,8 @@ class Training:
 
     Attributes:
         folder: Holds the corpus; the output directory is made in it.
-        name: Of the output directory.
-        virtual_ranks: Of elastic training; 0 for none.
+        name: Name of the output directory.
+        virtual_ranks: Virtual ranks of elastic training; 0 for none.
     """
 
     folder: Path
@@ -182,11 +182,11 @@ def trials(folder: Path, processes: Callable[[], int], tally: Tally, virtual_ran
     while tally.left:
         training = Training(folder, f"training-{tally.trainings}", virtual_ranks)
         try:
-            found = killed_and_resumed(training, processes, tally, seconds, chance)
+            result = killed_and_resumed(training, processes, tally, seconds, chance)
         finally:
             training.kill()
-        if found != expected:
-            raise TrialError(f"{training.name}: {found}\ndiffers from undisturbed: {expected}")
+        if result != expected:
+            raise TrialError(f"{training.name}: {result}\ndiffers from undisturbed: {expected}")
         tally.trainings += 1
         print(f"{training.name} ended as the undisturbed one; {tally.left} kills to come", file=sys.stderr)
         shutil.rmtree(training.output_dir)
@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--virtual_ranks", type=int, default=0, help="Elastic training; 0 for none.")
-    parser.add_argument("--seed", type=int, default=0, help="Of the kinds and moments of kills.")
+    parser.add_argument("--seed", type=int, default=0, help="Seed of the kinds and moments of kills.")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kill-trials-") as folder:
         os.environ.update(HF_DATASETS_CACHE=f"{folder}/datasets", HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")

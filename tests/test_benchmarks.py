@@ -85,9 +85,9 @@ def test_every_sentence_is_in_one_batch_and_sorted_ones_are_of_similar_length(is
         batches.append([len(source) for source in batch])
         return [[len(source)] for source in batch]
 
-    found = recipe_module("benchmarks/decode.py").in_batches(search, 3, is_sorted)(sources)
+    outputs = recipe_module("benchmarks/decode.py").in_batches(search, 3, is_sorted)(sources)
     assert batches == lengths
-    assert found == [[len(source)] for source in sources]
+    assert outputs == [[len(source)] for source in sources]
 
 
 def test_the_table_of_decode_has_each_system_at_its_fastest_batch_size():
@@ -98,8 +98,8 @@ def test_the_table_of_decode_has_each_system_at_its_fastest_batch_size():
         decode.Speed(system=name, batch=size, sentences_per_second=speed, ratio_to_first=1.0, same_as_ours=1.0)
         for name, size, speed in speeds
     ]
-    found = [" ".join(line.split()) for line in decode.table(decode.SpeedTable("t", 7, rows)).splitlines()]
-    assert [line.split(" | ")[:5] for line in found[-2:]] == [
+    lines = [" ".join(line.split()) for line in decode.table(decode.SpeedTable("t", 7, rows)).splitlines()]
+    assert [line.split(" | ")[:5] for line in lines[-2:]] == [
         ["| a", "16", "16, 32", "5.0", "0.50"],
         [f"| {peer}", "32", "16, 32", "10.0", "1.00"],
     ]
@@ -134,11 +134,11 @@ def test_train_measures_each_system_on_whole_batches_of_the_corpus(tmp_path):
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     call_recipe("benchmarks/train.py", "--source", files[0], "--target", files[1], *words)
     train = recipe_module("benchmarks/train.py")
-    (found,) = train.TrainRecord.load(tmp_path / "out" / "train.json").results
+    (measured,) = train.TrainRecord.load(tmp_path / "out" / "train.json").results
     systems = [name for name in train.SYSTEMS if name != "ours, compiled"]  # needs a compiler, and is slower on a CPU
-    assert [row.system for row in found.rows] == [*systems, "the other checkout"]
+    assert [row.system for row in measured.rows] == [*systems, "the other checkout"]
     shown = " ".join((tmp_path / "out" / "train.md").read_text(encoding="utf-8").split())
-    for row in found.rows:
+    for row in measured.rows:
         assert len(row.target_tokens_per_second) == 2 <= row.steps
         assert min(row.target_tokens_per_second) > 0
         assert 0 <= row.padding_share < 0.5
@@ -150,11 +150,11 @@ def test_a_speed_counts_tokens_without_padding_and_products_with_it():
     train = recipe_module("benchmarks/train.py")
     turns = [train.Turn(seconds=2.0, tokens=60, target_tokens=20, shapes=[(4, 10, 5), (2, 10, 10)])]
     config = VaswaniConfig.from_variant("base", vocab_size=1000)
-    found = train.speed("a", turns, config)
-    assert found.target_tokens_per_second == [10]
-    assert found.padding_share == pytest.approx(1 - 60 / (4 * 15 + 2 * 20))
+    speed = train.speed("a", turns, config)
+    assert speed.target_tokens_per_second == [10]
+    assert speed.padding_share == pytest.approx(1 - 60 / (4 * 15 + 2 * 20))
     linear = [module for module in VaswaniForConditionalGeneration(config).modules() if type(module) is torch.nn.Linear]
-    assert found.operations_per_second[0] > 3 * 2 * 20 / 2 * linear[-1].weight.numel()  # of the logits alone
+    assert speed.operations_per_second[0] > 3 * 2 * 20 / 2 * linear[-1].weight.numel()  # of the logits alone
 
 
 @pytest.mark.parametrize("power", [0, 2, 0.5])
@@ -207,8 +207,8 @@ def test_speedruns_are_scored_with_one_alpha(together, tmp_path, lively_model, m
     monkeypatch.setattr("vaswani_transformer.decoding.translation.translate_corpus", translate)
     saved = open_model(lively_model)
     sources = ["The old man buys a book.", "Two cats sleep there.", "Today the child sleeps."]
-    found = translate_corpus(saved.load(), saved.tokenizer, sources)
-    for name, lines in (("sources", sources), ("references", [*found[:-1], found[-1].lower()])):
+    translations = translate_corpus(saved.load(), saved.tokenizer, sources)
+    for name, lines in (("sources", sources), ("references", [*translations[:-1], translations[-1].lower()])):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     published = json.loads((REPOSITORY / "model_cards" / "multi30k-student-en-de.json").read_text(encoding="utf-8"))
     files = [str(tmp_path / name) for name in ("sources", "references")]
@@ -247,10 +247,10 @@ def test_statistical_alignment_learns_which_words_stand_for_which():
     sentences = [[numbers.randrange(30) for _ in range(numbers.randrange(1, 9))] for _ in range(400)]
     sources = [" ".join(f"s{number}" for number in sentence) for sentence in sentences]
     targets = [" ".join(f"T{number}," for number in reversed(sentence)) for sentence in sentences]
-    found = links([*sources, "s1 s2", ""], [*targets, "", "T1"])
-    assert found[-2:] == [set(), set()]
+    learned = links([*sources, "s1 s2", ""], [*targets, "", "T1"])
+    assert learned[-2:] == [set(), set()]
     right = total = 0
-    for sentence, pairs in zip(sentences, found, strict=False):
+    for sentence, pairs in zip(sentences, learned, strict=False):
         right += sum(sentence[source] == sentence[::-1][target] for source, target in pairs)
         total += max(len(sentence), len(pairs))
     assert right / total > 0.9
@@ -294,8 +294,8 @@ def test_the_script_for_a_gpu_calls_programs_with_options_that_they_have(tmp_pat
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     parse, parsed = RecipeParser.parse, []
 
-    def parse_and_stop(parser: RecipeParser) -> None:
-        parsed.append(parse(parser))
+    def parse_and_stop(parser: RecipeParser, *argv: object) -> None:
+        parsed.append(parse(parser, *argv))
         raise SystemExit
 
     monkeypatch.setattr(RecipeParser, "parse", parse_and_stop)

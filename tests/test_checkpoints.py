@@ -234,13 +234,6 @@ def test_an_interrupted_save_is_named_and_removed(copied, train, finished, warni
     assert names(copied) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
 
 
-def test_nothing_complete_to_resume_from(copied, train):
-    for step in (2, 4, 6):
-        (copied / f"checkpoint-{step}" / "scheduler.pt").unlink()
-    with pytest.raises(ValueError, match=r"holds no complete checkpoint to resume from"):
-        train(copied, True)
-
-
 # Averaging.
 
 

@@ -70,14 +70,6 @@ def test_restarts_with_other_numbers_of_processes_change_no_bit(folder: Path, al
     assert (found["target_tokens"], found["operations"]) == (alone["target_tokens"], alone["operations"])
 
 
-def test_threads_are_fixed_and_given_back(folder: Path, alone: dict[str, Any], tmp_path: Path) -> None:
-    assert alone["threads"] == 1
-    torch.set_num_threads(2)
-    elastic_trainer(folder, tmp_path, max_steps=1).train()
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
-
-
 def pairwise(terms: list[torch.Tensor]) -> torch.Tensor:
     while len(terms) > 1:
         terms = [first + second for first, second in zip(terms[::2], terms[1::2], strict=True)]
@@ -169,9 +161,3 @@ def test_refuses_more_processes_than_virtual_ranks() -> None:
         ValueError, match=r"^virtual_ranks: 8 virtual ranks cannot occupy 9 processes; start at most 8$"
     ):
         VirtualRanks(8, 9)
-
-
-def test_refuses_a_batch_with_fewer_sentences_than_virtual_ranks(folder: Path, tmp_path: Path) -> None:
-    trainer = elastic_trainer(folder, tmp_path, virtual_ranks=31)
-    with pytest.raises(ValueError, match=r"a batch of \d+ sentences cannot be divided into 31 "):
-        trainer.train()

@@ -120,14 +120,3 @@ def test_machines_with_other_corpora_or_options_are_refused(machines: list[Path]
     assert "train_wmt.py: train: rank 1 on " in errors
     assert "has another than rank 0; give all machines the same options, corpora" in errors
     assert not [*first.glob("run/*"), *second.glob("run/*")]
-
-
-def test_another_machine_cannot_take_the_place_of_one_without_its_directory(machines: list[Path]) -> None:
-    first, second, new = machines
-    command = training_command({**SETTINGS, "save_on_each_node": True})
-    ended(start_ranks(command, 2, machines=[first, second]))
-    more = [*command, "--resume", "--max_steps", str(STEPS + 1)]
-    errors = ended(start_ranks(more, 2, machines=[first, new]), status=1)
-    assert "train_wmt.py: output_dir: run holds no checkpoint to resume from; leave out --resume (on " in errors
-    ended(start_ranks(more, 2, machines=[first, second]))
-    assert weights(first) == weights(second)

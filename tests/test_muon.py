@@ -86,19 +86,6 @@ def test_a_gradient_scaler_skips_the_whole_step_also_of_a_copy(copied):
         assert all(bool(weights.isfinite().all()) for weights in trained)
 
 
-def test_half_precision_differs_by_its_rounding_alone():
-    exact = parameters(SHAPES)
-    rounded = copies(exact)
-    optimizers = [Muon(exact, [], lr=1.0, dtype=torch.float32), Muon(rounded, [], lr=1.0, dtype=torch.bfloat16)]
-    before = copies(exact)
-    for mine, other in zip(exact, rounded, strict=True):
-        mine.grad = other.grad = torch.randn_like(mine)
-    for optimizer in optimizers:
-        optimizer.step()
-    for start, mine, other in zip(before, exact, rounded, strict=True):
-        assert 0 < (mine - other).norm() < 0.06 * (mine - start).norm()
-
-
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_embeddings_and_the_softmax_are_no_matrices_of_layers(config, is_tied):
     config.tie_word_embeddings = is_tied

@@ -55,18 +55,18 @@ def stored() -> nbformat.NotebookNode:
 
 
 def test_headings_are_those_of_the_paper_and_have_code(stored):
-    found: dict[str, int] = {}  # cells of code by heading
+    headings: dict[str, int] = {}  # cells of code by heading
     heading = ""
     for cell in stored.cells:
         if cell.cell_type == "markdown":
             for title in re.findall(r"^#+ (.*)$", cell.source, re.M):
                 heading = re.sub(r"^((?:Table|Figure) \d): .*", r"\1", title)
-                assert heading not in found
-                found[heading] = 0
+                assert heading not in headings
+                headings[heading] = 0
         elif heading:
-            found[heading] += 1
-    assert [each for each in found if not each.startswith("It learns")] == OUTLINE
-    assert {each for each, cells in found.items() if not cells} <= WITHOUT_CODE
+            headings[heading] += 1
+    assert [each for each in headings if not each.startswith("It learns")] == OUTLINE
+    assert {each for each, cells in headings.items() if not cells} <= WITHOUT_CODE
 
 
 def test_answers_of_exercises_are_folded_with_their_code_and_results(stored):

@@ -34,7 +34,3 @@ def test_one_process_draws_what_it_always_drew() -> None:
     expected = draws()
     assert draws_after("on_train_begin", 0, 1) == expected
     assert draws_after("on_train_begin", 0, 1, step=5) != expected, "a checkpoint without a state does not start over"
-
-
-def test_ranks_are_alike_again_after_training() -> None:
-    assert draws_after("on_train_end", 0, 2) == draws_after("on_train_end", 1, 2)

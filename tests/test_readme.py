@@ -76,12 +76,12 @@ def name_of(document: Path) -> str:
 
 def blocks(language: str) -> list:
     """Fenced blocks of a language in all documents, as test parameters."""
-    found = []
+    parameters = []
     for document in (*CHAPTERS, *CARDS):
         text = document.read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S), start=1):
-            found.append(pytest.param(block, id=f"{name_of(document)}-{number}"))
-    return found
+            parameters.append(pytest.param(block, id=f"{name_of(document)}-{number}"))
+    return parameters
 
 
 def commands() -> list[str]:
@@ -91,8 +91,8 @@ def commands() -> list[str]:
     for document in CARDS:
         lines += re.findall(r"^- Command: `(.+)`$", document.read_text(encoding="utf-8"), re.M)
     words = {line: set(line.split()) for line in lines}
-    words = {line: found for line, found in words.items() if not found & OF_EARLIER_COMMITS}
-    return sorted(line for line, found in words.items() if not any(found < others for others in words.values()))
+    words = {line: used for line, used in words.items() if not used & OF_EARLIER_COMMITS}
+    return sorted(line for line, used in words.items() if not any(used < others for others in words.values()))
 
 
 @pytest.fixture
@@ -142,15 +142,15 @@ def test_python_snippet_runs(snippet, workspace, saved_model, hub):
 
 def examples() -> list:
     """The snippets for the model of `make demo` whose last lines are comments, with what they print."""
-    found = []
+    parameters = []
     for block in blocks("python"):
         code, lines = block.values[0], []
         while code.splitlines()[-1].startswith("# "):
             code, _, last = code.rstrip("\n").rpartition("\n")
             lines.insert(0, f"{last[2:]}\n")
         if lines and '"runs/demo"' in code:
-            found.append(pytest.param(code, "".join(lines), id=block.id))
-    return found
+            parameters.append(pytest.param(code, "".join(lines), id=block.id))
+    return parameters
 
 
 @pytest.mark.skipif(
@@ -262,14 +262,14 @@ def numbers_in(value: object) -> Iterator[float]:
 
 def sections() -> list:
     """Sections without blocks of code and pictures, and the chapters that they are in, as test parameters."""
-    found = []
+    parameters = []
     for chapter in CHAPTERS:
         text = chapter.read_text(encoding="utf-8")
         text = re.sub(r"^```.*?^```|<img[^>]*>", "", text, flags=re.M | re.S)
         for part in re.split(r"^#+ ", text, flags=re.M):
             if chapter.parent.name != "vaswani_transformer":  # which has the paper's numbers
-                found.append(pytest.param(chapter, part, id=f"{name_of(chapter)}-{part.partition(chr(10))[0]}"))
-    return found
+                parameters.append(pytest.param(chapter, part, id=f"{name_of(chapter)}-{part.partition(chr(10))[0]}"))
+    return parameters
 
 
 def unrecorded(chapter: Path, section: str) -> list[str]:
@@ -286,12 +286,12 @@ def unrecorded(chapter: Path, section: str) -> list[str]:
     percents = [100 * value for value in recorded if value < 2]
     values = {"minutes": recorded + [value / 60 for value in recorded], "%": percents, "percent": percents}
     prose = NAME.sub("", re.sub(r"\]\([^)]*\)|`[^`\n]*`", "]", section))
-    found = [match[0] for match in RATIO.finditer(prose)]
+    missing = [match[0] for match in RATIO.finditer(prose)]
     for match in NUMBER.finditer(prose):
         number, digits = float(match[1].replace(",", "")), len(match[1].partition(".")[2])
         if all(round(value, digits) != number for value in values.get(match[2], recorded)):
-            found.append(match[0])
-    return found
+            missing.append(match[0])
+    return missing
 
 
 @pytest.mark.parametrize(("chapter", "section"), sections())

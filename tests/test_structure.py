@@ -142,8 +142,8 @@ def test_nothing_is_loaded_without_saying_whether_its_code_is_trusted():
                 and ast.unparse(node.func.value) != "GenerationConfig"
             ):
                 calls += 1
-                given = {keyword.arg for keyword in node.keywords}  # None where the caller's keywords are passed on
-                assert given & {"trust_remote_code", None}, f"{path}:{node.lineno}"
+                keywords = {keyword.arg for keyword in node.keywords}  # None where the caller's keywords are passed on
+                assert keywords & {"trust_remote_code", None}, f"{path}:{node.lineno}"
     assert calls > 3
 
 

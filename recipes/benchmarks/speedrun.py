@@ -167,7 +167,7 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
-    """The entries so far, and one of the given runs."""
+    """The entries so far, and a new one."""
     path = Path(args.output, "speedrun.json")
     earlier = SpeedrunRecord.load(path).entries if path.exists() else []
     yield SpeedrunRecord([*earlier, make_entry(args)])

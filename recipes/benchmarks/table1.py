@@ -102,7 +102,7 @@ class Arguments(DeviceArguments):
     max_length: int = option(4096, "Largest n; the others are its halves, five sizes in all.", COUNT)
     max_width: int = option(2048, "Largest d; the others are its halves, four sizes in all.", COUNT)
     neighborhood: int = option(128, "r of the restricted layer.", COUNT)
-    repeats: int = option(5, "Each time is the best of so many.", COUNT)
+    repeats: int = option(5, "Calls of which the fastest counts.", COUNT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -227,14 +227,14 @@ def compare(args: Arguments, n: int, d: int) -> Restricted:
 
 
 def as_markdown(results: Table1Record) -> str:
-    settings, found = results.settings, results.restricted
+    settings, restricted = results.settings, results.restricted
     exponents = [["layer", "n, predicted", "n, measured", "d, predicted", "d, measured"]]
     for name, growth in results.exponents.items():
         values = [value for axis in "nd" for value in (growth[axis].predicted, growth[axis].measured)]
         exponents.append([name, *(f"{value:.4g}" for value in values)])
     ratios = [["attention", "time, ratio", "peak memory, ratio"]]
     for name, label in (("full", "full, equation 1"), ("fused", "full, fused kernel"), ("restricted", "restricted")):
-        both = [values[name] / values["restricted"] for values in (found.seconds, found.peak_bytes)]
+        both = [values[name] / values["restricted"] for values in (restricted.seconds, restricted.peak_bytes)]
         ratios.append([label, *(f"{ratio:.1f}" for ratio in both)])
     return "\n\n".join(
         [
@@ -244,8 +244,8 @@ def as_markdown(results: Table1Record) -> str:
             f"{results.n.d}, over d at n = {results.d.n}, each through the larger half of the sizes.",
             markdown_table(exponents),
             "![Time over n and d](table1.png)",
-            f"Restricted attention beside full attention under the same mask, n = {found.n}, d = {found.d}, "
-            f"r = {found.r}; the largest difference of their results is {found.largest_difference:.1e}.",
+            f"Restricted attention beside full attention under the same mask, n = {restricted.n}, d = {restricted.d}, "
+            f"r = {restricted.r}; the largest difference of their results is {restricted.largest_difference:.1e}.",
             markdown_table(ratios) + "\n",
         ]
     )

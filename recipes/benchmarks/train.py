@@ -90,10 +90,10 @@ class Speed:
     """Speed of a system: a row of a table.
 
     Attributes:
-        target_tokens_per_second: In each round, without padding.
-        padding_share: Of the tokens of both sides.
+        target_tokens_per_second: Speed in each round, without padding.
+        padding_share: Share of padding in the tokens of both sides.
         peak_bytes: Memory beyond that of the process without a model.
-        operations_per_second: In each round, of the matrix products, padding included.
+        operations_per_second: Rate of matrix products in each round, padding included.
     """
 
     system: str
@@ -109,7 +109,6 @@ class SpeedTable:
     """All systems with one size and type.
 
     Attributes:
-        parameters: Number of our model's.
         product_rate: Operations a second of large products, in each round.
     """
 
@@ -217,13 +216,13 @@ def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTab
             workers[name] = Worker(name, work, package, exit_stack)
         for worker in workers.values():
             worker.result()  # a step to warm up
-        found: dict[str, list[Turn]] = {name: [] for name in workers}
+        measured: dict[str, list[Turn]] = {name: [] for name in workers}
         for _ in track(range(args.rounds), f"{size}, {precision}"):
             rates.append(product_rate(TYPES[precision], args.device, min(1.0, args.seconds)))
             for name, worker in workers.items():
-                found[name].append(worker.train(args.seconds))
+                measured[name].append(worker.train(args.seconds))
     config = VaswaniConfig.from_variant("base", **sizes)
-    rows = [speed(name, turns, config) for name, turns in found.items()]
+    rows = [speed(name, turns, config) for name, turns in measured.items()]
     return SpeedTable(size=size, precision=precision, product_rate=rates, rows=rows)
 
 

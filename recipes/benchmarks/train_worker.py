@@ -1,7 +1,7 @@
 """A system that `train.py` measures, in a process of its own; with another checkout in PYTHONPATH, that checkout's.
 
-It trains one step and then, for every number on a line of standard input, for so many seconds. After each it writes a
-`Turn` as a line of JSON. It uses only names of the package that all releases have.
+It trains one step, and then for as many seconds as each line of standard input says. After each it writes a `Turn` as
+a line of JSON. It uses only names of the package that all releases have.
 """
 
 import json
@@ -51,7 +51,7 @@ class Work:
     Attributes:
         system: One of `SYSTEMS`.
         data: Directory of the encoded corpus, a saved dataset, and of its tokenizer.
-        sizes: Of the model, as arguments of `VaswaniConfig`.
+        sizes: Sizes of the model, arguments of `VaswaniConfig`.
         tokens: Source and target tokens of a batch.
         bf16: Whether to compute in bfloat16 where PyTorch's autocast does.
         use_cpu: Whether to leave an accelerator alone.

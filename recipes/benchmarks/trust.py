@@ -176,7 +176,7 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[TrustRecord]:
-    """The entries so far, and one of the given corpus, instead of an earlier one of its name."""
+    """The entries so far, and a new one, which replaces an earlier one of its name."""
     path = Path(args.output, "trust.json")
     earlier = TrustRecord.load(path).entries if path.exists() else []
     yield TrustRecord([*(each for each in earlier if each.name != args.name), make_entry(args)])

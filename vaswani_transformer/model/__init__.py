@@ -2,6 +2,8 @@
 
 transformers copies these files with the weights, so that the model loads without this package. It follows imports of
 the form `from .name import ...` only. The files import only each other, torch, transformers and tokenizers. A
-translation model has ten of them; a parser has `parsing_vaswani.py` and `parse_sequence_vaswani.py`, too. Not copied are
-`tokenization_vaswani.py`, because a saved tokenizer loads as transformers' own fast tokenizer, and `ensemble_vaswani.py`.
+translation model has ten of them; a parser has `parsing_vaswani.py` and `parse_sequence_vaswani.py`, too.
+
+Two are not copied: `tokenization_vaswani.py`, because a saved tokenizer loads as transformers' own fast tokenizer, and
+`ensemble_vaswani.py`.
 """

@@ -60,7 +60,7 @@ def set_embeddings(model: PreTrainedModel, directions: torch.Tensor) -> None:
     A target vocabulary of its own has the first entries of the vocabulary.
     """
     for weights in {stack.embed_tokens.weight for stack in (model.get_encoder(), model.get_decoder())}:
-        own = directions[: len(weights)]
-        known = own.any(dim=1)
-        turned = _SHARE * own * weights.norm(dim=1, keepdim=True) + (1 - _SHARE**2) ** 0.5 * weights
+        rows = directions[: len(weights)]
+        known = rows.any(dim=1)
+        turned = _SHARE * rows * weights.norm(dim=1, keepdim=True) + (1 - _SHARE**2) ** 0.5 * weights
         weights[known] = turned[known]

@@ -26,13 +26,13 @@ def relative_speeds(
     """The speed of forward and backward in each precision that a device can train in, divided by float32's.
 
     Args:
-        config: Of the model to train, vocabulary size included.
+        config: The configuration of the model to train, vocabulary size included.
         device: Where it trains.
         tokens: Target tokens of a batch on the device.
         seconds: How long to measure, about.
     """
     precisions = usable_precisions(device)
-    return compare(precisions, TrainingPiece(config, device, tokens), seconds) if precisions[1:] else {"float32": 1.0}
+    return compare(precisions, training_piece(config, device, tokens), seconds) if precisions[1:] else {"float32": 1.0}
 
 
 def usable_precisions(device: torch.device) -> list[str]:
@@ -80,36 +80,28 @@ def fastest_precision(speeds: Mapping[str, float], margin: float = 1.05) -> str:
     return chosen
 
 
-class TrainingPiece:
-    """Forward and backward of a model with one layer on each side, to be timed.
+def training_piece(config: PreTrainedConfig, device: torch.device, tokens: int) -> Callable[[str], None]:
+    """A function that computes the gradients of a model with one layer on each side, in a precision, to be timed.
 
     A share of the target tokens reaches the projection onto the vocabulary, as if it came once for all layers.
     """
+    length = min(_LENGTH, config.max_positions or _LENGTH)
+    projected = max(1, round(2 * length / (config.encoder_layers + config.decoder_layers)))
+    config = copy.deepcopy(config)
+    config.encoder_layers = config.decoder_layers = 1
+    model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False).to(device).train()
+    loss = LabelSmoothedLoss(config.label_smoothing)
+    tokens = min(tokens, _MOST_TOKENS_ON_CPU if device.type == "cpu" else _MOST_TOKENS)
+    shape = (max(1, tokens // length), length)
+    source = torch.randint(config.vocab_size, shape, device=device)  # [batch, length]
+    target = torch.randint(config.output_vocab_size, shape, device=device)  # [batch, length]
 
-    def __init__(self, config: PreTrainedConfig, device: torch.device, tokens: int) -> None:
-        length = min(_LENGTH, config.max_positions or _LENGTH)
-        self._projected = max(1, round(2 * length / (config.encoder_layers + config.decoder_layers)))
-        config = copy.deepcopy(config)
-        config.encoder_layers = config.decoder_layers = 1
-        self._model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False).to(device).train()
-        self._loss = LabelSmoothedLoss(config.label_smoothing)
-        tokens = min(tokens, _MOST_TOKENS_ON_CPU if device.type == "cpu" else _MOST_TOKENS)
-        shape = (max(1, tokens // length), length)
-        self._source = torch.randint(config.vocab_size, shape, device=device)  # [batch, length]
-        self._target = torch.randint(config.output_vocab_size, shape, device=device)  # [batch, length]
-
-    def __call__(self, precision: str) -> None:
-        """Compute the gradients in a precision, as the trainer does."""
-        device = self._source.device
+    def train(precision: str) -> None:
         with torch.autocast(device.type, DTYPES[precision], enabled=precision != "float32"):
-            outputs = self._model(
-                self._source,
-                torch.ones_like(self._source),
-                self._target,
-                use_cache=False,
-                logits_to_keep=self._projected,
-            )
-        self._loss(outputs, self._target[:, -self._projected :]).backward()
-        self._model.zero_grad()
+            outputs = model(source, torch.ones_like(source), target, use_cache=False, logits_to_keep=projected)
+        loss(outputs, target[:, -projected:]).backward()
+        model.zero_grad()
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
+
+    return train
