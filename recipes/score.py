@@ -29,7 +29,7 @@ from accelerate import PartialState
 from rich.table import Table
 
 from vaswani_transformer.data.corpora import language_in_name, resolve_languages
-from vaswani_transformer.decoding.decoding_arguments import BEAMS, DecodingArguments
+from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS, DecodingArguments
 from vaswani_transformer.evaluation.confidence import ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
@@ -69,7 +69,7 @@ class EvaluationArguments(DecodingArguments):
         None, "Beams (6.1), one number or several; by default the model's generation_config.", BEAMS
     )
     length_penalty: list[float] | None = option(
-        None, "Alpha of 6.1, one or several; by default the model's generation_config."
+        None, "Alpha of 6.1, one or several; by default the model's generation_config.", ALPHA
     )
     confidence: bool = option(
         False, "Measure, on 200 sentences or more, what log-probabilities tell of quality, and keep it with the model."
@@ -163,6 +163,8 @@ def keep_curve(saved: SavedModel, target_language: str, curve: list[list[float]]
     if saved.config.language_tags:
         kept = {direction(saved.config, target_tag(saved.config, None, target_language))[1]: curve}  # as it spells it
     fields = {"num_beams": search.num_beams, "length_penalty": search.length_penalty}
+    if saved.config.confidence_search not in (None, fields):
+        saved.update_config(confidence_curve=None)  # those of other directions were measured with another search
     saved.update_config(confidence_curve=kept, confidence_search=fields)
 
 

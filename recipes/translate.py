@@ -125,7 +125,6 @@ def translate_stream(args: TranslateArguments, exit_stack: ExitStack) -> None:
                 sys.stdout.buffer.flush()
         else:
             atomic_write(args.output, translations())
-    translator.warn_of_long_lines()
 
 
 def translate_shard(args: TranslateArguments, exit_stack: ExitStack) -> None:
@@ -141,7 +140,6 @@ def translate_shard(args: TranslateArguments, exit_stack: ExitStack) -> None:
         return
     with tqdm(total=translation.size(number), desc="Translating", unit="lines") as bar:
         translation.translate([number], bar)
-    translation.translator.warn_of_long_lines()
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -160,8 +158,6 @@ def translate_file(args: TranslateArguments, exit_stack: ExitStack) -> None:
     total = sum(map(translation.size, mine))
     with tqdm(total=total, desc="Translating", unit="lines", disable=not state.is_main_process) as bar:
         translation.translate(mine, bar)
-    if mine:
-        translation.translator.warn_of_long_lines()
     translation.wait(args.timeout_minutes)
     state.wait_for_everyone()
     if state.is_main_process:

@@ -52,12 +52,9 @@ def test_languages_have_their_english_names():
 
 def test_tag_of_a_text():
     assert split_tag(TWO_WAY, " <2en> Ein Hund. ") == ("<2en>", "Ein Hund. ")
-    assert split_tag(TWO_WAY, "<2en>Ein Hund.", "<2en>") == ("<2en>", "Ein Hund.")
-    assert split_tag(TWO_WAY, "Ein <2en> Hund.", "<2en>") == ("<2en>", "Ein <2en> Hund.")
+    assert split_tag(TWO_WAY, "<2en>Ein Hund.") == ("<2en>", "Ein Hund.")
     assert split_tag(TWO_WAY, "Ein <2en> Hund.") == (None, "Ein <2en> Hund.")
     assert split_tag(PreTrainedConfig(), "<2en> x") == (None, "<2en> x")
-    with pytest.raises(ValueError, match="begins with <2en>, but <2de_AT> is asked for"):
-        split_tag(TWO_WAY, "<2en> Ein Hund.", "<2de_AT>")
     assert direction(TWO_WAY, "<2en>") == ("de_AT", "en")
     assert direction(TWO_WAY) == ("en", "de_AT")
     assert direction(THREE, "<2fr>") == (None, "fr")
@@ -111,7 +108,7 @@ def test_the_pipeline_adds_the_tag_of_the_target_language(two_way):
 
 
 def test_nothing_is_translated_into_a_language_that_was_not_chosen(two_way):
-    unknown = r"between de and en, and a source does not say into which; begin it with <2de> or <2en>"
+    unknown = "target_language: the model translates between de and en; name the target .* <2de> or <2en>"
     translator = pipeline("translation", model=str(two_way))
     for text in ("Dogs!", ["<2de> A man.", "Dogs!"]):
         with pytest.raises(ValueError, match=unknown):
@@ -141,7 +138,7 @@ def test_a_tag_within_text_is_text(two_way):
         assert tokenizer.decode(ids[:-1]) == text
 
 
-def test_files_are_translated_into_the_language_named(two_way, tmp_path, capsys):
+def test_files_are_translated_into_the_language_named(two_way, tmp_path):
     model = AutoModelForSeq2SeqLM.from_pretrained(two_way)
     model.config.longest_source = 9
     model.save_pretrained(tmp_path / "model")
@@ -159,8 +156,7 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path, capsys)
     assert translate("--target_language", "en") == [
         {"de": line, "en": text} for line, text in zip(lines, expected, strict=True)
     ]
-    assert "1 lines have sentences with more tokens than the longest" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
+    with pytest.raises(SystemExit, match="the model translates between de and en; name the target"):
         translate("--overwrite")
     with pytest.raises(SystemExit, match="between de and en, not into fr"):
         translate("--output", "-", "--target_language", "fr")
@@ -179,7 +175,7 @@ def test_recipes_ask_for_the_target_language(two_way, tmp_path, monkeypatch):
         "score.py": ("--source", "text", "--reference", "text", "--output_dir", "out"),
     }
     for recipe, arguments in recipes.items():
-        with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
+        with pytest.raises(SystemExit, match="the model translates between de and en; name the target"):
             call_recipe(recipe, "--model", two_way, *arguments)
         assert [path.name for path in tmp_path.iterdir()] == ["text"]
     attention = ("visualize_attention.py", "--model", two_way, "--target", "Hunde!", "--output")
@@ -190,10 +186,10 @@ def test_recipes_ask_for_the_target_language(two_way, tmp_path, monkeypatch):
 
 def test_texts_that_have_a_tag_keep_it():
     config, texts = VaswaniConfig(language_tags={"de": 3, "en": 4}), ["The man.", "", "<2de> The woman."]
-    assert [tagged(config, text, "de") for text in texts] == ["<2de> The man.", "", "<2de> The woman."]
+    assert [tagged(config, text, "<2de>") for text in texts] == ["<2de> The man.", "", "<2de> The woman."]
     assert [tagged(config, text, None) for text in texts[1:]] == ["", "<2de> The woman."]
     with pytest.raises(ValueError, match="the text begins with <2de>, but <2en> is asked for"):
-        tagged(config, texts[2], "en")
+        tagged(config, texts[2], "<2en>")
 
 
 def test_a_shortlist_has_both_directions(two_way, monkeypatch):
@@ -209,7 +205,7 @@ def test_a_shortlist_has_both_directions(two_way, monkeypatch):
 
 def test_a_page_translates_in_the_direction_named(two_way):
     demo = pytest.importorskip("vaswani_transformer.visualization.demo", reason="gradio is not installed")
-    with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
+    with pytest.raises(SystemExit, match="the model translates between de and en; name the target"):
         call_recipe("demo_app.py", "--model", two_way)
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(two_way), AutoTokenizer.from_pretrained(two_way)
     text, result = demo.translate_text(model, tokenizer, "<2de> Dogs! A cat.", **SHORT)

@@ -99,7 +99,7 @@ def test_importing_the_package_loads_the_model_and_nothing_else():
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
     rooms = {name.split(".")[1] for name in loaded if name.startswith("vaswani_transformer.")}
-    assert rooms == {"io", "model", "parsing"}
+    assert rooms == {"model", "parsing"}
     costly = {"datasets", "evaluate", "matplotlib", "pandas", "rich", "sacrebleu", "sacremoses", "tabulate"}
     assert not costly & loaded
 

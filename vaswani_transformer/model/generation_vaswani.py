@@ -17,7 +17,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses
-from .languages_vaswani import require_tags
+from .languages_vaswani import require_tagged
 from .phrases_vaswani import ForcedPhrases, PhraseSearch, forced_phrases
 from .search_options_vaswani import OVER_SOURCE, EndPerSentence, LengthPerSentence, SearchOptions
 from .step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder, named_cache
@@ -87,7 +87,7 @@ class VaswaniGenerationMixin(GenerationMixin):
                 )
             if kwargs.get("attention_mask") is None:
                 kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
-            require_tags(self.config, ids)
+            require_tagged(self.config, ids)
         scopes = (kwargs, generation_config, self.generation_config)
         limit = SearchOptions.resolve(*scopes, positions=self.config.max_positions).limit
         phrases = kwargs.pop("force_words_ids", None)
@@ -110,7 +110,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             config.max_new_tokens, config.max_length = int(limits.max()), None
         if phrases is not None:
             room = int(limits.min()) + prefix_length - 1  # without the start token
-            processors.append(forced_phrases(phrases, config, room))
+            processors.append(forced_phrases(phrases, config, room, lengths.device))
         if loop is None:
             processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
         processors, criteria = LogitsProcessorList(processors), StoppingCriteriaList(criteria)

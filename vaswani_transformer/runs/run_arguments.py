@@ -7,6 +7,7 @@ from typing import Literal, cast, get_args
 import torch
 
 from ..data.preparation_arguments import PreparationArguments
+from ..decoding.decoding_arguments import ALPHA
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, paper_values, refuse_unused
 from ..training.arguments import VaswaniTrainingArguments
@@ -180,7 +181,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         None,
         "Values of the search's alpha (6.1), by default 0.6; of several, the first is saved with the model, unless "
         "another's validation sacreBLEU is better by more than noise (paired bootstrap, p < 0.05).",
-        Interval(minimum=0, maximum=100),  # as of the search
+        ALPHA,
         decides=None,
     )
     early_stopping_patience: int | None = option(
