@@ -80,14 +80,6 @@ def test_a_perfect_measure_is_calibrated_and_finds_the_worst():
         assert report.remaining[f"{share:g}"] == pytest.approx(expected)
 
 
-def test_a_worthless_measure_is_known_to_be_worthless():
-    values, lines, references, quality = translations(np.random.default_rng(1), 400, skill=0.0)
-    report = measure_confidence(values, lines, references)
-    assert abs(report.rank_correlation) < 0.15
-    assert max(each.confidence for each in report.bins) - min(each.confidence for each in report.bins) < 15
-    assert np.mean([each.confidence for each in report.bins]) == pytest.approx(np.mean(quality), abs=1.5)
-
-
 def test_ties_share_their_rank():
     values, lines, references, _ = translations(np.random.default_rng(2), 200, skill=0.5)
     coarse = [round(value, -1) for value in values]
@@ -200,11 +192,3 @@ def test_each_direction_has_its_own_curve(development_set, lively_model, tmp_pat
     call_recipe("score.py", "--model", model, *development_set, *options)
     kept = open_model(model).config.confidence_curve
     assert kept == {"en": curves["en"], "de": ScoreRecord.load(tmp_path / "scores" / "results.json").confidence.curve}
-
-
-def test_scores_are_saved_if_nothing_is_learned_of_them(development_set, lively_model, tmp_path, monkeypatch):
-    monkeypatch.setattr("vaswani_transformer.runs.search_scores.measure_confidence", lambda *_: None)
-    arguments = ["--model", lively_model, *development_set, "--confidence", "--output_dir", "scores"]
-    with pytest.raises(SystemExit, match=r"confidence: all translations are alike, .* the scores are saved"):
-        call_recipe("score.py", *arguments)
-    assert ScoreRecord.load(tmp_path / "scores" / "results.json").confidence is None

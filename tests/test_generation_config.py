@@ -1,6 +1,5 @@
 """A model keeps its own search settings, whatever transformers fills in."""
 
-import copy
 import json
 from pathlib import Path
 
@@ -120,32 +119,6 @@ def test_a_limit_that_the_user_sets_to_the_default_stays(make_trainer, model, to
         assert predict(trainer) == expected
     model.save_pretrained(tmp_path / "limited")
     assert saved_config(tmp_path / "limited")["max_length"] == 20
-
-
-def test_a_limit_set_between_two_evaluations_counts(make_trainer, model):
-    trainer = make_trainer()
-    trainer.evaluate()
-    model.generation_config.max_length = 7
-    assert {len(ids) for ids in predict(trainer)} == {6}
-    model.generation_config.max_length = None
-    model.generation_config.num_beams = 1
-    assert min(map(len, predict(trainer))) > 20
-    assert model.generation_config.num_beams == 1
-
-
-def test_a_reference_and_a_copy_have_the_models_own_settings(make_trainer, model, tokenizer):
-    expected, reference = translate(model, tokenizer), model.generation_config
-    make_trainer().evaluate()
-    for config in (copy.deepcopy(model.generation_config), reference):
-        assert translate(model, tokenizer, generation_config=config) == expected
-
-
-def test_settings_that_the_user_assigns_are_kept_too(make_trainer, model):
-    model.generation_config = config = GenerationConfig(num_beams=2, eos_token_id=1, decoder_start_token_id=0)
-    before = config.to_diff_dict()
-    make_trainer().evaluate()
-    assert model.generation_config is config
-    assert {**before, "eos_token_id": [1]} == {**config.to_diff_dict(), "eos_token_id": [1]}
 
 
 @pytest.mark.parametrize(

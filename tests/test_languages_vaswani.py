@@ -7,7 +7,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig,
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.languages_vaswani import direction, language_name, split_tag, tagged, target_tag
+from vaswani_transformer.model.languages_vaswani import direction, split_tag, tagged, target_tag
 from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 from vaswani_transformer.runs.search_scores import languages_to_score
 
@@ -44,10 +44,6 @@ def test_languages_choose_the_tag(config, source, target, tag):
 def test_other_languages_are_refused(source, target, asked):
     with pytest.raises(ValueError, match=f"between en and de_AT, not {asked}"):
         target_tag(TWO_WAY, source, target)
-
-
-def test_languages_have_their_english_names():
-    assert [*map(language_name, ("de", "pt_BR", "zh-Hans", "xx"))] == ["German", "Portuguese", "Chinese", "xx"]
 
 
 def test_tag_of_a_text():
@@ -125,22 +121,6 @@ def test_nothing_is_translated_into_a_language_that_was_not_chosen(two_way):
         translator("Dogs!", tgt_lang="fr")
 
 
-def test_padding_on_the_left_hides_no_tag(two_way):
-    tokenizer = AutoTokenizer.from_pretrained(two_way, padding_side="left")
-    model = AutoModelForSeq2SeqLM.from_pretrained(two_way)
-    model.generate(**tokenizer(["<2de> A", "<2en> A man sleeps."], return_tensors="pt", padding=True), **SHORT)
-
-
-def test_a_tag_within_text_is_text(two_way):
-    tokenizer = AutoTokenizer.from_pretrained(two_way)
-    tags = {"<2en>": 398, "<2de>": 399}
-    for text in ("<2de> The old <2en> man.", "<2de><2en> A <2de>", "<2de>\n<2de> A man."):
-        ids = tokenizer(text).input_ids
-        assert [number for number in ids if number in tags.values()] == [399]
-        assert ids[0] == 399
-        assert tokenizer.decode(ids[:-1]) == text
-
-
 def test_files_are_translated_into_the_language_named(two_way, tmp_path, capsys):
     model = AutoModelForSeq2SeqLM.from_pretrained(two_way)
     model.config.longest_source = 9
@@ -205,16 +185,6 @@ def test_a_shortlist_has_both_directions(two_way, monkeypatch):
     assert found[:2] == [(f"<2de> {english}", german), (f"<2en> {german}", english)]
     assert len(found) == 2 * len(pairs)
     assert recipe.shortlist(args, VaswaniConfig(source_language="en", target_language="de"), None) == pairs
-
-
-def test_a_page_translates_in_the_direction_named(two_way):
-    demo = pytest.importorskip("vaswani_transformer.visualization.demo", reason="gradio is not installed")
-    with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
-        call_recipe("demo_app.py", "--model", two_way)
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(two_way), AutoTokenizer.from_pretrained(two_way)
-    text, result = demo.translate_text(model, tokenizer, "<2de> Dogs! A cat.", **SHORT)
-    assert text == f"{by_hand(two_way, '<2de> Dogs!')} {by_hand(two_way, '<2de> A cat.')}"
-    assert '<h2 dir="auto">Dogs!</h2>' in result
 
 
 @pytest.mark.parametrize(

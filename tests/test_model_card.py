@@ -1,6 +1,5 @@
 """Model cards say what the run measured, in a form that the Hub's client reads."""
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -102,15 +101,6 @@ def test_costs_are_those_of_the_results(results, tmp_path):
     assert float(rate[1]) == pytest.approx(cost["rate"], rel=5e-3)
 
 
-def test_settings_stand_beside_those_of_the_paper_without_what_neither_uses(results, tmp_path):
-    results["settings"] |= {"muon": True, "cooldown": 0.0}
-    text = write(tmp_path / "README.md", results).text
-    rows = {name: (ours, paper) for name, ours, paper in re.findall(r"^\| (\w+) \| (\S+) \| (.+) \|$", text, re.M)}
-    assert (rows["d_ff"], rows["dropout"]) == (("2,048", "2,048 or 4,096"), ("0.1", "0.1 or 0.3"))
-    assert (rows["muon"], rows["average_last"]) == (("true", "false"), ("5", "5 or 20"))
-    assert not {"cooldown", "bpe_dropout"} & rows.keys()
-
-
 def test_metadata_are_what_the_hub_reads(results, tmp_path):
     data = results["data"]
     data |= {"test": ["user/pairs"], "dataset_config": "de-en"}
@@ -144,24 +134,6 @@ def test_metadata_are_what_the_hub_reads(results, tmp_path):
     assert metadata_load(tmp_path / "again.md") == metadata_load(path)
 
 
-@pytest.mark.parametrize(
-    ("section", "entry", "lines"),
-    [
-        ("data", "license", ["license:", "- Licence:"]),
-        ("data", "domain", ["- Domain:"]),
-        ("data", "datasets", ["datasets:", "- user/pairs"]),
-    ],
-)
-def test_an_absent_entry_leaves_no_line(results, tmp_path, section, entry, lines):
-    before = write(tmp_path / "with.md", results).content.splitlines()
-    del results[section][entry]
-    after = write(tmp_path / "without.md", results).content.splitlines()
-    gone = [line for line in before if line not in after]
-    assert len(gone) == len(lines)
-    assert all(line.startswith(beginning) for line, beginning in zip(gone, lines, strict=True))
-    assert after == [line for line in before if line not in gone]
-
-
 def test_a_model_of_both_directions_has_the_scores_of_both(results, tmp_path):
     results["data"]["both_directions"] = True
     results["test_reverse"] = results["test"] | {"bleu": results["test"]["bleu"] | {"score": 33.333}}
@@ -170,14 +142,6 @@ def test_a_model_of_both_directions_has_the_scores_of_both(results, tmp_path):
         ("Translation en-de", 41.23),
         ("Translation de-en", 33.33),
     ]
-
-
-@pytest.mark.parametrize(
-    ("code", "shown"), [("fr", "French (`fr`)"), ("pt_BR", "Portuguese (`pt_BR`)"), ("tlh", "`tlh`")]
-)
-def test_languages_have_names(results, tmp_path, code, shown):
-    results["data"]["target_language"] = code
-    assert f"from English (`en`) to {shown}." in write(tmp_path / "README.md", results).text
 
 
 def test_examples_are_shown_as_text(results, tmp_path):
@@ -257,14 +221,3 @@ def test_the_card_of_a_parser_has_the_papers_settings_and_both_scores(tmp_path):
     assert f"| this model, constrained | train.mrg.gz with 6 recombined copies | {f1} |" in text
     trivial = record.validation.right_branching
     assert f"| {trivial.unseen.sentences} | {trivial.unseen.f1:.2f} | {trivial.unseen_evalb.f1:.2f} |" in text
-
-
-def test_the_card_of_a_parser_names_all_trees_that_it_learned_from(tmp_path):
-    record = ParsingRecord.load(REPOSITORY / "model_cards" / "craft-parsing.json")
-    others = {**record.data.others, "recombined_copies": 6, "silver": ["a/silver.mrg", "b.mrg"]}
-    data = dataclasses.replace(record.data, train=["gold.mrg"], others=others)
-    write_parsing_card(tmp_path / "card.md", dataclasses.replace(record, data=data))
-    text = (tmp_path / "card.md").read_text(encoding="utf-8")
-    found = "gold.mrg with 6 recombined copies, and silver trees of a/silver.mrg and b.mrg"
-    assert f"| this model, constrained | {found} |" in text
-    assert f"- Corpus: {found};" in text

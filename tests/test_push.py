@@ -144,11 +144,6 @@ def test_translates_in_a_process_without_the_package(hub, pushed):
     assert {**results, "module": ""} == {**pushed.expected, "module": ""}
 
 
-def test_translates_with_the_package_and_trust(hub, pushed):
-    results = translate(hub, "user/en-de", pushed.folder, "package", "trust")
-    assert {**results, "module": ""} == {**pushed.expected, "module": ""}
-
-
 def test_the_package_runs_its_own_code_and_no_others(pushed):
     assert pushed.expected["module"] == "vaswani_transformer.model.modeling_vaswani"
     assert pushed.expected["translations"] == pushed.expected["no task"] == pushed.expected["objects"]

@@ -21,8 +21,6 @@ from vaswani_transformer.options.arguments import declared_options
 from vaswani_transformer.runs import run_directory
 from vaswani_transformer.runs.records import ParentModel
 from vaswani_transformer.runs.run_arguments import (
-    TRANSFORMERS_WEIGHTS,
-    UNUSED,
     DataArguments,
     ModelArguments,
     RecipeTrainingArguments,
@@ -114,46 +112,10 @@ def test_a_precision_that_was_not_chosen_yet_may_be_given(tmp_path: Path, corpus
     assert begin(tmp_path, describe(corpus, precision="bf16"), resume=True) is None
 
 
-# Options of transformers on which the weights do not depend, or which may change when a training is resumed; and how
-# the names of others begin.
-INDECISIVE = """
-    accelerator_config activation_checkpointing activation_checkpointing_kwargs average_tokens_across_devices
-    batch_eval_metrics bf16_full_eval deepspeed disable_tqdm do_eval do_predict do_train enable_jit_checkpoint
-    fp16_full_eval
-    bf16 fp16 full_determinism generation_config generation_num_beams gradient_accumulation_steps gradient_checkpointing
-    gradient_checkpointing_kwargs greater_is_better include_for_metrics include_num_input_tokens_seen label_names
-    label_smoothing_factor liger_kernel_config load_best_model_at_end local_rank max_steps metric_for_best_model
-    num_train_epochs parallelism_config per_device_eval_batch_size prediction_loss_only project
-    remove_unused_columns report_to restore_callback_states_from_checkpoint run_name skip_memory_metrics
-    sortish_sampler torch_empty_cache_steps use_cache use_cpu use_liger_kernel
-"""
-INDECISIVE_GROUPS = (
-    "dataloader_",
-    "ddp_",
-    "eval_",
-    "fsdp",
-    "hub_",
-    "log_",
-    "logging_",
-    "push_to_hub",
-    "save_",
-    "trackio_",
-)
-
-
 def test_every_option_of_this_package_says_what_it_decides() -> None:
     for kind in (DataArguments, ModelArguments, RecipeTrainingArguments):
         silent = [field.name for field in fields(kind) if "decides" not in field.metadata]
         assert not declared_options(kind).intersection(silent)
-
-
-def test_every_option_of_transformers_decides_or_does_not() -> None:
-    declared = declared_options(RecipeTrainingArguments)
-    names = [field.name for field in fields(RecipeTrainingArguments) if field.name not in declared]
-    indecisive = set(INDECISIVE.split())
-    unknown = {name for name in names if not name.startswith(INDECISIVE_GROUPS)} - indecisive - UNUSED.keys()
-    assert unknown <= set(TRANSFORMERS_WEIGHTS)
-    assert not indecisive & set(TRANSFORMERS_WEIGHTS)
 
 
 @pytest.mark.parametrize("name", [*FREE, "validation", "test", "replay_test"])

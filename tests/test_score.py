@@ -5,7 +5,6 @@ import random
 import re
 import sys
 from pathlib import Path
-from urllib.error import URLError
 
 import pytest
 from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks
@@ -203,16 +202,6 @@ def test_a_test_set_by_its_name(run, lively_model, tmp_path, monkeypatch, capsys
     assert results.test_set.lines == SHORT
     assert results.systems[0].num_beams == 1
     assert "wmt13, en-de: 8 lines" in capsys.readouterr().out
-
-
-def test_a_test_set_out_of_reach(run, tmp_path, monkeypatch):
-    def unreachable(*_):
-        raise URLError("no route")
-
-    place_test_set(tmp_path, monkeypatch, "wmt14/full")
-    monkeypatch.setattr("urllib.request.urlopen", unreachable)
-    with pytest.raises(SystemExit, match=r"test_set: sacreBLEU does not provide wmt14/full for en-de \(.*no route"):
-        run("--hypotheses", "better.de", "--test_set", "wmt14/full", *EN_DE)
 
 
 @pytest.mark.parametrize(

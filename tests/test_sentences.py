@@ -7,7 +7,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 from transformers.utils.logging import warning_once
 
 from vaswani_transformer.model import languages_vaswani
@@ -189,10 +189,3 @@ def test_one_warning_a_call_of_inputs_longer_than_anything_trained_on(trained_on
         assert not caplog.records
         trained_on_short(["Dogs! " + "dog " * 20], **SHORT)
         assert len(caplog.records) == 1
-
-
-def test_without_a_record_of_the_training_there_is_no_warning(translator, caplog):
-    assert AutoConfig.from_pretrained(translator.model.config._name_or_path).longest_source is None
-    with caplog.at_level(logging.WARNING):
-        translator(["dog " * 200], **SHORT)
-    assert not caplog.records

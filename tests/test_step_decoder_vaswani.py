@@ -131,13 +131,3 @@ def test_selected_sentences_go_on_as_they_would_among_all(talkative_model):
     for decoder in forward:
         decoder.prefill(first)
         assert decoder.sentences_for(1) == len(SOURCES)  # all are needed
-
-
-@torch.no_grad()
-def test_few_numbers_of_rows_recur(talkative_model):
-    """Each of them takes time to prepare."""
-    first = torch.zeros(100, 1, dtype=torch.long)
-    decoder = decoders(talkative_model, as_batch(SOURCES[:1] * 100), first)[0]
-    sizes = [decoder.sentences_for(remaining) for remaining in range(100, 0, -1)]
-    assert all(size >= remaining for size, remaining in zip(sizes, range(100, 0, -1), strict=True))
-    assert sorted(set(sizes)) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100]

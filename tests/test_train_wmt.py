@@ -280,22 +280,6 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
 
 
 @pytest.mark.system
-def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_path, error):
-    settings |= {"max_steps": -1, "num_train_epochs": 0.3}
-    assert run(settings, tmp_path).returncode == 0
-    directory = Path(settings["output_dir"])
-    state, *_ = directory.glob("checkpoint-*/trainer_state.json")
-    steps = json.loads(state.read_text(encoding="utf-8"))["max_steps"]
-    again = run(settings, tmp_path, "--resume")
-    assert again.returncode == 0
-    assert f"the training in {directory} has ended, after {steps} steps; to continue it, raise" in again.stderr
-    with pytest.raises(pytest.fail.Exception, match="training began"):
-        error("--resume", "--num_train_epochs", "0.6")
-    (directory / "all_results.json").write_text("{", encoding="utf-8")
-    assert error("--resume").endswith("; delete it to score again")
-
-
-@pytest.mark.system
 def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
     settings |= {"save_strategy": "steps", "dropout": 0.0, "max_steps": 3, "save_steps": 1, "eval_bleu": 7}
     alone = run(settings, tmp_path)
@@ -369,18 +353,6 @@ def test_mistakes_are_errors_before_training(error, corpus, tmp_path, options, m
     assert message.format(**places) in error(*[option.format(**places) for option in options.split(" ")])
 
 
-def test_settings_of_a_file_are_checked_too(error):
-    assert "train: give a corpus" in error(train=None)
-    assert "not 37000" in error(vocab_size=None)  # the default
-
-
-def test_evaluations_need_a_validation_corpus(error, tmp_path):
-    message = "validation: evaluations and the choice among length_penalties need a validation corpus; give one"
-    assert message in error(validation=None)
-    assert message in error(validation=None, eval_strategy="no", length_penalties=[0.6, 1.0])
-    assert not (tmp_path / "run").exists()  # no corpus is prepared before
-
-
 @pytest.mark.parametrize(
     ("launcher", "precision", "expected"),
     [("no", "auto", "auto"), ("bf16", "auto", "bf16"), ("bf16", "float32", "float32"), ("no", "bf16", "bf16")],
@@ -391,11 +363,6 @@ def test_the_launchers_precision_is_that_of_the_run_unless_it_names_another(
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
     args = RecipeTrainingArguments(str(tmp_path), precision=precision, use_cpu=True)
     assert (args.precision, args.bf16, args.fp16) == (expected, expected == "bf16", False)
-
-
-def test_a_launchers_precision_that_cannot_be_trained_in_is_refused(error, monkeypatch):
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp8")
-    assert "mixed_precision: fp8 of accelerate launch is not supported" in error(precision=None)
 
 
 @pytest.mark.system
