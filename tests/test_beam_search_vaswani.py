@@ -157,16 +157,6 @@ def test_narrow_beams_find_phrases_in_each_sentence_of_a_batch(talkative_model, 
     assert not any(contains(tuple(row), phrases[0]) for row in plain.tolist())
 
 
-@pytest.mark.parametrize("kind", ["gnmt", "transformers"])
-@pytest.mark.parametrize("rule", ["never", False, True])
-def test_translations_with_a_phrase_are_different_ones_by_all_rules(talkative_model, rule, kind):
-    settings = {"num_beams": 4, "num_return_sequences": 4, "force_words_ids": [[9]], "max_new_tokens_over_source": 20}
-    settings |= {"early_stopping": rule, "length_penalty_type": kind}
-    for rows in talkative_model.generate(as_batch(SOURCES), **settings).unflatten(0, (-1, 4)).tolist():
-        assert len(set(map(tuple, rows))) == 4
-        assert contains(rows[0], [9])
-
-
 def test_a_translation_that_misses_a_phrase_is_returned_with_a_warning(talkative_model, caplog):
     logging.getLogger("transformers").propagate = True
     settings = {"num_beams": 2, "force_words_ids": [[9, 17], [17, 9]], "max_new_tokens": 4}
@@ -342,18 +332,9 @@ class Halve(LogitsProcessor):
         return scores
 
 
-def test_logits_processors_see_sequences_and_change_scores(talkative_model):
-    seen = []
-
-    class Watch(Halve):
-        def __call__(self, input_ids, scores):
-            seen.append(tuple(input_ids.shape))
-            return super().__call__(input_ids, scores)
-
-    batch = as_batch(SOURCES)
-    options = {"return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 6}
-    output = talkative_model.generate(batch, logits_processor=LogitsProcessorList([Watch()]), **options)
-    assert seen[:3] == [(4 * len(SOURCES), 1), (4 * len(SOURCES), 2), (4 * len(SOURCES), 3)]
+def test_logits_processors_change_the_scores_with_either_decoder(talkative_model):
+    batch, options = as_batch(SOURCES), {"return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 6}
+    output = talkative_model.generate(batch, logits_processor=LogitsProcessorList([Halve()]), **options)
     slow = talkative_model.generate(batch, logits_processor=[Halve()], use_cache=False, **options)
     assert torch.equal(output.sequences, slow.sequences)
     plain = talkative_model.generate(batch, **options)

@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from helpers import call_recipe
 from sacrebleu.metrics import CHRF
 from transformers import GenerationConfig, pipeline
@@ -145,13 +144,8 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
     "changed",
     [
         {"num_beams": 1},
-        {"num_beams": 1, "do_sample": True},
         {"length_penalty": 2.0},
-        {"max_new_tokens": 5},
-        {"bad_words_ids": [[7]]},
         {"force_words_ids": [[20]]},
-        {"decoder_input_ids": torch.tensor([[0, 9]])},
-        {"logits_processor": [lambda ids, scores: scores]},
         {"generation_config": GenerationConfig(num_beams=2, max_new_tokens=5)},
     ],
     ids=lambda changed: next(reversed(changed)),
@@ -160,17 +154,14 @@ def test_only_the_best_translation_of_the_models_own_search_has_a_confidence(cha
     translator = pipeline("translation", model=str(lively_model))
     translator.model.config.confidence_curve = [[-99.0, 10.0], [0.0, 20.0]]
     assert translator("Dogs!", return_scores=True, **changed)[0]["confidence"] is None
-    same = {"num_beams": 4, "do_sample": False, "num_return_sequences": 2, "num_workers": 0}
-    config = translator.model.generation_config
-    for keywords in (same, {"generation_config": config, "num_return_sequences": 2}):
-        best, second = translator("Dogs!", return_scores=True, **keywords)
-        assert 10 < best["confidence"] < 20
-        assert second["confidence"] is None
+    best, second = translator("Dogs!", return_scores=True, num_beams=4, num_return_sequences=2)
+    assert 10 < best["confidence"] < 20
+    assert second["confidence"] is None
     translator.model.config.confidence_search = {"num_beams": 4, "length_penalty": 0.6}
     assert translator("Dogs!", return_scores=True)[0]["confidence"] == best["confidence"]
     assert translator("Dogs! A man sleeps.", return_scores=True)[0]["confidence"] is None  # it may lose a sentence
     assert translator("Dogs! A man sleeps.", return_scores=True, split_sentences=False)[0]["confidence"] is not None
-    config.num_beams = 2
+    translator.model.generation_config.num_beams = 2
     assert translator("Dogs!", return_scores=True)[0]["confidence"] is None
 
 

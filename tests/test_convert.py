@@ -271,12 +271,9 @@ def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(saved_s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--model {marian} --output {new}", "required: --toolkit/--from"),
         ("--from marian --model nowhere --output {old}", "output: .*old exists already; name another"),
-        ("--from fsmt --model {marian} --output {new}", "is of type 'marian', not 'fsmt'"),
         ("--from marian --model {incomplete} --output {new}", "lacks .*decoder.layers.1.fc1"),
         ("--from marian --model {diverged} --output {new}", r"layers\.1\.fc1\.bias has values that are not finite"),
-        ("--from marian --model m --output o --dictionaries d", "dictionaries: only for fairseq"),
     ],
 )
 def test_the_recipe_says_what_is_wrong_and_leaves_nothing(options, message, tmp_path):

@@ -226,10 +226,8 @@ def test_it_can_be_trained_on_as_before(form, tmp_path):
     ("changes", "message"),
     [
         ({"encoder_attention_heads": 2}, "^encoder_attention_heads: 2 of the encoder and 4 of the decoder"),
-        ({"encoder_attention_heads": None, "decoder_attention_heads": None}, "^encoder_attention_heads: None of"),
         ({"encoder_normalize_before": True}, r"^encoder_normalize_before: .*pre-norm"),
         ({"activation_fn": "sine"}, "^activation: .*'sine'"),
-        ({"target_lang": None}, r"checkpoint_best\.pt: has no source_lang and target_lang"),
     ],
 )
 def test_options_that_cannot_be_expressed_are_refused(changes, message, tmp_path):
@@ -250,9 +248,7 @@ def saved_with(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
     [
         ({"encoder.layer_norm.weight": (24,)}, "^weights: encoder.layer_norm.weight cannot be expressed"),
         ({"decoder.embed_tokens.weight": None}, r"^weights: there is no decoder\.embed_tokens\.weight"),
-        ({"encoder.embed_positions.weight": (32, 24)}, "^embed_positions: .* have 30 and None positions"),
         ({"decoder.layers.1.fc1.bias": None}, "cannot be filled"),
-        ({"decoder.layers.1.fc1.bias": (41,)}, r"fc1\.bias is \[41\], but must be \[40\]"),
     ],
 )
 def test_weights_that_cannot_be_expressed_are_refused(changes, message, tmp_path):
@@ -292,17 +288,9 @@ class Array(Code):
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("place", ["args", "model", "extra_state"])
 @pytest.mark.parametrize("code", [System, Array])
-def test_code_in_a_checkpoint_is_refused_and_not_run(code, place, zipped, tmp_path):
-    trap = code(tmp_path / "ran")
-    saved = {"args": argparse.Namespace(**options(untrained("fsmt"))), "model": weights_of(untrained("fsmt"))}
-    if place == "args":
-        saved["args"].user_dir = trap
-    elif place == "model":
-        saved["model"]["encoder.version"] = trap
-    else:
-        saved["extra_state"] = {"best": trap}
+def test_code_in_a_checkpoint_is_refused_and_not_run(code, zipped, tmp_path):
+    saved = {"args": argparse.Namespace(user_dir=code(tmp_path / "ran")), "model": {}}
     path = tmp_path / "checkpoint_best.pt"
     torch.save(saved, path, _use_new_zipfile_serialization=zipped)
     with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: has posix.system.* refused; if you trust"):
@@ -418,9 +406,7 @@ def test_a_dictionary_without_capitals_was_made_of_lower_case(dictionaries, tmp_
     [
         ({"dict.en.txt": None, "bpecodes": None}, r"has no dict\.en\.txt, no bpecodes or code; name"),
         ({"dict.en.txt": "a 1\nb c\n"}, r"dict\.en\.txt, line 2: must be `token count`, is 'b c'"),
-        ({"dict.de.txt": "a@@ 1\nb 1\na@@ 2\n"}, r"dict\.de\.txt, line 3: 'a@@' is a repetition"),
         ({"dict.de.txt": "a 1\nb 1\n"}, r"dict\.de\.txt: with special tokens there are 6 entries, but the model has 7"),
-        ({"bpecodes": "a b\nb c\n"}, "bpecodes: must be codes of subword-nmt"),
     ],
 )
 def test_files_of_a_vocabulary_that_are_wrong_are_named(files, message, tmp_path):
@@ -456,12 +442,3 @@ def test_the_recipe_makes_a_directory_that_translates_as_fsmt_does(dictionaries,
     assert [translation["translation_text"] for translation in translator(TEXTS)] == expected
     same_logits(source, AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out"), ids.clamp(max=target_size - 1))
     assert "5 beams" in capsys.readouterr().out
-
-
-def test_the_recipe_says_what_is_wrong_with_a_checkpoint_and_leaves_nothing(tmp_path):
-    trap = saved_with(tmp_path / "trap.pt", lambda saved: {**saved, "extra_state": System(tmp_path / "ran")})
-    good = saved_with(tmp_path / "good.pt", dict)
-    for model, message in ((trap, "trap.pt: has posix.system"), (good, "dictionaries: "), ("nowhere.pt", "nowhere")):
-        with pytest.raises(SystemExit, match=message):
-            call_recipe("convert.py", "--from", "fairseq", "--model", model, "--output", tmp_path / "out")
-    assert {path.name for path in tmp_path.iterdir()} == {"trap.pt", "good.pt"}

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from vaswani_transformer import noam_learning_rate
-from vaswani_transformer.visualization.attention import AttentionWeights, merge_words
+from vaswani_transformer.visualization.attention import AttentionWeights
 from vaswani_transformer.visualization.figures import (
     attention_entropy,
     draw_attention,
@@ -95,18 +95,6 @@ def test_cells_are_the_largest_weights_of_the_chosen_words(weights):
     np.testing.assert_allclose([cell[3] for cell in cells], expected.flatten(), atol=1e-6)
 
 
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-@pytest.mark.filterwarnings("ignore:Glyph")
-def test_pictures_are_the_same_each_time(weights, tmp_path, suffix):
-    draws = [lambda: draw_attention(merge_words(weights), words=["until"]), lambda: positions_view(32, 10)]
-    for draw in draws:
-        files = [tmp_path / f"{number}.{suffix}" for number in range(2)]
-        for file in files:
-            draw().save(file)
-        assert files[0].read_bytes() == files[1].read_bytes()
-        assert files[0].read_bytes().startswith(b"<?xml" if suffix == "svg" else b"\x89PNG")
-
-
 def test_entropy_as_by_loops(weights):
     for kind, (entropy, maximum) in attention_entropy(weights).items():
         rows, columns, layers = weights.select(kind)
@@ -139,7 +127,6 @@ def test_the_rate_is_the_schedules(warmup, steps):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layer": 3}, "layer: must be 1 to 2, is 3"),
         ({"heads": [1, 9]}, "heads: must be 1 to 8, is 1, 9"),
         (
             {"words": ["cat"]},

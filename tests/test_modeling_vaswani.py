@@ -262,6 +262,10 @@ def test_the_cache_has_both_of_its_names_in_every_part(model):
             with pytest.warns(FutureWarning, match="`past_key_values` is deprecated") if is_old else nullcontext():
                 second = part(**inputs, **{tokens: target[:, 3:]}, **{name: first[CACHE]})
             torch.testing.assert_close(second[0], expected, atol=1e-5, rtol=1e-5)
+        prefix = part(**inputs, **{tokens: target[:, :3]}, use_cache=True)[CACHE]
+        empty = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        second = part(**inputs, **{tokens: target[:, 3:]}, cache=empty, past_key_values=prefix)  # as with PEFT's prefix
+        torch.testing.assert_close(second[0], expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_keyword_that_a_release_renames_is_an_error(model):

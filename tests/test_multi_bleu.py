@@ -178,28 +178,6 @@ def test_the_metric_has_both_and_says_which(german):
     assert MultiBleu().compute(predictions=hypotheses, references=several)["signature"].startswith("nrefs:2|")
 
 
-_METRIC_SPACE = """
-import sys
-
-sys.modules["vaswani_transformer"] = None
-import evaluate
-
-module = evaluate.load("./multi_bleu")
-print(module.compute(predictions=["Ein Hund-Haus bellt laut."], references=["Ein Hund-Haus bellt so."], language="de"))
-print(module.name, all([module.description, module.citation, module.inputs_description]))
-"""
-
-
-@pytest.mark.system
-def test_alone_in_a_folder_it_is_a_metric(hub, tmp_path):
-    (tmp_path / "multi_bleu").mkdir()
-    shutil.copy(FILE, tmp_path / "multi_bleu" / FILE.name)
-    done = hub.run(_METRIC_SPACE, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    sentences = {"predictions": ["Ein Hund-Haus bellt laut."], "references": ["Ein Hund-Haus bellt so."]}
-    assert done.stdout.splitlines() == [str(MultiBleu().compute(**sentences, language="de")), "multi_bleu True"]
-
-
 def test_lines_without_a_partner_are_not_ignored():
     for hypotheses, references in ((["a"], ["a", "b"]), (["a", "b"], ["a"]), ([], [])):
         with pytest.raises(ValueError, match="give one for each"):

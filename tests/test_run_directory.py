@@ -76,13 +76,10 @@ def begin(directory: Path, settings: dict[str, Any], resume: bool = False) -> Pa
     ("changes", "difference"),
     [
         ({"target_language": "fr"}, "target_language (de then, fr now)"),
-        ({"replay": ["phrasebook"]}, "replay (None then, phrasebook now)"),
         ({"synthetic_ratio": 2.0, "synthetic": ["phrasebook"]}, "synthetic_ratio (1.0 then, 2.0 now)"),
-        ({"tokenizer": "somewhere"}, "tokenizer (None then, somewhere now)"),
         ({"d_ff": 32}, "d_ff (16 then, 32 now)"),
         ({"parent": ParentModel(name="m", is_on_hub=False, sha256="5")}, "model (None then, m now)"),
         ({"target_tokens": 300}, "target_tokens (400 then, 300 now)"),
-        ({"lr_scheduler_type": "constant"}, "lr_scheduler_type (inverse_sqrt then, constant now)"),
         ({"muon": True, "seed": 7}, "muon (False then, True now), seed (42 then, 7 now)"),
     ],
 )

@@ -94,8 +94,6 @@ def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
     for score in (system.sacrebleu, system.paper_bleu):
         assert f"{score.score:.2f}" in shown
         assert score.signature in shown
-    assert "src.en, ref.de: 40 lines" in shown
-    assert "newstest" not in shown
     assert sum(group.sentences for group in system.by_source_length) == len(SOURCES)
     written = sorted(path.name for path in (files / "out").iterdir())
     assert written == ["bleu_by_source_length.png", "results.json"]
@@ -136,7 +134,7 @@ def lively(lively_model):
     return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval(), tokenizer
 
 
-def test_a_model_is_translated_with_and_scored(run, files, lively, lively_model, capsys):
+def test_a_model_is_translated_with_and_scored(run, files, lively, lively_model):
     model, tokenizer = lively
     translations = translate_corpus(model, tokenizer, SOURCES[:SHORT])
     other = [text[:-3] for text in translations]
@@ -158,10 +156,9 @@ def test_a_model_is_translated_with_and_scored(run, files, lively, lively_model,
     assert theirs.sacrebleu == score_translations(REFERENCES[:SHORT], [[text] for text in other], "de").sacrebleu
     assert (files / "out" / "bleu_by_source_length.png").read_bytes().startswith(b"\x89PNG")
     assert not (files / "out" / "translations.compare.txt").exists()
-    assert f"{mine.perplexity.perplexity:.3f}" in capsys.readouterr().out
 
 
-def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, lively, lively_model, capsys):
+def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, lively, lively_model):
     model, tokenizer = lively
     found = {
         (beams, alpha): translate_corpus(model, tokenizer, SOURCES[:SHORT], num_beams=beams, length_penalty=alpha)
@@ -182,7 +179,6 @@ def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, lively, 
     assert results.systems[0].num_beams == 2
     assert (files / "out" / "translations.txt").read_text(encoding="utf-8").splitlines() == best
     assert (files / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
-    assert "alpha" in capsys.readouterr().out
 
 
 def place_test_set(folder: Path, monkeypatch, name: str, **lines: list[str]) -> None:
@@ -208,13 +204,9 @@ def test_a_test_set_by_its_name(run, lively_model, tmp_path, monkeypatch, capsys
     ("options", "message"),
     [
         ("", "model, hypotheses: give exactly one"),
-        ("--hypotheses better.de --reference ref.de --test_set wmt14", "test_set, reference: give the name"),
         ("--model m --compare ref.de --confidence --test_set wmt14", "confidence: give one model"),
-        ("--model m --reference ref.de", "source: give the sentences"),
-        ("--hypotheses better.de --reference ref.de --target_language German", "language: .* 'German'"),
         ("--hypotheses better.de --reference out.txt", "target_language: neither suffixes of files, such as train.en"),
         ("--hypotheses better.de --reference none.de", "none.de"),
-        ("--model m --source src.en --reference ref.de", "model: m"),
         ("--model m --compare n --source src.en --reference ref.de --num_beams 1 2", "compare: both systems search"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),
     ],

@@ -228,24 +228,6 @@ def extended_word_pieces(word_pieces: VaswaniTokenizer) -> VaswaniTokenizer:
     return with_languages(word_pieces)
 
 
-@pytest.fixture(params=["bpe", "wordpiece"])
-def extended(request, extended_bpe, extended_word_pieces) -> VaswaniTokenizer:
-    return extended_bpe if request.param == "bpe" else extended_word_pieces
-
-
-def test_added_special_tokens_are_one_token_each(extended):
-    german, austrian, french = extended.convert_tokens_to_ids(LANGUAGES)
-    assert [german, austrian, french] == list(range(len(extended) - 3, len(extended)))
-    man = extended(" man", add_special_tokens=False).input_ids
-    plain = extended("man", add_special_tokens=False).input_ids
-    assert extended("<2de> man").input_ids == [german, *plain, EOS]  # " man" is how a sentence starts with "man"
-    assert extended("<2de_AT> man").input_ids == [austrian, *plain, EOS]
-    assert extended("man[to.fr]+ man").input_ids == [*plain, french, *plain, EOS]
-    assert man != plain
-    assert german not in extended("<2d e> <2DE> 2de <2de>").input_ids  # a language tag only begins a text
-    assert extended.add_special_tokens({"additional_special_tokens": LANGUAGES}) == 0
-
-
 def test_other_text_is_encoded_as_before(tokenizer, word_pieces, extended_bpe, extended_word_pieces):
     for before, after in ((tokenizer, extended_bpe), (word_pieces, extended_word_pieces)):
         for text in [*CORPUS, *AWKWARD]:
@@ -276,20 +258,11 @@ def test_special_tokens_that_no_vocabulary_can_have_are_refused(either, name):
     assert len(extended) == len(either)
 
 
-def test_special_tokens_are_added_before_ordinary_ones_only(either, tmp_path):
+def test_special_tokens_are_added_before_ordinary_ones_only(either):
     late = copy.deepcopy(either)
-    late.add_tokens(["Zzyx", "Yyxw"])
-    for name in ("<2de>", "Yyxw"):  # the latter would no longer be found in text
-        with pytest.raises(ValueError, match=r"^special token .* first$"):
-            late.add_tokens([name], special_tokens=True)
-    extended = copy.deepcopy(either)
-    extended.add_tokens(["<2de>"], special_tokens=True)
-    extended.add_tokens(["Zzyx", "Yyxw"])
-    for tokenizer in (late, extended):
-        tokenizer.save_pretrained(tmp_path)
-        loaded = AutoTokenizer.from_pretrained(tmp_path)
-        assert loaded.get_vocab() == tokenizer.get_vocab()
-        assert loaded("<2de> Zzyx the Yyxw").input_ids == tokenizer("<2de> Zzyx the Yyxw").input_ids
+    late.add_tokens(["Zzyx"])
+    with pytest.raises(ValueError, match=r"^special token .* first$"):  # it would no longer be found in text
+        late.add_tokens(["<2de>"], special_tokens=True)
 
 
 def test_special_tokens_of_a_new_vocabulary_are_its_last_entries(either, tmp_path):
@@ -319,21 +292,6 @@ def test_a_corpus_too_small_for_the_vocabulary_names_the_size_it_supports(model)
     assert train(corpus, supported, model).vocab_size == supported
     with pytest.raises(ValueError, match=f"only {supported} entries"):
         train(corpus, supported + 1, model)
-
-
-@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
-def test_only_frequent_neighbours_become_one_sub_word(model):
-    corpus = ["the tower"] * 3 + ["low"]
-
-    def lengths(**options: int) -> tuple[int, int]:
-        tokenizer = VaswaniTokenizer.train(corpus, 5000, model, show_progress=False, **options)
-        return len(tokenizer("the tower").input_ids), len(tokenizer("low").input_ids)
-
-    words, letters = lengths(min_frequency=1)
-    assert lengths(min_frequency=3) == (words, letters + 2)
-    assert lengths(min_frequency=7)[0] >= len("thetower") + 1
-    capped = VaswaniTokenizer.train(corpus, 262, "bpe", show_progress=False, min_frequency=1)
-    assert capped.vocab_size == 262
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])
