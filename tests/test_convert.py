@@ -179,7 +179,7 @@ def test_a_bias_of_zeros_is_none_and_the_source_is_left_alone():
 
 
 @pytest.mark.parametrize("kind", ["marian", "fsmt"])
-def test_it_can_be_trained_on_as_before(kind):
+def test_dropout_rates_languages_and_start_token_are_kept(kind):
     rates = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.15}
     languages = {"langs": ["de", "ru"]} if kind == "fsmt" else {}
     source = untrained(kind, **rates, **languages)

@@ -200,7 +200,7 @@ def test_a_translation_is_no_longer_than_the_models_positions(model, tmp_path):
     assert from_fairseq(read_checkpoint(path)).generation_config.max_new_tokens == 30
 
 
-def test_activations_have_other_names_there(model, tmp_path):
+def test_activations_are_converted_by_their_names_in_fairseq(model, tmp_path):
     source = copy.deepcopy(model)
     for theirs, function in (("gelu_accurate", "gelu_new"), ("gelu", "gelu"), ("swish", "silu")):
         path = save_checkpoint(tmp_path / f"{theirs}.pt", model, "cfg", activation_fn=theirs)
@@ -210,7 +210,7 @@ def test_activations_have_other_names_there(model, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["2018", "cfg"])
-def test_it_can_be_trained_on_as_before(form, tmp_path):
+def test_dropout_rates_and_start_token_are_kept(form, tmp_path):
     rates = {"dropout": 0.3, "attention_dropout": 0.2}
     inner = {"relu_dropout" if form == "2018" else "activation_dropout": 0.15}  # the older name
     source = untrained("fsmt")

@@ -52,12 +52,6 @@ def test_each_sentence_has_the_hypotheses_and_the_alignment_of_the_pipeline(mode
         ]
 
 
-def test_confidence_is_shown_where_it_was_measured(model, tokenizer, monkeypatch):
-    monkeypatch.setattr(model.config, "confidence_curve", [[-99.0, 10.0], [0.0, 20.0]])
-    assert re.search(r"Confidence: (1\d|20) of 100", translate_text(model, tokenizer, "Who sleeps?")[1])
-    assert "Confidence" not in translate_text(model, tokenizer, "Who sleeps?", num_beams=2)[1]
-
-
 def test_what_is_shown_is_escaped(model, tokenizer):
     _, result = translate_text(model, tokenizer, HOSTILE, **SEARCH)
     assert "<img" not in result

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
 from helpers import call_recipe, write_pairs
 from huggingface_hub import ModelCard
-from runs import run_results
 from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -19,8 +17,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.runs.fine_tuning import describe_parent
 from vaswani_transformer.runs.records import RunRecord
 
 
@@ -135,17 +131,6 @@ def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, co
         numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
         assert f"| test, {name} | 3 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in card.text
     assert card.data.base_model is None  # no name on the Hub
-
-
-def test_a_parent_that_its_training_pushed_has_the_name_of_its_repository(tuned, tmp_path):
-    parent, results = open_model(str(tuned)), run_results()
-    assert results["run"]["repository"] == "user/vaswani-tiny"
-    assert describe_parent("runs/tuned", parent).name == "runs/tuned"
-    parent = replace(parent, directory=tmp_path)
-    for name, content in (("model.safetensors", "weights"), ("all_results.json", json.dumps(results))):
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    found = describe_parent(str(tmp_path), parent)
-    assert (found.name, found.is_on_hub) == ("user/vaswani-tiny", True)
 
 
 def test_a_resumed_training_ends_with_the_same_bits_and_has_the_same_parent(

@@ -9,7 +9,6 @@ from datasets import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
-    GenerationConfig,
     GenerationMixin,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
@@ -148,10 +147,3 @@ def test_a_file_that_says_nothing_of_the_search_leaves_it_to_the_paper(model, to
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     assert translate(loaded, tokenizer) == translate(model, tokenizer)
     assert loaded.generation_config.to_dict() == model.generation_config.to_dict()
-
-
-def test_a_search_of_another_kind_is_loaded_as_it_is(model, tmp_path):
-    model.generation_config = GenerationConfig(num_beams=2, max_length=20, eos_token_id=1, pad_token_id=0)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    assert loaded.generation_config.to_diff_dict() == model.generation_config.to_diff_dict()

@@ -7,7 +7,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig,
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.languages_vaswani import direction, split_tag, tagged, target_tag
+from vaswani_transformer.model.languages_vaswani import direction, split_tag, target_tag
 from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 from vaswani_transformer.runs.search_scores import languages_to_score
 
@@ -46,7 +46,7 @@ def test_other_languages_are_refused(source, target, asked):
         target_tag(TWO_WAY, source, target)
 
 
-def test_tag_of_a_text():
+def test_a_text_may_begin_with_its_tag():
     assert split_tag(TWO_WAY, " <2en> Ein Hund. ") == ("<2en>", "Ein Hund. ")
     assert split_tag(TWO_WAY, "<2en>Ein Hund.", "<2en>") == ("<2en>", "Ein Hund.")
     assert split_tag(TWO_WAY, "Ein <2en> Hund.", "<2en>") == ("<2en>", "Ein <2en> Hund.")
@@ -155,14 +155,6 @@ def test_recipes_ask_for_the_target_language(two_way, tmp_path, monkeypatch):
     call_recipe(*attention, "named.svg", "--source", "Dogs!", "--target_language", "de")
     call_recipe(*attention, "tagged.svg", "--source", "<2de> Dogs!")
     assert Path("named.svg").read_bytes() == Path("tagged.svg").read_bytes()
-
-
-def test_texts_that_have_a_tag_keep_it():
-    config, texts = VaswaniConfig(language_tags={"de": 3, "en": 4}), ["The man.", "", "<2de> The woman."]
-    assert [tagged(config, text, "de") for text in texts] == ["<2de> The man.", "", "<2de> The woman."]
-    assert [tagged(config, text, None) for text in texts[1:]] == ["", "<2de> The woman."]
-    with pytest.raises(ValueError, match="the text begins with <2de>, but <2en> is asked for"):
-        tagged(config, texts[2], "en")
 
 
 def test_a_shortlist_has_both_directions(two_way, monkeypatch):

@@ -19,7 +19,6 @@ from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.multi_bleu import paper_bleu
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import Scores, score_translations
-from vaswani_transformer.runs import search_scores as scoring
 from vaswani_transformer.runs.records import ScoreRecord
 
 
@@ -191,7 +190,7 @@ def place_test_set(folder: Path, monkeypatch, name: str, **lines: list[str]) -> 
         Path(test_set._get_txt_file_path("en-de", field)).write_text(text, encoding="utf-8")
 
 
-def test_a_test_set_by_its_name(run, lively_model, tmp_path, monkeypatch, capsys):
+def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_path, monkeypatch, capsys):
     place_test_set(tmp_path, monkeypatch, "wmt13", src=SOURCES[:SHORT], ref=REFERENCES[:SHORT])
     results = run("--model", lively_model, "--test_set", "wmt13", "--num_beams", 1, *EN_DE)
     assert results.test_set.name == "wmt13, en-de"
@@ -229,16 +228,6 @@ def test_an_earlier_evaluation_is_replaced_only_if_asked(run, files):
     assert run(*arguments, "worse.de", "--overwrite").systems[0].sacrebleu != first.systems[0].sacrebleu
     assert {path.suffix for path in (files / "out").iterdir()} == {".json", ".txt"}
     assert not (files / "out" / "translations.txt").exists()
-
-
-def test_what_is_written_scores_what_is_reported(run, lively_model, files, monkeypatch):
-    """Also where a translation holds what some tools take for the end of a line."""
-    monkeypatch.setattr(scoring, "translate_corpus", lambda *_, **__: [text.replace(" ", "\u2028") for text in BETTER])
-    (reported,) = run("--model", lively_model, "--source", "src.en", "--reference", "ref.de").systems
-    translations = (files / "out" / "translations.txt").read_text(encoding="utf-8").splitlines()
-    assert translations == BETTER
-    scores = score_translations(translations, [[text] for text in REFERENCES], "de")
-    assert only_scores(reported) == scores
 
 
 @pytest.mark.system

@@ -47,11 +47,11 @@ def test_nothing_is_lost_between_sentences(text, language):
 
 
 @pytest.mark.parametrize(("text", "sentences"), PARAGRAPHS.items())
-def test_english_sentences(text, sentences):
+def test_english_texts_are_split_into_sentences(text, sentences):
     assert Paragraph.split(EN_DE, text).sentences == sentences
 
 
-def test_rules_of_the_source_language():
+def test_texts_are_split_by_the_rules_of_the_source_language():
     german = "Am 3. Oktober kam Dr. M\u00fcller z. B. nach Berlin. Das war's."
     reverse = PreTrainedConfig(source_language="de", target_language="en")
     assert Paragraph.split(reverse, german).sentences == [german[:-11], "Das war's."]

@@ -170,11 +170,6 @@ def test_targets_of_labels_are_padded_and_cut_like_text():
     assert padded == {"input_ids": [[5, EOS, PAD], [5, 5, EOS]], "attention_mask": [[1, 1, 0], [1, 1, 1]]}
 
 
-@pytest.mark.parametrize("text", AWKWARD)
-def test_composed_and_decomposed_characters_are_the_same_text(either, text):
-    assert either(unicodedata.normalize("NFD", text)).input_ids == either(nfc(text)).input_ids
-
-
 @pytest.mark.parametrize("load", [VaswaniTokenizer.from_pretrained, AutoTokenizer.from_pretrained])
 @pytest.mark.parametrize("has_added_tokens", [False, True])
 def test_saving_and_loading_twice_changes_nothing(either, load, has_added_tokens, tmp_path):
@@ -191,20 +186,17 @@ def test_saving_and_loading_twice_changes_nothing(either, load, has_added_tokens
 
 
 @pytest.mark.system
-def test_loads_without_the_package(hub, tokenizer, word_pieces, extended_bpe, extended_word_pieces, tmp_path):
-    """As by a user who has transformers only: no class of ours, and so no remote code."""
-    saved = {"bpe": tokenizer, "wordpiece": word_pieces, "bpe+": extended_bpe, "wordpiece+": extended_word_pieces}
-    texts = [*AWKWARD, *WITH_LANGUAGES]
+def test_transformers_without_this_package_encodes_and_decodes_alike(hub, extended_bpe, extended_word_pieces, tmp_path):
+    texts, saved = [*AWKWARD, *WITH_LANGUAGES], {"bpe": extended_bpe, "wordpiece": extended_word_pieces}
     for name, trained in saved.items():
         trained.save_pretrained(tmp_path / name)
     script = """
 import json, sys
-from transformers import AddedToken, AutoTokenizer
-texts = json.loads(sys.argv[1])
+from transformers import AutoTokenizer
 results = {}
-for name in ("bpe", "wordpiece", "bpe+", "wordpiece+"):
+for name in ("bpe", "wordpiece"):
     tokenizer = AutoTokenizer.from_pretrained(f"./{name}")
-    encoded = [dict(tokenizer(text)) for text in texts]
+    encoded = [dict(tokenizer(text)) for text in json.loads(sys.argv[1])]
     decoded = [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in encoded]
     results[name] = [encoded, decoded, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id]
 assert "vaswani_transformer" not in sys.modules
@@ -212,10 +204,10 @@ print(json.dumps(results))
 """
     run = hub.run(script, json.dumps(texts), folder=tmp_path)
     assert run.returncode == 0, run.stderr
-    results = json.loads(run.stdout)
     for name, trained in saved.items():
         encoded = [dict(trained(text)) for text in texts]
-        assert results[name] == [encoded, [decoded(trained, text) for text in texts], len(trained), PAD, EOS]
+        expected = [encoded, [decoded(trained, text) for text in texts], len(trained), PAD, EOS]
+        assert json.loads(run.stdout)[name] == expected
 
 
 @pytest.fixture(scope="module")
@@ -277,10 +269,7 @@ def test_special_tokens_of_a_new_vocabulary_are_its_last_entries(either, tmp_pat
     assert type(loaded) is VaswaniTokenizer
     for text in [*AWKWARD, *WITH_LANGUAGES]:
         assert loaded(text).input_ids == trained(text).input_ids == later(text).input_ids
-    ids = loaded("<2de> The man [to.fr]+").input_ids
-    assert ids[0] == size - 3
-    assert ids[1:-2] == loaded("The man ").input_ids[:-1]
-    assert loaded.decode(ids, skip_special_tokens=True) == "The man "
+    assert loaded.decode(loaded("<2de> The man [to.fr]+").input_ids, skip_special_tokens=True) == "The man "
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])

@@ -175,7 +175,7 @@ def test_one_model_of_both_directions(settings, tmp_path, error):
 
 
 @pytest.mark.system
-def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings, tmp_path, error):
+def test_a_run_is_never_overwritten_and_resumes_after_each_kind_of_end(settings, tmp_path, error):
     assert run(settings, tmp_path, "--max_steps", "2", "--test", *settings["test"]).returncode == 0
     directory = Path(settings["output_dir"])
     before = (directory / "model.safetensors").read_bytes()
