@@ -272,7 +272,7 @@ def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(saved_s
     ("options", "message"),
     [
         ("--from marian --model nowhere --output {old}", "output: .*old exists already; name another"),
-        ("--from marian --model {incomplete} --output {new}", "lacks .*decoder.layers.1.fc1"),
+        ("--from marian --model {incomplete} --output {new}", r"missing_keys .*decoder\.layers\.1\.fc1"),
         ("--from marian --model {diverged} --output {new}", r"layers\.1\.fc1\.bias has values that are not finite"),
     ],
 )

@@ -227,7 +227,7 @@ def test_dropout_rates_and_start_token_are_kept(form, tmp_path):
     [
         ({"encoder_attention_heads": 2}, "^encoder_attention_heads: 2 of the encoder and 4 of the decoder"),
         ({"encoder_normalize_before": True}, "^encoder_normalize_before: cannot be expressed"),
-        ({"activation_fn": "sine"}, "^activation: .*'sine'"),
+        ({"activation_fn": "sine"}, "'sine'"),
     ],
 )
 def test_options_that_cannot_be_expressed_are_refused(changes, message, tmp_path):
