@@ -274,15 +274,6 @@ def test_a_generation_config_made_without_this_package_has_the_penalty_of_transf
     assert torch.equal(gnmt, talkative_model.generate(batch, length_penalty_type="gnmt", **settings))
 
 
-@pytest.mark.parametrize("num_beams", [1, 4])
-def test_an_ensemble_of_a_model_and_itself_is_the_model(talkative_model, num_beams):
-    settings = {"num_beams": num_beams, "max_new_tokens_over_source": 20}
-    expected = talkative_model.generate(as_batch(SOURCES), **settings)
-    for others in ([talkative_model], []):
-        found = talkative_model.generate(as_batch(SOURCES), custom_generate=Ensemble(others), **settings)
-        assert torch.equal(found, expected)
-
-
 @torch.no_grad()
 def test_greedy_search_of_an_ensemble_takes_the_likeliest_token_of_the_mean():
     models, ids = [lively(50, seed) for seed in (3, 4, 5)], [0]

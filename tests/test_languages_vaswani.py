@@ -151,10 +151,6 @@ def test_recipes_ask_for_the_target_language(two_way, tmp_path, monkeypatch):
         with pytest.raises(SystemExit, match="target_language: the model translates between de and en; give the one"):
             call_recipe(recipe, "--model", two_way, *arguments)
         assert [path.name for path in tmp_path.iterdir()] == ["text"]
-    attention = ("visualize_attention.py", "--model", two_way, "--target", "Hunde!", "--output")
-    call_recipe(*attention, "named.svg", "--source", "Dogs!", "--target_language", "de")
-    call_recipe(*attention, "tagged.svg", "--source", "<2de> Dogs!")
-    assert Path("named.svg").read_bytes() == Path("tagged.svg").read_bytes()
 
 
 def test_a_shortlist_has_both_directions(two_way, monkeypatch):
