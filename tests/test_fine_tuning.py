@@ -219,16 +219,6 @@ def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, t
         assert again(text_target=text).input_ids == tokenizer(text_target=text).input_ids
 
 
-def as_fairseq(directory: Path, separate_vocabs: bool) -> None:
-    """Save an untrained model with the tokenizer and the tokens of a fairseq import."""
-    tokenizer = fsmt_tokenizer(directory, separate_vocabs)
-    tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    config = VaswaniConfig(vocab_size=len(tokenizer), position_offset=2, **tokens, **sizes)
-    VaswaniForConditionalGeneration(config).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-
-
 def refusal(corpus: dict[str, list[str]], folder: Path, **changes: Any) -> str:
     with pytest.raises(SystemExit) as stop:
         tune(corpus, output_dir=folder / "run", max_steps=1, **changes)
@@ -267,7 +257,12 @@ def test_models_that_cannot_be_trained_on_are_refused(corpus, lively_model, tmp_
     other.save_pretrained(parent)
     assert "the tokenizer does not fit: it has 270 entries" in refusal(corpus, tmp_path, model=parent)
 
-    as_fairseq(tmp_path / "fairseq", separate_vocabs=True)
+    other = fsmt_tokenizer(tmp_path / "fairseq")
+    tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    config = VaswaniConfig(vocab_size=len(other), **tokens, **sizes)
+    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path / "fairseq")
+    other.save_pretrained(tmp_path / "fairseq")
     message = refusal(corpus, tmp_path, model=tmp_path / "fairseq")
     assert "its tokenizer has two vocabularies, and encodes with the source's only" in message
 
