@@ -64,7 +64,7 @@ def main() -> None:
             model, tokenizer = converted(args)
             model.save_pretrained(directory)
             tokenizer.save_pretrained(directory)
-            Manifest.of(directory, MODEL_FILES).save(directory)
+            Manifest.from_files(directory, MODEL_FILES).save(directory)
         show(args, model, tokenizer)
 
 

@@ -232,13 +232,6 @@ def test_resuming_ends_in_the_same_weights(model, tokenizer, pairs, tmp_path, se
     assert whole.total_target_tokens == resumed.total_target_tokens
 
 
-def test_evaluation_encodes_as_the_tokenizer_does(model, tokenizer, pairs, tmp_path):
-    trainer = trainer_of(model, tokenizer, pairs, tmp_path, bpe_dropout=1.0)
-    batches = list(trainer.get_eval_dataloader(pairs))
-    ids = [row[row.ne(0)].tolist() for batch in batches for row in batch["input_ids"]]
-    assert ids == pairs["input_ids"][:]
-
-
 @pytest.mark.system
 def test_sentences_stay_within_a_learned_table(tokenizer, pairs, tmp_path):
     longest = max(max(pairs[side]) for side in ("source_length", "target_length"))
@@ -266,11 +259,6 @@ def test_labels_of_parses_are_not_sampled(pairs):
 
 
 # Refusals.
-
-
-def test_refuses_what_is_no_probability(tokenizer):
-    with pytest.raises(ValueError, match=r"^bpe_dropout: must be at least 0 and at most 1, is nan$"):
-        BpeDropout(tokenizer, float("nan"))
 
 
 def test_refuses_other_tokenizers(model, pairs, tmp_path):

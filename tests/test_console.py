@@ -7,12 +7,11 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-import torch
 from helpers import call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
 
-from vaswani_transformer.io.console import PlainConsole, exit_on_error, one_line, printable
+from vaswani_transformer.io.console import PlainConsole, exit_on_error, printable
 from vaswani_transformer.launch.faults import joined_processes
 
 
@@ -46,11 +45,6 @@ def test_text_is_shown_as_it_is_wherever_it_stands(text):
 def test_line_feeds_tabs_and_all_scripts_stay():
     text = "a\tb\nΑθήνα 東京 \u202bעברית\u202c 🙂"
     assert printable(text) is text
-
-
-def test_an_error_is_one_line():
-    assert one_line(ValueError("no\n file \x1b[31m'a'\r\n\u2028b\x85c")) == "no file \\x1b[31m'a' b c"
-    assert len(one_line("x\u2028y\x0bz\x1cw").splitlines()) == 1
 
 
 def test_lines_are_broken_in_terminals_alone():
@@ -92,11 +86,6 @@ def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, st
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(type(error)), exit_on_error("some.py"):
         raise error
-
-
-def test_torch_fails_to_allocate_in_these_words():
-    with pytest.raises(SystemExit, match="there is not enough memory"), exit_on_error("some.py"):
-        torch.empty(2**59)
 
 
 @pytest.mark.parametrize(

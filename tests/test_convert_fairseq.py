@@ -227,7 +227,7 @@ def test_it_can_be_trained_on_as_before(form, tmp_path):
     [
         ({"encoder_attention_heads": 2}, "^encoder_attention_heads: 2 of the encoder and 4 of the decoder"),
         ({"encoder_normalize_before": True}, "^encoder_normalize_before: cannot be expressed"),
-        ({"activation_fn": "sine"}, "^activation: .*'sine'"),
+        ({"activation_fn": "sine"}, "'sine'"),
         ({"target_lang": None}, r"checkpoint_best\.pt: is not a checkpoint of a translation model of fairseq"),
     ],
 )

@@ -239,7 +239,7 @@ def test_a_text_that_is_missing_or_too_long_is_refused_before_the_export(trained
     (tmp_path / "long").write_text("A dog.\n" + "dog " * 1100 + "\n", encoding="utf-8")
     for text, message in (
         ("long", r"text: line 2 has \d{4} tokens, and the export takes 1024"),
-        ("none", "text: there"),
+        ("none", "none"),
     ):
         arguments = ("--model", tmp_path / "model", "--to", "marian", "--output", tmp_path / "out")
         with pytest.raises(SystemExit, match=message):
