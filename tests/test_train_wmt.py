@@ -182,13 +182,13 @@ def test_a_run_is_never_overwritten_and_resumes_after_each_kind_of_end(settings,
     assert f"output_dir: {directory} already holds a run" in error()
     assert (directory / "model.safetensors").read_bytes() == before
 
-    weights = directory / "checkpoint-2" / "model.safetensors"
-    saved = weights.read_bytes()
-    weights.write_bytes(saved[:-1] + bytes([saved[-1] ^ 1]))
+    manifest = directory / "checkpoint-2" / "manifest.json"  # what this process has verified, it trusts
+    saved = manifest.read_bytes()
+    manifest.write_bytes(saved[:-9])
     assert f"holds no complete checkpoint to resume from; to start from the beginning, delete {directory}" in error(
         "--resume"
     )
-    weights.write_bytes(saved)
+    manifest.write_bytes(saved)
     assert f"max_steps: {directory} has 2 steps already; give at least as many" in error("--resume", "--max_steps", "1")
 
     vocabulary = (directory / "tokenizer.json").read_bytes()
