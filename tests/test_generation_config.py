@@ -38,30 +38,23 @@ def rows(tokenizer) -> Dataset:
     return Dataset.from_dict({"input_ids": encoded.input_ids, "labels": encoded.labels})
 
 
-@pytest.fixture(params=["stock", "own"])
+TRAINERS = {
+    "transformers": (Seq2SeqTrainer, Seq2SeqTrainingArguments),
+    "this package": (VaswaniTrainer, VaswaniTrainingArguments),
+}
+
+
+@pytest.fixture(params=TRAINERS)
 def make_trainer(request, model, tokenizer, rows, tmp_path):
-    """A function that makes a trainer, of transformers or of the package, that translates when it evaluates."""
-    trainer_class, arguments_class = (
-        (Seq2SeqTrainer, Seq2SeqTrainingArguments)
-        if request.param == "stock"
-        else (VaswaniTrainer, VaswaniTrainingArguments)
-    )
+    """A function that makes a trainer that translates when it evaluates."""
+    trainer_class, arguments_class = TRAINERS[request.param]
+    settings = {"predict_with_generate": True, "per_device_eval_batch_size": 1, "use_cpu": True, "report_to": "none"}
+    settings |= {"disable_tqdm": True, "learning_rate": 0.0, "max_steps": 1, "save_steps": 1}
 
     def make(**arguments):
         return trainer_class(
             model=model,
-            args=arguments_class(
-                str(tmp_path / "run"),
-                predict_with_generate=True,
-                per_device_eval_batch_size=1,
-                use_cpu=True,
-                report_to="none",
-                disable_tqdm=True,
-                learning_rate=0.0,
-                max_steps=1,
-                save_steps=1,
-                **arguments,
-            ),
+            args=arguments_class(str(tmp_path / "run"), **settings, **arguments),
             train_dataset=rows,
             eval_dataset=rows,
             processing_class=tokenizer,
