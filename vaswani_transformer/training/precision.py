@@ -44,12 +44,7 @@ def usable_precisions(device: torch.device) -> list[str]:
     return ["float32", *(["bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else []), "fp16"]
 
 
-def compare(
-    precisions: Sequence[str],
-    work: Callable[[str], object],
-    seconds: float,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
+def compare(precisions: Sequence[str], work: Callable[[str], object], seconds: float) -> dict[str, float]:
     """The speed of some work in each precision, divided by that in the first.
 
     All are timed in turn, and the fastest run of each counts, because other programs slow some of them.
@@ -58,10 +53,10 @@ def compare(
         precisions: Their names.
         work: Does the work in a precision.
         seconds: Until no further round begins.
-        clock: Tells seconds.
     """
     for precision in precisions:
         work(precision)  # the first run loads libraries
+    clock = time.perf_counter
     fastest, started = dict.fromkeys(precisions, math.inf), clock()
     while math.inf in fastest.values() or clock() - started < seconds:
         for precision in precisions:
