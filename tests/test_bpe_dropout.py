@@ -138,7 +138,7 @@ def test_with_all_merges_dropped_bytes_remain(tokenizer):
         assert len(ids) == len(normal.encode()) + 1
 
 
-def test_the_text_stays(either):
+def test_samples_decode_to_the_same_text(either):
     dropout, generator = BpeDropout(either, 0.3), Random(1)
     sentences = phrasebook("validation")[0]
     for text in [*TEXTS, "<2de>The <2de>man", *sentences]:
@@ -164,7 +164,7 @@ def epochs_of(trainer: RecordingTrainer, epochs: int = 3) -> list[list[dict[str,
 
 
 def sentences_of(batches: list[dict[str, torch.Tensor]], tokenizer: VaswaniTokenizer) -> list[tuple[str, str]]:
-    """Of all batches, the text of each pair."""
+    """The text of each pair of all batches."""
     texts = []
     for batch in batches:
         labels = batch["labels"].masked_fill(batch["labels"].eq(-100), 0)
@@ -268,12 +268,7 @@ def test_labels_of_parses_are_not_sampled(pairs):
 # Refusals.
 
 
-def test_refuses_what_is_no_probability(tokenizer):
-    with pytest.raises(ValueError, match=r"^bpe_dropout: must be at least 0 and at most 1, is nan$"):
-        BpeDropout(tokenizer, float("nan"))
-
-
-def test_refuses_other_tokenizers(model, pairs, tmp_path):
+def test_other_tokenizers_than_of_byte_pairs_are_refused(model, pairs, tmp_path):
     words = (text for pair in phrasebook("validation") for text in pair)
     word_pieces = VaswaniTokenizer.train(words, 400, model="wordpiece", show_progress=False)
     refusal = r"^bpe_dropout: samples sub-words of a byte-pair vocabulary of VaswaniTokenizer.train, and of no other; "
@@ -287,7 +282,7 @@ def test_refuses_other_tokenizers(model, pairs, tmp_path):
     require_byte_pairs(0.1, PreparationArguments())
 
 
-def test_refuses_ids_that_are_no_text(tokenizer):
+def test_ids_that_are_no_text_are_refused(tokenizer):
     dropout = BpeDropout(tokenizer, 0.1)
     for ids in ([5, -100], [tokenizer("ä").input_ids[1]], [5, 0, 1]):
         with pytest.raises(

@@ -1,14 +1,11 @@
-import gzip
 import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from corpus_folder import COMPRESS, PAIRS, ROWS, Folder
 from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
 
 from vaswani_transformer.data import corpora
 from vaswani_transformer.data.corpora import is_on_hub, load_parallel_corpus, resolve_languages, sentences, spread
@@ -46,13 +43,6 @@ def test_lines_end_at_line_feeds_only(folder, content, lines):
 def test_the_first_file_is_the_source(folder):
     english, german = folder.pair()
     assert load(german, english, languages=("de", "en")) == ROWS
-
-
-def test_linked_files_are_decompressed_by_the_name_of_the_link(folder):
-    for name in folder.pair((".gz", ".xz")):
-        os.rename(name, name + ".blob")
-        os.symlink(name + ".blob", name)
-    assert load(str(folder.path / "corpus.en.gz"), str(folder.path / "corpus.de.xz")) == ROWS
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.b.json.xz", "a.parquet"])
@@ -116,19 +106,6 @@ def test_what_is_no_file_is_of_the_hub(folder):
         assert not is_on_hub(source)
 
 
-def test_a_dataset_of_the_hub_that_has_changed_is_read_again(monkeypatch):
-    for word in ("old", "new"):
-        row = {"translation": {"en": word, "de": "x"}}
-        monkeypatch.setattr(corpora, "load_dataset", lambda *_, row=row, **__: Dataset.from_list([row]))
-        assert load("wmt/wmt14") == [row]
-
-
-def test_a_parquet_file_of_several_row_groups_is_read_to_its_end(folder):
-    rows = [{"en": str(number), "de": "x"} for number in range(2500)]
-    parquet.write_table(pa.Table.from_pylist(rows), folder.path / "a.parquet", row_group_size=600)
-    assert [row["translation"] for row in load(str(folder.path / "a.parquet"))] == rows
-
-
 def test_rows_lie_in_the_given_cache_and_are_read_once(folder, monkeypatch):
     names, cache = folder.pair(), folder.path / "cache"
     first = load_parallel_corpus(names, "en", "de", cache_dir=cache)
@@ -153,14 +130,6 @@ def test_sentences_are_those_of_the_languages_in_order(folder):
     for batch_size in (1, 4, 1000):
         assert list(sentences(corpus, ("de", "en"), batch_size)) == [text for en, de in PAIRS for text in (de, en)]
         assert list(sentences(corpus, ("en",), batch_size)) == [en for en, _ in PAIRS]
-
-
-def test_real_pairs_are_those_that_gzip_reads(shared_data):
-    names = [str(shared_data / "multi30k_en-de-fr" / f"val.{language}.gz") for language in ("en", "de")]
-    sides = [gzip.decompress(Path(name).read_bytes()).decode().split("\n")[:-1] for name in names]
-    rows = load(*names)
-    assert len(rows) == 1014
-    assert [(row["translation"]["en"], row["translation"]["de"]) for row in rows] == list(zip(*sides, strict=True))
 
 
 # Errors: one line each, naming the file, the line or the argument.
@@ -222,14 +191,6 @@ def test_a_missing_file_is_named(folder):
     assert "'nothing.en' on the Hub" in error_of(ConnectionError, "nothing.en")
 
 
-@pytest.mark.parametrize("name", ["plain", "folder.parquet"])
-def test_a_directory_is_refused(folder, name):
-    directory = folder.path / name
-    directory.mkdir()
-    for names in ([str(directory)], [folder.lines("a.txt", ["one"]), str(directory)]):
-        assert error_of(IsADirectoryError, *names).startswith(f"{directory}: a directory")
-
-
 def test_files_that_are_no_table_and_no_pair_of_texts_are_refused(folder):
     names = [folder.lines(f"{number}.en", ["one"]) for number in range(3)]
     for few_or_many in ([], names[:1], names, [names[0], folder.json("a.jsonl", ROWS)]):
@@ -280,12 +241,6 @@ def test_parquet_texts_that_are_not_strings_are_refused(folder, nested, value):
     pair = {"en": "one", "de": value}
     name = folder.parquet("a.parquet", [{"translation": pair} if nested else pair])
     assert error_of(ValueError, name).startswith(f"{name}: the text in 'de' is not a string: ")
-
-
-def test_swapped_files_are_named_if_one_language_is_left_to_them():
-    for named in (("en", None), (None, "de")):
-        with pytest.raises(ValueError, match=r"_language: is (en, but a\.de|de, but a\.en) is in"):
-            resolve_languages([["a.de", "a.en"]], *named)
 
 
 @pytest.mark.parametrize("names", [("a.de", "a.en"), ("x.de.gz", "b"), ("b", "en-de.en"), ("de.txt", "en.txt")])

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from helpers import REPOSITORY, TINY, call_recipe, run_ranks, run_recipe, start_python, write_pairs
 
-from vaswani_transformer.data import preparation
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.prepared_directory import load_prepared
 from vaswani_transformer.runs.fine_tuning import parse_training
@@ -150,23 +149,6 @@ def test_mistakes_are_errors_before_anything_is_written(error, settings, tmp_pat
     assert "no-such.en: there is no such file" in error(settings, "--train", "no-such.en", "no-such.de")
     assert "the corpus supports only" in error(settings, "--vocab_size", "30000")
     assert not list(tmp_path.glob("prepared/[!.]*/*.arrow"))
-
-
-def test_an_interruption_is_answered_with_what_to_do(main, settings, monkeypatch, capsys):
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(preparation, "prepare_corpus", interrupted)
-    with pytest.raises(SystemExit) as stop:
-        main(settings)
-    assert stop.value.code == 130
-    assert capsys.readouterr().err.endswith(f"interrupted; repeat the command to continue in {settings['prepared']}\n")
-
-
-def test_training_refuses_what_was_prepared_otherwise(main, settings):
-    main(settings)
-    with pytest.raises(SystemExit, match=r"differs in max_length \(256 then, 9 now\)"):
-        main({**settings, "max_length": 9}, recipe="train_wmt.py")
 
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "configs").glob("wmt14*.yaml")), ids=lambda path: path.stem)
