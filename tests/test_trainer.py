@@ -195,7 +195,7 @@ def test_steps_train_on_the_pairs_drawn_for_their_epoch(tokenizer, tmp_path):
     trainer.train()
     epochs = trainer.rows_by_epoch()
     steps = [sorted(batch) for batches in epochs.values() for batch in batches]
-    assert steps == [sorted(trainer.examples_of_step(number)) for number in range(1, len(steps) + 1)]
+    assert steps == [sorted(trainer.step_examples(number)) for number in range(1, len(steps) + 1)]
     rows = [sorted(chain(*batches)) for batches in epochs.values()]
     assert [len(each) for each in rows] == [24] * 3
     assert all(each[:20] == [*range(20)] for each in rows)
@@ -423,7 +423,7 @@ def test_training_logs_the_plain_likelihood_beside_the_smoothed_loss(tmp_path, t
     untrained = copy.deepcopy(model).double().eval()
     trainer = make_trainer(model, tokenizer, tmp_path, gradient_accumulation_steps=accumulation)
     trainer.train()
-    batch = [rows[index] for index in trainer.examples_of_step(1)]
+    batch = [rows[index] for index in trainer.step_examples(1)]
     with torch.no_grad():
         expected = loss_sum(untrained, batch, epsilon=0.0) / count_labels(batch)
     logged = [entry["nll_loss"] for entry in trainer.state.log_history if "loss" in entry]

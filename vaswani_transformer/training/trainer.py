@@ -111,7 +111,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         self.add_callback(SeedByRank())
         self.add_callback(TrainingTotals())
         self._start_interval()
-        self._divergence = DivergenceGuard(self.examples_of_step)
+        self._divergence = DivergenceGuard(self.step_examples)
         self.add_callback(self._divergence)
 
     @property
@@ -176,7 +176,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
             return self.train_dataset[column][:]  # at once: millions of rows one by one take minutes
         return [len(row) for row in self.train_dataset[tokens]]
 
-    def examples_of_step(self, step: int) -> list[int]:
+    def step_examples(self, step: int) -> list[int]:
         """Indices in the training set of a step's global batch, over all processes; steps count from 1."""
         if self.batch_sampler is None:
             return []
