@@ -23,7 +23,8 @@ notebook: $(VENV)/notebook  ## open the paper in code
 	$(BIN)/jupyter lab recipes/the_paper_in_code.ipynb
 
 notebook-outputs: $(VENV)/notebook  ## run the paper in code, and store what comes out
-	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False recipes/the_paper_in_code.ipynb
+	TQDM_DISABLE=1 PYTHONWARNINGS="ignore:IProgress not found" $(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+		--ExecutePreprocessor.record_timing=False recipes/the_paper_in_code.ipynb
 
 test: $(VENV)/installed  ## all tests but those with the mark `system`
 	$(BIN)/python -m pytest $(PARALLEL) -m "not system"

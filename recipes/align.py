@@ -55,7 +55,7 @@ def run(args: AlignArguments) -> None:
     is_same = False
     if len(models) == 2:
         for model in models:
-            model.saved.require_own("alignment_heads")
+            model.saved.require_updatable("alignment_heads")
         is_same = models[0].saved.directory.samefile(models[1].saved.directory)
         if is_same and models[0].tag is None:
             raise ValueError("reverse_model: is the model too, which translates in one direction only; name another")

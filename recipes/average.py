@@ -64,7 +64,7 @@ def main() -> None:
             model.config.use_cache = True  # which a training disables
             model.save_pretrained(directory)
             saved.tokenizer.save_pretrained(directory)
-            Manifest.of(directory, MODEL_FILES).save(directory)
+            Manifest.from_files(directory, MODEL_FILES).save(directory)
         print(f"{args.output}: the average of {', '.join(each.name for each in checkpoints)}")
 
 

@@ -12,8 +12,6 @@ The output directory then has the model, a generation_config with the original's
 tokenizer. The recipe needs `pip install -e ".[convert]"`.
 """
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -29,12 +27,9 @@ from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.io.console import PlainConsole, exit_on_error
 from vaswani_transformer.io.files import MODEL_FILES, Manifest, atomic_directory
-from vaswani_transformer.model.saved_model import open_model, require_finite, require_length_limit
-from vaswani_transformer.options.arguments import RecipeParser, option
+from vaswani_transformer.model.saved_model import open_model, require_finite
+from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
 
-
-# Without sacremoses MarianTokenizer only warns, and tokenizes differently.
-TOKENIZERS_NEED = ("sentencepiece", "sacremoses")
 
 # Tokenizer class and conversion for each `model_type` of transformers. To add one, add it here, in
 # `ConvertArguments.toolkit`, and as a module of `vaswani_transformer.convert`.
@@ -58,21 +53,18 @@ class ConvertArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.dictionaries is not None and self.toolkit != "fairseq":
-            raise ValueError(f"dictionaries: only for fairseq; leave it out for {self.toolkit}")
+        if self.toolkit != "fairseq":
+            refuse_unused(self, {"dictionaries": "it is for --from fairseq"})
 
 
 def main() -> None:
     (args,) = RecipeParser((ConvertArguments,)).parse()
-    for package in TOKENIZERS_NEED:
-        if importlib.util.find_spec(package) is None:
-            sys.exit(f"convert.py: {package} is not installed; run `pip install {package}`")
     with exit_on_error("convert.py"):
         with atomic_directory(args.output) as directory:
             model, tokenizer = converted(args)
             model.save_pretrained(directory)
             tokenizer.save_pretrained(directory)
-            Manifest.of(directory, MODEL_FILES).save(directory)
+            Manifest.from_files(directory, MODEL_FILES).save(directory)
         show(args, model, tokenizer)
 
 
@@ -81,12 +73,10 @@ def converted(args: ConvertArguments) -> tuple[VaswaniForConditionalGeneration, 
     if args.toolkit in TRANSFORMERS:
         tokenizer_class, convert = TRANSFORMERS[args.toolkit]
         saved = open_model(args.model, model_type=args.toolkit, tokenizer_class=tokenizer_class, to_convert=True)
-        model = convert(saved.load(torch.float32))
-        require_length_limit(vars(model.generation_config), f"model: {args.model}: ")
-        return model, saved.tokenizer
+        return convert(saved.load(torch.float32)), saved.tokenizer
     checkpoint = read_checkpoint(args.model)
-    require_finite(checkpoint.weights.items(), f"model: {args.model}")
     model = from_fairseq(checkpoint)
+    require_finite(model.state_dict().items(), f"model: {args.model}")
     longest = checkpoint.settings.get("max_source_positions") or 1024
     return model, fairseq_tokenizer(args.dictionaries or Path(args.model).parent, model.config, longest)
 
@@ -101,9 +91,7 @@ def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokeniz
     table.add_row("layers", f"{config.encoder_layers} + {config.decoder_layers}, d_model {config.d_model}")
     table.add_row("vocabulary", f"{config.vocab_size:,} source, {config.output_vocab_size:,} target")
     table.add_row("tokenizer", type(tokenizer).__name__)
-    alpha = 1.0 if search.length_penalty is None else search.length_penalty
-    beams = search.num_beams or 1
-    table.add_row("search", "greedy" if beams == 1 else f"{beams} beams, log P / |Y|^{alpha}")
+    table.add_row("search", f"{search.num_beams or 1} beams")
     console.print(table)
 
 

@@ -42,7 +42,7 @@ from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.io.console import PlainConsole, exit_on_error
 from vaswani_transformer.model.languages_vaswani import language_tag, tagged, with_tag
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.options.arguments import RecipeParser, option
+from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
 
 
 @dataclass
@@ -53,8 +53,9 @@ class ExportArguments:
     output: str = option(MISSING, "Directory to create.")
     to: Literal["ctranslate2", "marian", "onnx"] = option("ctranslate2", "Engine to export to.")
     quantization: str | None = option(None, "CTranslate2: dtype of the weights, such as int8; float32 by default.")
-    shortlist: list[str] = option(
-        [], "CTranslate2: the corpus of the model, as for training; it limits the target tokens for each source token."
+    shortlist: list[str] | None = option(
+        None,
+        "CTranslate2: the corpus of the model as for training; it limits the target tokens of each source token.",
     )
     num_beams: int | None = option(None, "Beams of the exported search; by default the model's.", BEAMS)
     text: str | None = option(None, "Source sentences on which to compare both models.")
@@ -65,27 +66,20 @@ class ExportArguments:
     force: bool = option(False, "Replace an earlier export.")
 
     def __post_init__(self) -> None:
-        if self.references is not None and self.text is None:
-            raise ValueError("references: they need --text, the sentences that they translate")
-        if self.target_language is not None and self.text is None:
-            raise ValueError("target_language: it applies to --text only; give both, or leave it out")
-        if self.quantization is not None and self.to != "ctranslate2":
-            raise ValueError(f"quantization: only for ctranslate2; leave it out for {self.to}")
-        if self.shortlist and self.to != "ctranslate2":
-            raise ValueError(f"shortlist: only for ctranslate2; leave it out for {self.to}")
+        if self.text is None:
+            refuse_unused(self, dict.fromkeys(("references", "target_language"), "it is for --text; give both"))
+        if self.to != "ctranslate2":
+            refuse_unused(self, dict.fromkeys(("quantization", "shortlist"), "it is for --to ctranslate2"))
 
 
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
     with exit_on_error("export.py"):
         export, translator, positions = engine(args)
-        sentences, references = None, None
-        if args.text is not None:  # before the export, to find mistakes early
-            sentences, references = read_text(args.text, args.references)
+        sentences, references = read_text(args.text, args.references) if args.text else ([], None)
         saved = open_model(args.model, model_type="vaswani")
-        if sentences is not None:
-            sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
-            require_positions(saved.tokenizer, sentences, positions)
+        sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
+        require_positions(saved.tokenizer, sentences, positions)  # before the export, to find mistakes early
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
         if args.shortlist:
             export = partial(export, shortlist=shortlist(args, model.config, tokenizer))
@@ -93,9 +87,8 @@ def main() -> None:
             model.generation_config.num_beams = args.num_beams
         if args.num_beams == 1:  # transformers refuses to save fields that greedy search ignores
             model.generation_config.length_penalty = model.generation_config.early_stopping = None
-        output = export(model, tokenizer, args.output, force=args.force)
-        report = None
-        if sentences is not None:
+        output, report = export(model, tokenizer, args.output, force=args.force), None
+        if args.text is not None:
             file = next(output.glob("tokenizer.json"), None)
             report = parity_report(model, tokenizer, translator(output), sentences, references, file)
             report.save(output / PARITY)
@@ -131,7 +124,7 @@ def shortlist(args: ExportArguments, config: VaswaniConfig, tokenizer: PreTraine
 
 def require_positions(tokenizer: PreTrainedTokenizerBase, sentences: list[str], positions: int) -> None:
     """Refuse sentences that are too long for the exported model, before it is exported."""
-    for number, ids in enumerate(tokenizer(sentences).input_ids, start=1):
+    for number, ids in enumerate(tokenizer(sentences).input_ids if sentences else [], start=1):
         if len(ids) > positions:
             raise ValueError(f"text: line {number} has {len(ids)} tokens, and the export takes {positions}; split it")
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from accelerate import PartialState
 from rich.table import Table
 
-from vaswani_transformer.data.corpora import language_of_name, resolve_languages
+from vaswani_transformer.data.corpora import language_in_name, resolve_languages
 from vaswani_transformer.decoding.decoding_arguments import BEAMS, DecodingArguments
 from vaswani_transformer.evaluation.confidence import ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
@@ -118,7 +118,7 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
         else:
             test_set = read_test_set(args.source, args.reference, languages)
     if args.confidence:
-        models[args.model].require_own("a confidence_curve")
+        models[args.model].require_updatable("a confidence_curve")
     files = [name for name in args.systems if name not in models]
     systems = {name: System(name, [Translations(test_set.read_hypotheses(name))]) for name in files}
     if state.is_main_process:
@@ -152,7 +152,7 @@ def languages_of(args: EvaluationArguments, models: dict[str, SavedModel]) -> tu
     configs = [saved.config for saved in models.values()]
     source, target = languages_to_score(configs, args.source_language, args.target_language)
     if not models and args.test_set is None:  # nothing depends on the source's language
-        source = source or language_of_name(args.source or "") or "und"
+        source = source or language_in_name(args.source or "") or "und"
     corpora = [[args.source or "-", reference] for reference in args.reference or ()]
     return resolve_languages(corpora, source, target)
 

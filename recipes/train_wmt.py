@@ -31,7 +31,7 @@ from rich.table import Table
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.bpe_dropout import require_byte_pairs
 from vaswani_transformer.data.corpora import is_on_hub, sentences
-from vaswani_transformer.data.tables import kind_of_suffix
+from vaswani_transformer.data.tables import suffix_kind
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.perplexity import perplexity
@@ -171,7 +171,7 @@ def next_commands(data_args: DataArguments, directory: str, record: RunRecord) -
         f"RECIPES/explore.py {model} --source {sentence} --output {explorer} --overwrite",
     ]
     test = data_args.test or []
-    if len(test) == 2 and all(Path(name).is_file() and kind_of_suffix(Path(name)) is None for name in test):
+    if len(test) == 2 and all(Path(name).is_file() and suffix_kind(Path(name)) is None for name in test):
         source, reference = map(shlex.quote, test)
         scores = shlex.quote(f"{directory.rstrip('/')}_scores")
         files = f"--source {source} --reference {reference} --output_dir {scores}"

@@ -153,7 +153,7 @@ def folder(model, tokenizer, tmp_path, monkeypatch):
     for name in ("forward", "backward"):
         model.save_pretrained(name)
         tokenizer.save_pretrained(name)
-        Manifest.of(tmp_path / name, MODEL_FILES).save(tmp_path / name)
+        Manifest.from_files(tmp_path / name, MODEL_FILES).save(tmp_path / name)
     rows = [json.dumps({"en": english, "de": german}) + "\n" for english, german in PAIRS]
     (tmp_path / "pairs.jsonl").write_text("".join(rows), encoding="utf-8")
     return tmp_path
@@ -263,7 +263,7 @@ def test_only_links_that_both_models_have(folder, model, tokenizer):
 def test_keeping_heads_leaves_a_checkpoint_whole(folder):
     """A checkpoint's manifest also has files that resuming needs."""
     (folder / "forward" / "optimizer.pt").write_bytes(b"state")
-    Manifest.of(folder / "forward", step=7).save(folder / "forward")
+    Manifest.from_files(folder / "forward", step=7).save(folder / "forward")
     open_model(folder / "forward").update_config(alignment_heads=[[0, 1]], alignment_shift=True)
     assert find_damage(folder / "forward") is None
     assert AlignmentHeads.for_model(open_model(folder / "forward").load()) == AlignmentHeads([[0, 1]], True)

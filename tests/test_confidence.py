@@ -130,7 +130,7 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
     (model / "generation_config.json").write_text(json.dumps({**settings, "max_new_tokens": 6}), encoding="utf-8")
     before = pipeline("translation", model=str(model))("Dogs!", return_scores=True)[0]
     assert before["confidence"] is None
-    Manifest.of(model, MODEL_FILES).save(model)
+    Manifest.from_files(model, MODEL_FILES).save(model)
     call_recipe("score.py", "--model", model, *development_set, "--confidence", "--output_dir", "scores")
     record = ScoreRecord.load(tmp_path / "scores" / "results.json")
     assert (tmp_path / "scores" / "confidence.png").stat().st_size > 10_000

@@ -8,13 +8,12 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-import torch
 from helpers import call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
 from transformers.utils import logging
 
-from vaswani_transformer.io.console import PlainConsole, exit_on_error, one_line, printable
+from vaswani_transformer.io.console import PlainConsole, exit_on_error, printable
 from vaswani_transformer.launch.faults import ExitReporter, exit_on_fault, joined_processes
 
 
@@ -48,11 +47,6 @@ def test_text_is_shown_as_it_is_wherever_it_stands(text):
 def test_line_feeds_tabs_and_all_scripts_stay():
     text = "a\tb\nΑθήνα 東京 \u202bעברית\u202c 🙂"
     assert printable(text) is text
-
-
-def test_an_error_is_one_line():
-    assert one_line(ValueError("no\n file \x1b[31m'a'\r\n\u2028b\x85c")) == "no file \\x1b[31m'a' b c"
-    assert len(one_line("x\u2028y\x0bz\x1cw").splitlines()) == 1
 
 
 def test_lines_are_broken_in_terminals_alone():
@@ -105,11 +99,6 @@ def test_the_traceback_of_a_training_that_ends_with_one_line_is_logged_for_debug
         raise ValueError("line 3")
     logging.set_verbosity(before)
     assert 'raise ValueError("line 3")' in log.getvalue()
-
-
-def test_torch_fails_to_allocate_in_these_words():
-    with pytest.raises(SystemExit, match="there is not enough memory"), exit_on_error("some.py"):
-        torch.empty(2**59)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@ import os
 from pathlib import Path
 
 import pytest
-from corpus_folder import COMPRESS, PAIRS, ROWS, Folder
+from corpus_folder import COMPRESS, ROWS, Folder
 from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vaswani_transformer.data import corpora
-from vaswani_transformer.data.corpora import is_on_hub, load_parallel_corpus, resolve_languages, sentences, spread
+from vaswani_transformer.data.corpora import is_on_hub, load_parallel_corpus, resolve_languages, spread
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.text_files import read_lines
 
@@ -123,13 +123,6 @@ def test_a_sample_is_spread_evenly(length, count):
     gaps = [after - before for before, after in zip(chosen, [*chosen[1:], length], strict=True)]
     assert max(gaps) - min(gaps) <= 1
     assert chosen[0] == 0
-
-
-def test_sentences_are_those_of_the_languages_in_order(folder):
-    corpus = load_parallel_corpus(folder.pair(), "en", "de")
-    for batch_size in (1, 4, 1000):
-        assert list(sentences(corpus, ("de", "en"), batch_size)) == [text for en, de in PAIRS for text in (de, en)]
-        assert list(sentences(corpus, ("en",), batch_size)) == [en for en, _ in PAIRS]
 
 
 # Errors: one line each, naming the file, the line or the argument.

@@ -1,11 +1,8 @@
 """The exported model against our own: token probabilities, hypotheses, scores; refusals; the parity report."""
 
 import copy
-import importlib
 import json
 import re
-import shutil
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -157,29 +154,18 @@ def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
     assert sum(tokens == target for tokens, target in zip(hypotheses, targets, strict=True)) >= 14
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"d_k": 5}, "^d_k: .* but d_k = 5 and d_v = 6; train"),
-        ({"eos_token_id": [1, 3]}, r"^eos_token_id: .* not \[1, 3\]; set one"),
-    ],
-)
-def test_what_it_cannot_express_is_refused(changes, message, tokenizer, tmp_path):
-    model = distinct(**{"vocab_size": len(tokenizer), **changes})
-    with pytest.raises(ValueError, match=message):
+def test_heads_with_keys_and_values_of_two_widths_are_refused(tokenizer, tmp_path):
+    model = distinct(vocab_size=len(tokenizer), d_k=5)
+    with pytest.raises(ValueError, match=r"^d_v: must be 5 for CTranslate2, is 6"):
         engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
-def test_what_the_engine_does_not_know_is_refused(trained, tokenizer, tmp_path):
-    with pytest.raises(ValueError, match=r"quantization: must be one of int8, .*'int4'"):
-        engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", "int4")
+def test_what_the_engine_would_ignore_is_refused(trained, tokenizer, tmp_path):
     model = copy.deepcopy(trained)
     model.generation_config.no_repeat_ngram_size = 3
-    with pytest.raises(ValueError, match="generation_config: no_repeat_ngram_size"):
+    with pytest.raises(ValueError, match="generation_config: CTranslate2 would ignore no_repeat_ngram_size"):
         engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    with pytest.raises(ValueError, match="vocab_size: the model has 300 entries, but the tokenizer 400"):
-        engine.export_ctranslate2(distinct(300), tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
@@ -196,58 +182,20 @@ def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenize
         engine.export_ctranslate2(trained, tokenizer, tmp_path / "mine", force=True)
     assert (tmp_path / "mine" / "thesis.tex").exists()
     engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
-    parity = tmp_path / "out" / "parity.json"
-    parity.touch()
-    with pytest.raises(FileExistsError, match="--force"):
+    (tmp_path / "out" / "parity.json").touch()
+    with pytest.raises(FileExistsError, match="out exists already"):
         engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
-    (tmp_path / "out" / "thesis").mkdir()
-    (tmp_path / "out" / "thesis" / "1.tex").touch()
-    with pytest.raises(FileExistsError, match=r"out has files that are not of its export, such as thesis/1\.tex, so"):
-        engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", force=True)
-    assert parity.exists()
-    shutil.rmtree(tmp_path / "out" / "thesis")
     engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", force=True)
-    assert not parity.exists()
+    assert not (tmp_path / "out" / "parity.json").exists()
 
 
 def test_an_export_that_cannot_be_written_leaves_what_was_there(trained, exported, tokenizer, tmp_path):
     engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
     for name in ("out", "new"):
-        with pytest.raises(OSError, match=f"^output: cannot write .*{name}: .*File too large"), limit_of_files(5000):
+        with pytest.raises(OSError, match="File too large"), limit_of_files(5000):
             engine.export_ctranslate2(trained, tokenizer, tmp_path / name, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in exported.iterdir()}
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_what_appears_while_an_export_is_written_stays(force, trained, tokenizer, tmp_path, monkeypatch):
-    save = type(trained.generation_config).save_pretrained
-
-    def meanwhile(*args):
-        (tmp_path / "out" / "theirs").mkdir(parents=True)
-        save(*args)
-
-    monkeypatch.setattr(type(trained.generation_config), "save_pretrained", meanwhile)
-    with pytest.raises(FileExistsError, match=r"^output: .*out (exists already|is not an exported model)"):
-        engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", force=force)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
-
-
-@pytest.mark.parametrize(
-    ("module", "translator", "engine_name", "package"),
-    [
-        ("ctranslate2", "CTranslate2Translator", "CTranslate2", "ctranslate2"),
-        ("onnx", "OnnxTranslator", "ONNX", "onnxruntime"),
-    ],
-)
-def test_a_missing_model_or_package_is_named(module, translator, engine_name, package, monkeypatch, tmp_path):
-    name = f"vaswani_transformer.convert.{module}"
-    with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path))} is not a model for {engine_name}"):
-        getattr(pytest.importorskip(name, exc_type=ImportError), translator)(tmp_path)
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError, match=rf"pip install .*{package}`"):
-        importlib.import_module(name)
 
 
 def test_batches_hold_sources_of_one_length_all_of_them_within_the_budget():
@@ -269,7 +217,7 @@ def test_parity_of_the_same_weights_is_complete(greedy, tokenizer, exported):
 
 
 def test_the_published_report_can_be_read():
-    report = parity.ParityReport.load(REPOSITORY / "recipes" / "benchmarks" / "parity.json")
+    report = parity.ParityReport.load(REPOSITORY / "model_cards" / "benchmarks" / "parity.json")
     assert report.identical + sum(report.kinds.values()) == report.lines == 1000
 
 
@@ -323,14 +271,6 @@ def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
     assert kinds(best) == ["exported_scores_higher"]
 
 
-def test_parity_refuses_text_that_it_cannot_compare(trained, tokenizer, exported):
-    translator = engine.CTranslate2Translator(exported)
-    with pytest.raises(ValueError, match="text: there is nothing"):
-        parity.parity_report(trained, tokenizer, translator, [" "])
-    with pytest.raises(ValueError, match="references: there are 1 of them for 2"):
-        parity.parity_report(trained, tokenizer, translator, SOURCES[:2], ["a"])
-
-
 def test_the_recipe_exports_and_reports(trained, tokenizer, tmp_path, capsys):
     trained.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
@@ -353,10 +293,9 @@ def test_the_recipe_exports_and_reports(trained, tokenizer, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--references r", "references: they need --text"),
-        ("--to tflite", "tflite"),
+        ("--references r", "references: has no effect here; it is for --text"),
         ("--text nowhere", "nowhere"),
-        ("--to marian --quantization int8", "quantization: only for ctranslate2; leave it out for marian"),
+        ("--to marian --quantization int8", "quantization: has no effect here; it is for --to ctranslate2"),
         ("--text {two} --references {one}", "has 1 lines but .* has 2"),
         ("--text {blank}", "blank has no text"),
     ],
@@ -372,5 +311,5 @@ def test_the_recipe_says_what_is_wrong(arguments, message, tmp_path):
 
 def test_a_parser_is_refused(tmp_path):
     parser = make_parser(tmp_path / "parser")
-    with pytest.raises(SystemExit, match=r"is a parser; use parse\.py"):
+    with pytest.raises(SystemExit, match="is of type 'vaswani_parser', not 'vaswani'"):
         call_recipe("export.py", "--model", parser, "--output", tmp_path / "out")

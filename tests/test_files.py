@@ -19,7 +19,6 @@ from vaswani_transformer.io.files import (
     file_digest,
     find_damage,
     locked,
-    make_directory,
     read_json,
     require_same_manifest,
 )
@@ -33,13 +32,6 @@ def test_a_file_is_replaced_whole(tmp_path):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("results.json", "grün\n".encode())]
 
 
-def test_a_file_that_cannot_be_written_leaves_the_earlier_one(tmp_path):
-    atomic_write(tmp_path / "results.json", "before")
-    with pytest.raises(UnicodeEncodeError):
-        atomic_write(tmp_path / "results.json", "after \udcff")
-    assert (tmp_path / "results.json").read_text(encoding="utf-8") == "before"
-
-
 def test_what_exceeds_a_limit_of_the_size_of_files_is_named(tmp_path):
     with limit_of_files(1000):
         with pytest.raises(OSError, match=r"File too large: '.*/out\.txt'$"):
@@ -48,17 +40,6 @@ def test_what_exceeds_a_limit_of_the_size_of_files_is_named(tmp_path):
         with cannot, atomic_directory(tmp_path / "out") as directory:
             (directory / "file").write_bytes(bytes(2000))
     assert not names(tmp_path)
-
-
-def test_a_directory_is_made_and_can_be_written_into(tmp_path):
-    assert make_directory("output", tmp_path / "a" / "b") == tmp_path / "a" / "b"
-    assert list((tmp_path / "a").rglob("*")) == [tmp_path / "a" / "b"]
-    (tmp_path / "file").touch()
-    for name in ("file", "file/below"):
-        with pytest.raises(
-            ValueError, match=rf"^output: cannot write into .*{name} \(.+\); name another directory with --output$"
-        ):
-            make_directory("output", tmp_path / name)
 
 
 def write(output: Path, name: str = "first", interrupted: bool = False, replace: bool = False) -> None:
@@ -180,7 +161,7 @@ def test_a_manifest_finds_what_has_changed(tmp_path):
     files = [tmp_path / "a", tmp_path / "below" / "b"]
     for file in files:
         file.write_bytes(b"content")
-    Manifest.of(tmp_path, step=3).save(tmp_path)
+    Manifest.from_files(tmp_path, step=3).save(tmp_path)
     assert Manifest.load(tmp_path).notes == {"step": 3}
     assert find_damage(tmp_path) is None
     for file in files:
@@ -202,7 +183,7 @@ def test_a_manifest_finds_what_has_changed(tmp_path):
 def test_a_manifest_lets_a_configuration_change(tmp_path):
     for name in ("config.json", "a"):
         (tmp_path / name).write_text("{}", encoding="utf-8")
-    Manifest.of(tmp_path).save(tmp_path)
+    Manifest.from_files(tmp_path).save(tmp_path)
     (tmp_path / "config.json").write_text('{"alignment_heads": [[0, 1]]}', encoding="utf-8")
     assert find_damage(tmp_path) is None
 

@@ -86,9 +86,9 @@ def test_processors_of_the_caller_are_applied(parser):
 
 
 def test_what_no_parser_can_take_is_refused(parser, tmp_path):
-    with pytest.raises(ValueError, match="sentence 1: has no words"):
+    with pytest.raises(ValueError, match=r"sentence 1: .* must be words, at least one"):
         parser(["The cat .", "  "])
-    with pytest.raises(ValueError, match="sentence 0: 'a b' is not a word"):
+    with pytest.raises(ValueError, match=r"sentence 0: .*'a b'"):
         list(parse_in_batches(parser.model, parser.tokenizer, [["a b"]]))
     with pytest.raises(TypeError, match="takes strings, not int"):
         parser([3])
@@ -97,7 +97,7 @@ def test_what_no_parser_can_take_is_refused(parser, tmp_path):
     learned = make_parser(tmp_path / "learned", position_encoding="learned", max_position_embeddings=12)
     short = pipeline("constituency-parsing", model=str(learned))
     assert short("Cats .", constrained=True)[0]["repairs"] == 0
-    with pytest.raises(ValueError, match=r"sentence 0: has .* learned position table of 12"):
+    with pytest.raises(ValueError, match=r"sentence 0: has .* tokens, more than the learned positions, 12"):
         short("The cat sat on the mat with the other cats .")
 
 

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data import preparation
-from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
+from vaswani_transformer.data.cleaning import CleaningRules, clean_corpus, encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.preparation import load_corpora, prepare_corpus
@@ -87,24 +87,14 @@ def error_of(error_class: type[Exception], output: Path, args: PreparationArgume
     return str(error.value)
 
 
-def check_rows(output: Path, names: list[str]) -> None:
+def check_rows(output: Path, names: list[str], rules: CleaningRules | None = None) -> None:
     corpus = load_parallel_corpus(names, "en", "de")
     tokenizer = AutoTokenizer.from_pretrained(output / "tokenizer")
-    expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"))
+    expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), rules)
     data = load_prepared(output)
     assert data.train.to_list() == expected.to_list()
     assert data.cleaning == totals
     assert 0 < totals["kept"] < len(corpus)
-
-
-def test_languages_that_suffixes_say_are_recorded(files, output):
-    prepare_corpus(output, replace(arguments(files), source_language=None, target_language=None))
-    prepare_corpus(output, arguments(files))  # the same
-    message = error_of(ValueError, output, arguments(files, source_language="en_GB"))
-    assert "differs in source_language (en then, en_GB now)" in message
-    assert error_of(ValueError, output, arguments(files, target_language="fr")).startswith(
-        "target_language: is fr, but"
-    )
 
 
 def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output):
@@ -114,6 +104,11 @@ def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output):
     assert entries["train"].cleaning == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 60}
     table = load_prepared(output).train.with_format("arrow")[:1]
     assert [str(table[name].type).split(": ")[-1].rstrip(">") for name in table.column_names] == ["int32"] * 4
+
+
+def test_the_limits_of_cleaning_are_those_given(files, output):
+    prepare_corpus(output, arguments(files, max_length=12, max_ratio=1.5))
+    check_rows(output, files["train"], CleaningRules(12, 1.5))
 
 
 def test_what_is_scored_on_keeps_every_row_and_its_text(files, output):
@@ -139,11 +134,6 @@ def test_corpora_mixed_in_are_cleaned_and_lie_behind_the_training_corpus(files, 
     assert rows[120]["input_ids"] == data.tokenizer(english).input_ids
     assert rows[120]["labels"] == data.tokenizer(german).input_ids
     assert data.text.keys() == {"test"}
-
-
-def test_a_second_test_set_is_the_test_part_of_its_corpus(files, parts, output):
-    data = load_corpora(arguments({**files, "replay_test": parts["test"]}, columns=["source", "target"]), output)
-    assert list(sentences(data.text["replay_test"], ["de"])) == [german for _, german in HELD_OUT]
 
 
 def test_the_vocabulary_is_learned_from_the_whole_corpus_or_a_sample_of_it(files, folder, output):
@@ -308,16 +298,6 @@ def test_without_a_directory_it_is_prepared_once_in_the_cache_for_each_version(f
     assert len(list((tmp_path / "cache" / "vaswani_transformer").iterdir())) == 3
 
 
-def test_a_changed_file_is_prepared_anew_in_the_cache(folder):
-    def kept(word: str) -> list[str]:
-        names = [folder.lines("a.en", [f"{word} one"] * 9), folder.lines("a.de", ["Eins."] * 9)]
-        os.utime(names[0], ns=(0, 0))
-        data = load_corpora(arguments({"train": names}, vocab_size=259))
-        return [data.tokenizer.decode(ids, skip_special_tokens=True) for ids in data.train["input_ids"]]
-
-    assert (kept("old"), kept("new")) == (["old one"] * 9, ["new one"] * 9)
-
-
 # Errors.
 
 
@@ -344,14 +324,13 @@ def test_damaged_files_are_named_and_can_be_prepared_anew(files, output):
     assert row_bytes(output) == expected
 
 
-def test_files_are_checked_before_anything_is_made(files, folder, output):
-    bad = {**files, "test": [files["test"][0], folder.lines("bad.de", ["Eins."])]}
-    assert "bad.de has 1; line n of one" in error_of(ValueError, output, arguments(bad))
-    gone = {**files, "test": [files["test"][0], "gone.de"]}
-    assert "gone.de: there is no such file" in error_of(FileNotFoundError, output, arguments(gone))
-    assert not contents(output)
-    with pytest.raises(ValueError, match=r"^tokenizer: nowhere/at/all: "):
-        prepare_corpus(output, arguments(bad, tokenizer="nowhere/at/all"))
+def test_the_beginning_of_every_file_is_read_before_any_to_its_end(files, folder, output):
+    text = [files["test"][0], folder.raw("bad.de", b"f\xfcnf\n")]
+    table = [folder.parquet("a.parquet", [{"en": "x", "de": "x"}]), folder.raw("bad.parquet", b"PAR1x")]
+    for bad in (text, table):
+        with pytest.raises(ValueError, match=r"/bad"):
+            prepare_corpus(output, arguments({**files, "test": bad}))
+    assert not (output / "cache").exists()
 
 
 def test_nothing_left_is_refused_with_the_reasons(files, output):
@@ -393,9 +372,3 @@ def test_a_tokenizer_without_tags_cannot_encode_both_directions(files, output, t
     args = arguments(files, both_directions=True, tokenizer=str(tmp_path / "plain"))
     with pytest.raises(ValueError, match=r"^tokenizer: .*plain has no special token <2en>"):
         prepare_corpus(output, args)
-
-
-def test_columns_of_a_table_may_stand_beside_text(files, folder, output):
-    table = folder.lines("train.tsv", [f"{number}\t{en}\t{de}" for number, (en, de) in enumerate(PAIRS)])
-    entries = prepare_corpus(output, arguments({**files, "train": [table]}, columns=["2", "3"]))
-    assert (entries["train"].pairs, entries["test"].pairs) == (len(PAIRS), len(HELD_OUT))

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ctranslate2
 import torch
+from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
@@ -18,29 +20,14 @@ from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
 from .output import export_directory
 from .stock_tokenizer import UNUSED, save_stock_tokenizer
-from .weights import PLAIN, SPECIAL_IDS, require_fields, require_own_tokenizer
+from .weights import PLAIN, SPECIAL_IDS, require_fields
 
-
-try:
-    import ctranslate2
-    from ctranslate2.specs import common_spec, model_spec, transformer_spec
-except ImportError as error:
-    raise ImportError("CTranslate2 is not installed; run `pip install ctranslate2`") from error
-
-
-QUANTIZATIONS = model_spec.ACCEPTED_MODEL_TYPES
 
 # Rows of the table of sinusoids, because CTranslate2 computes them in the layout of the authors' code only.
 POSITIONS = 4096
 
 # Fields of generation_config that CTranslate2 has, or a rule of its own for.
-_SUPPORTED = {
-    "num_beams",
-    "length_penalty",
-    "length_penalty_type",
-    "early_stopping",
-    *LENGTH_FIELDS,
-}
+_SUPPORTED = {"num_beams", "length_penalty", "length_penalty_type", "early_stopping", *LENGTH_FIELDS, *SPECIAL_IDS}
 
 # Entry of the exported config.json: `AlignmentHeads.is_shifted`. The heads themselves are in the weights.
 _SHIFT = "alignment_shift"
@@ -67,20 +54,17 @@ def export_ctranslate2(
         model: The model; it is not changed.
         tokenizer: Its tokenizer.
         output: The directory to create.
-        quantization: One of `QUANTIZATIONS`, such as "int8"; by default weights are float32.
+        quantization: CTranslate2's name of a dtype, such as "int8"; by default weights are float32.
         force: Replace an earlier export.
         shortlist: What `learn_shortlist` returns, written as `vmap.txt`. CTranslate2 then searches among the candidates
             of a batch's source tokens only, if it is asked with `use_vmap=True`.
 
     Raises:
         ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
-        FileExistsError: `output` exists and `force` is false, or `output` contains files that no export wrote.
+        FileExistsError: `output` exists, and `force` is false or it is no export.
     """
     output = Path(output)
-    if quantization is not None and quantization not in QUANTIZATIONS:
-        raise ValueError(f"quantization: must be one of {', '.join(QUANTIZATIONS)}, is {quantization!r}")
     _require_expressible(model.config, model.generation_config)
-    require_own_tokenizer(model.config, tokenizer)
     with export_directory(output, force) as directory:
         spec = _specification(model, tokenizer)
         positions = len(spec.encoder.position_encodings.encodings)
@@ -96,19 +80,11 @@ def export_ctranslate2(
 
 
 def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> None:
-    if config.d_k != config.d_v:
+    require_fields(config, {**_EXPRESSIBLE, "d_v": config.d_k}, "CTranslate2")
+    if others := settings.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
         raise ValueError(
-            f"d_k: CTranslate2 has one width for the queries, keys and values of a head, "
-            f"but d_k = {config.d_k} and d_v = {config.d_v}; train a model with equal widths to export it"
-        )
-    advice = "; if the model was converted, give the original to CTranslate2's own converters"
-    require_fields(config, _EXPRESSIBLE, "CTranslate2", advice)
-    if isinstance(config.eos_token_id, list):
-        raise ValueError(f"eos_token_id: CTranslate2 supports one EOS, not {config.eos_token_id}; set one")
-    if others := set(settings.to_diff_dict()) - _SUPPORTED - {*SPECIAL_IDS, "transformers_version"}:
-        raise ValueError(
-            f"generation_config: {', '.join(sorted(others))} would be ignored by the exported model; "
-            f"remove it from the model's generation_config.json to export it"
+            f"generation_config: CTranslate2 would ignore {', '.join(sorted(others))}; remove it from the model's "
+            f"generation_config.json to export it"
         )
 
 
@@ -206,15 +182,10 @@ class CTranslate2Translator:
     Attributes:
         rule: Settings with which `generate` of our model searches by the same rules: a sentence stops once `num_beams`
             hypotheses are finished, and scores are log P / |Y|^alpha.
-
-    Raises:
-        ValueError: The directory is not an exported model.
     """
 
     def __init__(self, directory: str | Path, **options: Any) -> None:
         directory = Path(directory)
-        if not (directory / "model.bin").is_file():
-            raise ValueError(f"{directory} is not a model for CTranslate2; export one with recipes/export.py")
         self.rule = {"early_stopping": True, "length_penalty_type": "transformers"}
         self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
         positions = self.tokenizer.model_max_length  # rows of the exported position table
@@ -254,34 +225,32 @@ class CTranslate2Translator:
             targets: Token ids of each translation, up to the EOS, included, or the length limit.
             return_alignment: Whether to align words, by the heads that the model had when it was exported.
         """
-        names = [[self.tokenizer.convert_ids_to_tokens(ids) for ids in side] for side in (sources, targets)]
+        source_tokens = [self.tokenizer.convert_ids_to_tokens(ids) for ids in sources]
+        target_tokens = [self.tokenizer.convert_ids_to_tokens(ids) for ids in targets]
         end = self.tokenizer.eos_token
-        spoken = [target[:-1] if target[-1:] == [end] else target for target in names[1]]  # it adds the EOS
-        results = self.engine.score_batch(
-            names[0], spoken, max_batch_size=4096, batch_type="tokens", max_input_length=0
-        )
-        rule = (self.search.length_penalty, "transformers")
+        without_end = [tokens[:-1] if tokens[-1:] == [end] else tokens for tokens in target_tokens]  # it adds the EOS
+        batches = {"max_batch_size": 4096, "batch_type": "tokens", "max_input_length": 0}
+        results = self.engine.score_batch(source_tokens, without_end, **batches)
         words = [token_words(self.tokenizer, target) for target in targets]
-        found = [
-            score_tokens(own, result.log_probs[: len(target)], *rule)
-            for own, target, result in zip(words, targets, results, strict=True)
+        scores = [
+            score_tokens(each, result.log_probs[: len(target)], self.search.length_penalty, "transformers")
+            for each, target, result in zip(words, targets, results, strict=True)
         ]
         if not return_alignment:
-            return found
+            return scores
         prefixed = self.engine.translate_batch(
-            names[0],
-            spoken,
+            source_tokens,
+            without_end,
             beam_size=1,
             max_decoding_length=1 + max(map(len, targets), default=0),
-            max_batch_size=4096,
-            batch_type="tokens",
-            max_input_length=0,
             return_attention=True,
             return_end_token=True,
+            **batches,
         )
-        links = []
-        for own, source, target, result in zip(words, sources, targets, prefixed, strict=True):
-            heads = AlignmentHeads([], self._is_shifted)
+        heads = AlignmentHeads([], self._is_shifted)
+        for index, (source, target, result) in enumerate(zip(sources, targets, prefixed, strict=True)):
             attention = heads.token_attention(torch.tensor(result.attention[0][: len(target)]))  # [target, source]
-            links.append(align_words(attention, *token_words(self.tokenizer, source, is_whole=True), *own))
-        return [replace(score, alignment=alignment) for score, alignment in zip(found, links, strict=True)]
+            source_words = token_words(self.tokenizer, source, is_whole=True)
+            links = align_words(attention, *source_words, *words[index])
+            scores[index] = replace(scores[index], alignment=links)
+        return scores

@@ -19,7 +19,6 @@ from .weights import Weights, model_from_weights, one_number_of_heads
 
 
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, not in dictionary files
-_CODES = ("bpecodes", "code")  # names of the file in fairseq's scripts and models
 
 # Special ids of every fairseq dictionary.
 _TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
@@ -29,15 +28,11 @@ _FIRST_POSITION = _TOKENS["pad_token_id"] + 1
 _ACTIVATIONS = {"gelu_accurate": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh", "relu_squared": "relu2"}
 
 # Options that cannot be expressed, and that the weights do not show.
-_INEXPRESSIBLE = {
-    "encoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
-    "decoder_normalize_before": "layers normalise before the sub-layer (pre-norm)",
-    "no_scale_embedding": "embeddings are not multiplied by sqrt(d_model)",
-    "no_token_positional_embeddings": "there are no positions",
-    "no_enc_token_positional_embeddings": "the encoder has no positions",
-    "no_dec_token_positional_embeddings": "the decoder has no positions",
-    "cross_self_attention": "the decoder attends to encoder and decoder at once",
-}
+_INEXPRESSIBLE = (
+    *("encoder_normalize_before", "decoder_normalize_before"),
+    *("no_scale_embedding", "no_token_positional_embeddings"),
+    *("no_enc_token_positional_embeddings", "no_dec_token_positional_embeddings", "cross_self_attention"),
+)
 
 # Objects in many checkpoints that a conversion does not need: numpy arrays of --eval-bleu and, until 2019, meters. They
 # are unpickled as an empty class.
@@ -74,17 +69,14 @@ def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
         OSError: There is no such file.
         ValueError: It contains other objects, or is not a checkpoint of a translation model.
     """
-    path = Path(path)
-    saved = _load(path)
-    state = saved.get("model") if isinstance(saved, dict) else None
-    if not (isinstance(state, dict) and all(isinstance(weight, torch.Tensor) for weight in state.values())):
-        raise ValueError(f"{path}: is not a checkpoint of fairseq, which has its weights under 'model'")
-    settings = _settings(saved)
-    if not settings:
-        raise ValueError(f"{path}: has no training options, neither under 'args' nor under 'cfg'")
+    saved = _load(Path(path))
+    settings = _settings(saved) if isinstance(saved, dict) and "model" in saved else {}
     if not (settings.get("source_lang") and settings.get("target_lang")):
-        raise ValueError(f"{path}: has no source_lang and target_lang; is it a translation model?")
-    return FairseqCheckpoint(settings, _weights(state))
+        raise ValueError(
+            f"{path}: is not a checkpoint of a translation model of fairseq, which has its weights under 'model', and "
+            f"source_lang and target_lang among its options under 'args' or 'cfg'"
+        )
+    return FairseqCheckpoint(settings, _weights(saved["model"]))
 
 
 class _Ignored:
@@ -165,9 +157,9 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
         ValueError: The architecture of this package cannot express the model.
     """
     settings = checkpoint.settings
-    for name, meaning in _INEXPRESSIBLE.items():
+    for name in _INEXPRESSIBLE:
         if settings.get(name):
-            raise ValueError(f"{name}: {meaning}, which cannot be expressed")
+            raise ValueError(f"{name}: cannot be expressed; only the paper's post-norm layers, positions and scale can")
     activation = settings.get("activation_fn") or "relu"
     model = model_from_weights(
         checkpoint.weights,
@@ -196,17 +188,11 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
 
 
 def _positions(weights: Weights) -> dict[str, Any]:
-    """Configuration fields for sinusoids, or for learned tables of one length."""
-    tables = [weights.get(f"{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
-    lengths = [None if table is None else len(table) for table in tables]
-    if lengths[0] != lengths[1]:
-        raise ValueError(
-            f"embed_positions: the learned tables of encoder and decoder have {lengths[0]} and {lengths[1]} positions; "
-            f"only tables of equal length can be expressed"
-        )
-    if lengths[0] is None:
+    """Configuration fields for sinusoids, or for learned tables."""
+    table = weights.get("encoder.embed_positions.weight")
+    if table is None:
         return {"position_encoding": "sinusoidal_halves", "position_offset": _FIRST_POSITION}
-    return {"position_encoding": "learned", "max_position_embeddings": lengths[0]}
+    return {"position_encoding": "learned", "max_position_embeddings": len(table)}
 
 
 def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_length: int = 1024) -> FSMTTokenizer:
@@ -218,14 +204,12 @@ def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_le
         model_max_length: Tokens of the longest source.
 
     Raises:
-        ValueError: A file is missing or malformed, or a dictionary has another size.
+        OSError: A file is missing.
+        ValueError: A file is malformed, or a dictionary has another size.
     """
     directory, languages = Path(directory), [config.source_language, config.target_language]
     paths = [directory / f"dict.{language}.txt" for language in languages]
-    codes = next((path for path in (directory / name for name in _CODES) if path.is_file()), None)
-    missing = [path.name for path in paths if not path.is_file()] + ([] if codes else [" or ".join(_CODES)])
-    if codes is None or missing:
-        raise ValueError(f"dictionaries: {directory} has no {', no '.join(missing)}; name the directory that has")
+    codes = directory / ("code" if (directory / "code").is_file() else "bpecodes")  # of fairseq's models and scripts
     vocabularies = [read_dictionary(path) for path in paths]
     sizes = (config.vocab_size, config.output_vocab_size)
     for path, vocabulary, size in zip(paths, vocabularies, sizes, strict=True):
@@ -254,7 +238,7 @@ def read_dictionary(path: Path) -> dict[str, int]:
     fairseq marks a token that does not end a word by `@@`, FSMTTokenizer a token that ends one by `</w>`.
 
     Raises:
-        ValueError: A line has another form, or repeats a token.
+        ValueError: A line has another form.
     """
     ids = {token: number for number, token in enumerate(_SPECIAL)}
     with path.open(encoding="utf-8") as lines:
@@ -262,10 +246,7 @@ def read_dictionary(path: Path) -> dict[str, int]:
             token, _, count = line.rstrip().rpartition(" ")
             if not (token and count.isdecimal()):
                 raise ValueError(f"{path}, line {number}: must be `token count`, is {line.rstrip()!r}")
-            name = token.removesuffix("@@") if token.endswith("@@") else f"{token}</w>"
-            if name in ids:
-                raise ValueError(f"{path}, line {number}: {token!r} is a repetition")
-            ids[name] = len(ids)
+            ids[token.removesuffix("@@") if token.endswith("@@") else f"{token}</w>"] = len(ids)
     return ids
 
 

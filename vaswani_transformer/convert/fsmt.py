@@ -3,7 +3,7 @@
 from transformers import FSMTForConditionalGeneration
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .weights import model_from_transformers, weights_of
+from .weights import model_from_transformers, weights_by_fairseq_names
 
 
 def from_fsmt(model: FSMTForConditionalGeneration) -> VaswaniForConditionalGeneration:
@@ -15,7 +15,7 @@ def from_fsmt(model: FSMTForConditionalGeneration) -> VaswaniForConditionalGener
         ValueError: The architecture of this package cannot express the model.
     """
     first = model.config.pad_token_id + 1
-    weights = weights_of(model, "sinusoidal_halves", first)
+    weights = weights_by_fairseq_names(model, "sinusoidal_halves", first)
     converted = model_from_transformers(model, weights, position_encoding="sinusoidal_halves", position_offset=first)
     converted.config.source_language, converted.config.target_language = model.config.langs
     return converted

@@ -11,16 +11,14 @@ from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .hypotheses import best_hypotheses
 from .output import export_directory
-from .padding_last import padding_last
 from .stock_tokenizer import save_stock_tokenizer
 from .weights import (
     SPECIAL_IDS,
     Weights,
-    layers_renamed,
     model_from_transformers,
     require_fields,
-    require_own_tokenizer,
-    weights_of,
+    weights_by_fairseq_names,
+    with_fairseq_layers,
 )
 
 
@@ -48,7 +46,7 @@ def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
     Raises:
         ValueError: The architecture of this package cannot express the model.
     """
-    weights = weights_of(model, "sinusoidal_marian", first=0)
+    weights = weights_by_fairseq_names(model, "sinusoidal_marian", first=0)
     weights.pop("shared.weight", None)
     weights["decoder.output_projection.weight"] = weights.pop("lm_head.weight")
     bias = weights.pop("final_logits_bias").squeeze(0)  # [vocabulary]
@@ -73,7 +71,12 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = POSITIONS
         ValueError: MarianMT cannot express the model.
     """
     config = model.config
-    _require_expressible(config)
+    require_marian_heads(config, "MarianMT")
+    require_fields(config, {"attention_neighborhood": None, "position_offset": 0}, "MarianMT")
+    if config.position_encoding not in ("sinusoidal", "sinusoidal_marian"):
+        raise ValueError(
+            "position_encoding: must be 'sinusoidal' or 'sinusoidal_marian' for MarianMT, which computes it"
+        )
     marian = MarianMTModel(marian_config(config, positions)).eval()
     marian.load_state_dict(_marian_weights(model, marian.state_dict()), strict=True)
     for module in marian.modules():
@@ -110,28 +113,16 @@ def marian_config(config: VaswaniConfig, positions: int) -> MarianConfig:
     )
 
 
-def require_marian_shape(config: VaswaniConfig, client: str) -> None:
-    """Raise a ValueError if `marian_config` cannot express the shape and the special tokens of a model for `client`."""
-    if config.d_k != config.d_v or config.d_k * config.num_heads != config.d_model:
-        raise ValueError(f"d_k, d_v: must be d_model / num_heads for {client}, are {config.d_k} and {config.d_v}")
-    if isinstance(config.eos_token_id, list):
-        raise ValueError(f"eos_token_id: must be one id for {client}, is {config.eos_token_id}; set one")
-
-
-def _require_expressible(config: VaswaniConfig) -> None:
-    require_marian_shape(config, "MarianMT")
-    if config.position_encoding not in ("sinusoidal", "sinusoidal_marian"):
-        raise ValueError(
-            f"position_encoding: must be 'sinusoidal' or 'sinusoidal_marian' for MarianMT, which computes its position "
-            f"table anew when it is loaded, is {config.position_encoding!r}"
-        )
-    require_fields(config, {"attention_neighborhood": None, "position_offset": 0}, "MarianMT")
+def require_marian_heads(config: VaswaniConfig, client: str) -> None:
+    """Raise a ValueError if the widths of heads are not those of `marian_config`, d_model / num_heads."""
+    width = config.d_model // config.num_heads
+    require_fields(config, {"d_k": width, "d_v": width}, client)
 
 
 def _marian_weights(model: VaswaniForConditionalGeneration, expected: Weights) -> Weights:
     """MarianMT's weights for our model; `expected` are those of a new MarianMT model, which has the position tables."""
     config = model.config
-    weights = {layers_renamed(name): weight.detach().clone() for name, weight in model.state_dict().items()}
+    weights = {with_fairseq_layers(name): weight.detach().clone() for name, weight in model.state_dict().items()}
     bias = weights.pop("lm_head.bias", torch.zeros(config.output_vocab_size))  # [vocabulary]
     tied = (*_EMBEDDINGS, "lm_head.weight") if config.tie_word_embeddings else _EMBEDDINGS
     if config.zero_padding_embedding:
@@ -167,8 +158,7 @@ def export_marian(
 
     The weights are `to_marian`'s, with a LayerNorm epsilon of 1e-5: exact if `layer_norm_eps` of the model is 1e-5.
     Byte-pair and word-piece vocabularies are written as `PreTrainedTokenizerFast`, because MarianTokenizer reads only
-    sentencepiece models. Padding is one more entry, the last, so that `ct2-transformers-converter` takes the directory;
-    it starts each translation from a zero embedding, which is that of padding.
+    sentencepiece models.
 
     `generate` then searches by the rules of transformers, with the same number of beams and the same alpha. It differs
     from our search where that is the paper's: the length penalty is `|Y|^alpha` instead of `((5 + |Y|) / 6)^alpha`; a
@@ -182,23 +172,19 @@ def export_marian(
         force: Replace an earlier export.
 
     Raises:
-        ValueError: MarianMT cannot express the model, or the tokenizer is not the model's.
-        FileExistsError: `output` exists and `force` is false, or `output` contains files that no export wrote.
+        ValueError: MarianMT cannot express the model.
+        FileExistsError: `output` exists, and `force` is false or it is no export.
     """
     output = Path(output)
-    _require_expressible(model.config)
-    require_own_tokenizer(model.config, tokenizer)
     with export_directory(output, force) as directory:
-        longer, its_tokenizer = padding_last(model, tokenizer)
-        marian = to_marian(longer)
-        marian.final_logits_bias[:, model.config.pad_token_id] = _NEVER  # also where that entry is no padding any more
-        marian.generation_config = search_of_transformers(longer.generation_config)
+        marian = to_marian(model)
+        marian.generation_config = transformers_search(model.generation_config)
         marian.save_pretrained(directory)
-        save_stock_tokenizer(its_tokenizer, directory, POSITIONS)
+        save_stock_tokenizer(tokenizer, directory, POSITIONS)
     return output
 
 
-def search_of_transformers(ours: GenerationConfig, positions: int = POSITIONS) -> GenerationConfig:
+def transformers_search(ours: GenerationConfig, positions: int = POSITIONS) -> GenerationConfig:
     """A generation_config for transformers' search, as close to ours as its rules permit."""
     settings = ours.to_diff_dict()
     # With "never", transformers goes on until the best live log-probability over limit^alpha is lower than all finished
@@ -214,7 +200,7 @@ def search_of_transformers(ours: GenerationConfig, positions: int = POSITIONS) -
     return GenerationConfig(**settings)
 
 
-def rule_of_transformers(search: GenerationConfig) -> dict[str, object]:
+def transformers_rule(search: GenerationConfig) -> dict[str, object]:
     """Settings with which `generate` of our model searches as transformers does with `search`."""
     others = {*SPECIAL_IDS, "transformers_version"}
     settings = {name: value for name, value in search.to_diff_dict().items() if name not in others}
@@ -233,7 +219,7 @@ class MarianTranslator:
 
     def __init__(self, directory: str | Path) -> None:
         self.model = MarianMTModel.from_pretrained(directory, trust_remote_code=False).eval()
-        self.rule = rule_of_transformers(self.model.generation_config)
+        self.rule = transformers_rule(self.model.generation_config)
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""

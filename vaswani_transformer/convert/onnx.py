@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -25,20 +26,12 @@ from .hypotheses import batches_of_one_length, best_hypotheses
 from .marian import (
     POSITIONS,
     marian_config,
-    require_marian_shape,
-    rule_of_transformers,
-    search_of_transformers,
+    require_marian_heads,
+    transformers_rule,
+    transformers_search,
 )
 from .output import export_directory
 from .stock_tokenizer import save_stock_tokenizer
-from .weights import require_own_tokenizer
-
-
-try:
-    import onnxruntime
-    import onnxscript  # noqa: F401 - torch.onnx needs it
-except ImportError as error:
-    raise ImportError("ONNX is not installed; run `pip install onnx onnxscript onnxruntime`") from error
 
 
 # Files of an exported directory, by the names of optimum and transformers.js.
@@ -65,18 +58,17 @@ def export_onnx(
         force: Replace an earlier export.
 
     Raises:
-        ValueError: The clients cannot express the model, or the tokenizer is not the model's.
-        FileExistsError: `output` exists and `force` is false, or `output` contains files that no export wrote.
+        ValueError: The clients cannot express the model.
+        FileExistsError: `output` exists, and `force` is false or it is no export.
     """
     output = Path(output)
-    require_marian_shape(model.config, "the ONNX layout of transformers.js")
-    require_own_tokenizer(model.config, tokenizer)
+    require_marian_heads(model.config, "the ONNX layout of transformers.js")
     positions = model.config.max_positions or POSITIONS
     with export_directory(output, force) as directory:
         (directory / ENCODER).parent.mkdir()
         _export_graphs(model, directory, positions)
         marian_config(model.config, positions).save_pretrained(directory)
-        search_of_transformers(model.generation_config, positions).save_pretrained(directory)
+        transformers_search(model.generation_config, positions).save_pretrained(directory)
         save_stock_tokenizer(tokenizer, directory, positions)
     return output
 
@@ -205,12 +197,12 @@ def _export(
     module: nn.Module, path: Path, inputs: dict[str, tuple[Any, Any]], outputs: list[str], names: Sequence[str] = ()
 ) -> None:
     """Write a module's graph; `inputs` are examples with their dynamic axes, `names` name `past_key_values`."""
-    own = [name for name in inputs if name != "past_key_values"]
+    plain = [name for name in inputs if name != "past_key_values"]
     torch.onnx.export(
         module.eval(),
         tuple(example for example, _ in inputs.values()),
         path,
-        input_names=[*own, *(f"past_key_values.{name}" for name in names)],
+        input_names=[*plain, *(f"past_key_values.{name}" for name in names)],
         output_names=outputs,
         dynamic_shapes=tuple(axes for _, axes in inputs.values()),
         dynamo=True,
@@ -307,18 +299,13 @@ class OnnxTranslator:
 
     Attributes:
         rule: Settings with which `generate` of our model searches by the same rules.
-
-    Raises:
-        ValueError: The directory is not an export to ONNX.
     """
 
     def __init__(self, directory: str | Path) -> None:
-        if not (Path(directory) / ENCODER).is_file():
-            raise ValueError(f"{directory} is not a model for ONNX; export one with recipes/export.py")
         self.model = OnnxModel(directory)
         kind = VaswaniTokenizer if (Path(directory) / "tokenizer.json").is_file() else AutoTokenizer  # of OPUS-MT
         self.tokenizer = kind.from_pretrained(directory, trust_remote_code=False)
-        self.rule = rule_of_transformers(self.model.generation_config)
+        self.rule = transformers_rule(self.model.generation_config)
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""

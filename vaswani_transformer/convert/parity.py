@@ -90,32 +90,26 @@ def parity_report(
         tokenizer_file: The exported `tokenizer.json`, if there is one.
 
     Raises:
-        ValueError: All sentences are blank, or the numbers of sentences and references differ.
+        ValueError: All sentences are blank.
     """
-    if references is not None and len(references) != len(sentences):
-        raise ValueError(f"references: there are {len(references)} of them for {len(sentences)} sentences")
     lines = [number for number, sentence in enumerate(sentences) if sentence.strip()]
     if not lines:
         raise ValueError("text: there is nothing in it to translate")
     model.eval()
     texts = [sentences[line].strip() for line in lines]
     sources = tokenizer(texts)["input_ids"]
-    ours = search(model, sources)
-    exported = engine.hypotheses(sources)
+    ours, exported = search(model, sources), engine.hypotheses(sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
     by_rule = search(model, [sources[row] for row in differing], **engine.rule)
     differences = [
-        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row], found == exported[row])
-        for row, found in zip(differing, by_rule, strict=True)
+        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row], same == exported[row])
+        for row, same in zip(differing, by_rule, strict=True)
     ]
     kinds = [difference.kind for difference in differences]
     bleu = None
     if references is not None:
-        translated = [references[line] for line in lines]
-        bleu = {
-            name: asdict(sacrebleu_score(tokenizer.batch_decode(hypotheses, skip_special_tokens=True), translated))
-            for name, hypotheses in (("ours", ours), ("exported", exported))
-        }
+        targets = [references[line] for line in lines]
+        bleu = {"ours": _bleu(tokenizer, ours, targets), "exported": _bleu(tokenizer, exported, targets)}
     same_tokens = None
     if tokenizer_file is not None:
         encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(texts)
@@ -130,6 +124,13 @@ def parity_report(
         bleu=bleu,
         same_tokens=same_tokens,
     )
+
+
+def _bleu(
+    tokenizer: PreTrainedTokenizerBase, hypotheses: Sequence[Sequence[int]], references: Sequence[str]
+) -> dict[str, object]:
+    predictions = tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
+    return asdict(sacrebleu_score(predictions, references))
 
 
 def search(

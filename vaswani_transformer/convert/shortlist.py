@@ -30,7 +30,7 @@ def learn_shortlist(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[st
         frequent target tokens.
 
     Raises:
-        ValueError: A token has white space inside, as in word-piece vocabularies; or there is nothing to align.
+        ValueError: A token has white space inside, as in word-piece vocabularies.
     """
     size = len(tokenizer)
     names = tokenizer.convert_ids_to_tokens(list(range(size)))
@@ -59,7 +59,7 @@ def _links(
         For each part of the corpus, the numbers of its links in `keys`, and the place of the target token of each;
         `keys`, the different links as `source * size + target`, in order; how often each target token occurs.
     """
-    found, keys, frequencies = [], np.empty(0, np.int64), np.zeros(size, np.int64)
+    parts, keys, frequencies = [], np.empty(0, np.int64), np.zeros(size, np.int64)
     pairs = iter(pairs)
     while part := list(islice(pairs, _TOGETHER)):
         texts = zip(*part, strict=True)
@@ -76,12 +76,10 @@ def _links(
             ]
         )
         sources = np.concatenate([np.repeat(source, len(target)) for source, target in rows])
-        found.append((sources * size + targets[places], places.astype(np.int32)))
-        keys = np.union1d(keys, found[-1][0])
+        parts.append((sources * size + targets[places], places.astype(np.int32)))
+        keys = np.union1d(keys, parts[-1][0])
         frequencies += np.bincount(targets, minlength=size)
-    if not found:
-        raise ValueError("shortlist: the corpus has no sentence pair of at most 100 tokens each")
-    return [(np.searchsorted(keys, link).astype(np.int32), places) for link, places in found], keys, frequencies
+    return [(np.searchsorted(keys, link).astype(np.int32), places) for link, places in parts], keys, frequencies
 
 
 def _model_1(links: Sequence[tuple[np.ndarray, np.ndarray]], sources: np.ndarray, size: int) -> np.ndarray:

@@ -1,10 +1,11 @@
 """Models from weights under fairseq's names, which MarianMT and FSMT of transformers share."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
@@ -55,14 +56,15 @@ def model_from_weights(weights: Weights, **fields: Any) -> VaswaniForConditional
     Raises:
         ValueError: A weight is missing, of another shape, or unknown; or the fields do not fit.
     """
-    config = VaswaniConfig(**_sizes(weights), **fields)
-    model = VaswaniForConditionalGeneration(config)
-    names = {_renamed(name): name for name in weights}
-    if config.tie_word_embeddings and config.target_vocab_size is None:
-        names["model.shared.weight"] = "encoder.embed_tokens.weight"
-    state = {ours: weights[theirs] for ours, theirs in names.items()}
-    _require_fit(model.state_dict(), state, names)
-    model.load_state_dict(state)
+    try:
+        model = VaswaniForConditionalGeneration(VaswaniConfig(**_sizes(weights), **fields))
+        state = {_renamed(name): weight for name, weight in weights.items()}
+        if "model.shared.weight" in model.state_dict():
+            state["model.shared.weight"] = weights["encoder.embed_tokens.weight"]
+        model.load_state_dict(state)
+    except (KeyError, RuntimeError) as error:  # of a weight that is missing; of names and shapes
+        reason = " ".join(str(error).split())
+        raise ValueError(f"weights: only the paper's encoder-decoder can be expressed ({reason})") from error
     return model.eval()
 
 
@@ -74,7 +76,7 @@ def _renamed(name: str) -> str:
     return f"model.{name}"
 
 
-def layers_renamed(name: str) -> str:
+def with_fairseq_layers(name: str) -> str:
     """A weight's name with the parts inside a layer renamed to fairseq's."""
     for theirs, ours in _RENAMED:
         name = name.replace(ours, theirs)
@@ -83,14 +85,8 @@ def layers_renamed(name: str) -> str:
 
 def _sizes(weights: Weights) -> dict[str, Any]:
     """Configuration fields that the weights determine."""
-
-    def weight(name: str) -> torch.Tensor:
-        if name not in weights:
-            raise ValueError(f"weights: there is no {name}; only the paper's encoder-decoder can be expressed")
-        return weights[name]
-
-    source, target = (weight(f"{stack}.embed_tokens.weight") for stack in ("encoder", "decoder"))
-    tied = torch.equal(target, weight(f"{_OUTPUT}weight"))
+    source, target = (weights[f"{stack}.embed_tokens.weight"] for stack in ("encoder", "decoder"))
+    tied = torch.equal(target, weights[f"{_OUTPUT}weight"])
     all_tied = tied and torch.equal(source, target)
     layers = {match[0]: match for match in map(_LAYER.match, weights) if match}
     return {
@@ -99,30 +95,14 @@ def _sizes(weights: Weights) -> dict[str, Any]:
         "tie_word_embeddings": tied,
         "logits_bias": f"{_OUTPUT}bias" in weights,
         "d_model": source.shape[1],
-        "d_ff": len(weight("encoder.layers.0.fc1.weight")),
-        "decoder_d_ff": len(weight("decoder.layers.0.fc1.weight")),
+        "d_ff": len(weights["encoder.layers.0.fc1.weight"]),
+        "decoder_d_ff": len(weights["decoder.layers.0.fc1.weight"]),
         "encoder_layers": sum(match[1] == "encoder" for match in layers.values()),
         "decoder_layers": sum(match[1] == "decoder" for match in layers.values()),
     }
 
 
-def _require_fit(expected: Weights, state: Weights, names: dict[str, str]) -> None:
-    """Require the model's weights in their shapes, and no others; `names` are the source's, for messages."""
-    if unknown := [names[name] for name in state if name not in expected]:
-        raise ValueError(f"weights: {_some(unknown)} cannot be expressed; only the paper's post-norm layers can")
-    if missing := [name for name in expected if name not in state]:
-        raise ValueError(f"weights: {_some(missing)} (by our names) cannot be filled; the checkpoint is not complete")
-    for name, weight in expected.items():
-        if weight.shape != state[name].shape:
-            shapes = f"{list(state[name].shape)}, but must be {list(weight.shape)}"
-            raise ValueError(f"weights: {names[name]} is {shapes}; all layers and both stacks must be of one width")
-
-
-def _some(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def weights_of(model: PreTrainedModel, layout: str, first: int) -> Weights:
+def weights_by_fairseq_names(model: PreTrainedModel, layout: str, first: int) -> Weights:
     """The weights by fairseq's names, without position tables.
 
     Args:
@@ -195,17 +175,8 @@ def one_number_of_heads(encoder: int | None, decoder: int | None) -> int:
     return encoder
 
 
-def require_fields(config: VaswaniConfig, values: dict[str, object], target: str, advice: str = "") -> None:
+def require_fields(config: VaswaniConfig, values: Mapping[str, object], target: str) -> None:
     """Raise a ValueError if a field has another value than the only one that `target` supports."""
     for field, value in values.items():
         if getattr(config, field) != value:
-            raise ValueError(f"{field}: must be {value!r} for {target}, is {getattr(config, field)!r}{advice}")
-
-
-def require_own_tokenizer(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a ValueError if an id of the tokenizer is outside the model's vocabulary."""
-    if len(tokenizer) > config.vocab_size:
-        raise ValueError(
-            f"vocab_size: the model has {config.vocab_size} entries, but the tokenizer {len(tokenizer)}; give the "
-            f"model's own"
-        )
+            raise ValueError(f"{field}: must be {value!r} for {target}, is {getattr(config, field)!r}")

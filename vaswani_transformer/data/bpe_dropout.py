@@ -18,7 +18,6 @@ from tokenizers import models
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from ..model.configuration_vaswani import LABEL_MARK
 from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import EOS, PAD, UNK, VaswaniTokenizer, is_own
 from .batching import TokenBudgetBatchSampler
@@ -51,7 +50,7 @@ class BpeDropout:
         probability: From 0, the tokenizer's own encoding, to 1, single bytes (Provilkov et al.: 0.1).
 
     Attributes:
-        samples_targets: Whether targets are text, and not labels.
+        samples_targets: Whether targets are text: each entry of the vocabulary is made of bytes.
 
     Raises:
         ValueError: The probability is another number, or it is another tokenizer.
@@ -69,8 +68,6 @@ class BpeDropout:
         self.probability = probability
         backend = tokenizer.backend_tokenizer
         vocabulary = backend.get_vocab(with_added_tokens=False)
-        labels = {entry for entry in vocabulary if entry.startswith(LABEL_MARK)}
-        self.samples_targets = not labels
         self._eos = tokenizer.eos_token_id
         self._pre_tokenizer = backend.pre_tokenizer
         merges = json.loads(backend.to_str())["model"]["merges"]
@@ -79,9 +76,11 @@ class BpeDropout:
             for rank, (left, right) in enumerate(merges)
         }
         byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
+        others = {entry for entry in vocabulary if not byte_of.keys() >= set(entry)}
+        self.samples_targets = not others
         self._bytes = {
             vocabulary[entry]: bytes(byte_of[letter] for letter in entry)
-            for entry in vocabulary.keys() - labels - {PAD, EOS, UNK}
+            for entry in vocabulary.keys() - others - {PAD, EOS, UNK}
         }
         self._letters = {entry: vocabulary[entry] for entry in byte_of}
         learned = {*self._letters.values(), *(merged for _, merged in self._merges.values())}
@@ -93,7 +92,7 @@ class BpeDropout:
         Args:
             ids: A sentence as the tokenizer encodes it, with or without EOS.
             generator: Source of randomness.
-            probability: Of dropping a merge, instead of `self.probability`.
+            probability: Dropout of merges, instead of `self.probability`.
 
         Raises:
             ValueError: The ids are no text.

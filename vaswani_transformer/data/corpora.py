@@ -20,13 +20,13 @@ from ..model.languages_vaswani import is_same_language, language_name
 from .phrasebook import phrasebook
 from .tables import (
     Pair,
+    batch_pairs,
     column_names,
     is_saved,
-    kind_of_suffix,
-    kind_of_table,
     load_saved,
-    pairs_of_batches,
     read_table,
+    suffix_kind,
+    table_kind,
 )
 from .text_files import COMPRESSED, read_lines
 
@@ -145,7 +145,7 @@ def resolve_languages(
     return str(languages[0]), str(languages[1])
 
 
-def language_of_name(name: str) -> str | None:
+def language_in_name(name: str) -> str | None:
     """The language code that a column is called, or a file by its last suffix; None if there is none."""
     parts = [part for part in Path(name).name.split(".") if f".{part}" not in (*COMPRESSED, ".txt")]
     code = parts[-1] if parts else ""
@@ -159,15 +159,15 @@ def _sides(
     names = _names(source)
     if names == _PHRASEBOOK:
         sides = [("the phrasebook", "en"), ("the phrasebook", "de")]
-    elif len(names) == 2 and not any(kind_of_suffix(Path(name)) or Path(name).is_dir() for name in names):
-        return [(name, language_of_name(name)) for name in names]
+    elif len(names) == 2 and not any(suffix_kind(Path(name)) or Path(name).is_dir() for name in names):
+        return [(name, language_in_name(name)) for name in names]
     elif columns:
-        return [(f"column {name}", language_of_name(name)) for name in columns]
+        return [(f"column {name}", language_in_name(name)) for name in columns]
     elif None not in languages or is_on_hub(source):
         return []
     else:
         path, kind = _tables(source)[0]
-        sides = [(str(path), name) for name in column_names(path, kind) if language_of_name(name) == name]
+        sides = [(str(path), name) for name in column_names(path, kind) if language_in_name(name) == name]
         if len(sides) != 2:
             return []
     pairs = zip(sides, reversed(languages), strict=True)
@@ -220,7 +220,7 @@ def is_on_hub(source: Source) -> bool:
     if len(names) != 1 or names == _PHRASEBOOK:
         return False
     is_pattern = glob.escape(names[0]) != names[0]
-    return not is_pattern and kind_of_suffix(Path(names[0])) is None and not Path(names[0]).exists()
+    return not is_pattern and suffix_kind(Path(names[0])) is None and not Path(names[0]).exists()
 
 
 def _names(source: Source) -> list[str]:
@@ -254,7 +254,7 @@ def _tables(source: Source) -> list[tuple[Path, str]]:
     for name in names:
         files += _matches(name) or [name]
     may_be_text = len(names) == 2 and names == files
-    kinds = {file: kind_of_table(Path(file), must_be_table=not may_be_text) for file in files}
+    kinds = {file: table_kind(Path(file), must_be_table=not may_be_text) for file in files}
     tables = [(Path(file), kind) for file in files if (kind := kinds[file])]
     if len(tables) == len(files) > 0 or (may_be_text and not tables):
         return tables
@@ -281,7 +281,7 @@ def _rows(
 ) -> Iterator[Row]:
     """The rows of files, or of `origin`, a dataset of the Hub."""
     if isinstance(origin, Dataset | IterableDataset):
-        readers = [pairs_of_batches(origin.with_format("arrow").iter(1000), names[0], columns or languages)]
+        readers = [batch_pairs(origin.with_format("arrow").iter(1000), names[0], columns or languages)]
     else:
         readers = _readers(names, languages, part, columns)
     is_empty = True

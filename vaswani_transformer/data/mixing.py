@@ -41,7 +41,7 @@ class Mixture:
 
     def __init__(self, sizes: np.ndarray, mixed: Sequence[MixedCorpus] = ()) -> None:
         self._mixed = mixed
-        self._own = np.arange(mixed[0].first if mixed else len(sizes))
+        self._train = np.arange(mixed[0].first if mixed else len(sizes))
         self._sizes = [sizes[corpus.first : corpus.first + corpus.pairs] for corpus in mixed]
         self.largest = self._rows([np.argsort(-each, kind="stable") for each in self._sizes], [0] * len(mixed))
 
@@ -59,4 +59,4 @@ class Mixture:
             corpus.first + order[(np.arange(corpus.drawn) * corpus.pairs + start) // corpus.drawn]
             for corpus, order, start in zip(self._mixed, orders, starts, strict=True)
         ]
-        return np.concatenate([self._own, *drawn])
+        return np.concatenate([self._train, *drawn])

@@ -130,7 +130,7 @@ def _prepare(
     prepared: PreparedDirectory, args: PreparationArguments, inputs: Mapping[str, Json], missing: list[str]
 ) -> None:
     folder, cache_dir = prepared.path / TOKENIZER, prepared.path / "cache"
-    given = None if args.tokenizer is None or TOKENIZER not in missing else load_tokenizer(args.tokenizer)
+    tokenizer = load_tokenizer(args.tokenizer) if args.tokenizer and TOKENIZER in missing else None
     if TOKENIZER not in missing:
         prepared.require_undamaged([TOKENIZER])
     splits = {split: args.sources[split] for split in missing if split != TOKENIZER}
@@ -149,11 +149,11 @@ def _prepare(
         for split, source in splits.items()
     }
     if TOKENIZER in missing:
-        tokenizer = given or _learn_tokenizer(corpora["train"], args)
+        tokenizer = tokenizer or _learn_tokenizer(corpora["train"], args)
         require_tags(tokenizer, args.tags, args.tokenizer)
         with _writing(folder) as staged:
             tokenizer.save_pretrained(staged)
-            Manifest.of(staged, **_origin(TOKENIZER, args, inputs)).save(staged)
+            Manifest.from_files(staged, **_origin(TOKENIZER, args, inputs)).save(staged)
     tokenizer = load_tokenizer(folder, option="prepared")
     for split, corpus in corpora.items():
         processes = min(args.num_proc or os.cpu_count() or 1, -(-len(corpus) // _PAIRS_PER_PROCESS))
@@ -162,7 +162,7 @@ def _prepare(
             with _writing(prepared.path / split) as staged:
                 rows.save_to_disk(staged, num_proc=num_proc)
                 origin = _origin(split, args, inputs)
-                Manifest.of(staged, **origin, pairs=len(corpus), cleaning={**cleaning}).save(staged)
+                Manifest.from_files(staged, **origin, pairs=len(corpus), cleaning={**cleaning}).save(staged)
     shutil.rmtree(cache_dir, ignore_errors=True)
 
 

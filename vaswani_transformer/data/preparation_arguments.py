@@ -133,7 +133,7 @@ class PreparationArguments(CleaningRules, CorpusArguments):
 
     @property
     def sources(self) -> dict[str, list[str]]:
-        """The corpora that were given, by split.
+        """The corpora by split.
 
         Raises:
             ValueError: None to train on.

@@ -34,10 +34,10 @@ _KINDS = {
     ".tmx": "tmx",
 }
 _BATCH = 1000  # rows converted at a time
-_SAMPLE = 100  # lines of a CSV by which its delimiter is found
+_SAMPLE = 100  # lines of a CSV that tell its delimiter
 
 
-def kind_of_suffix(path: Path) -> str | None:
+def suffix_kind(path: Path) -> str | None:
     """The kind of table that the name of a file promises; None for text."""
     name = path.with_suffix("") if path.suffix in COMPRESSED else path
     return _KINDS.get(name.suffix.lower())
@@ -48,7 +48,7 @@ def is_saved(directory: Path) -> bool:
     return any((directory / mark).is_file() for mark in ("state.json", "dataset_dict.json"))
 
 
-def kind_of_table(path: Path, must_be_table: bool) -> str | None:
+def table_kind(path: Path, must_be_table: bool) -> str | None:
     """The kind of a table, by the first bytes of the file, then by its suffix; None for text.
 
     Args:
@@ -70,7 +70,7 @@ def kind_of_table(path: Path, must_be_table: bool) -> str | None:
     text = start.decode("utf-16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig", "ignore").lstrip()
     if text.startswith(("<?xml", "<tmx", "<!DOCTYPE tmx")):
         return "tmx"
-    if (kind := kind_of_suffix(path)) is None and must_be_table:
+    if (kind := suffix_kind(path)) is None and must_be_table:
         if text.startswith("{"):
             return "json"
         if "\t" in text.partition("\n")[0]:
@@ -83,7 +83,7 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str) -> Iterat
 
     Args:
         path: The file, or a directory saved by `datasets`.
-        kind: The result of `kind_of_table`.
+        kind: The result of `table_kind`.
         keys: Names of the columns of source and target, or numbers from 1 in CSV and TSV without a header; languages
             in a translation memory.
         split: Which part of a directory that has several.
@@ -101,8 +101,8 @@ def read_table(path: Path, kind: str, keys: Sequence[str], split: str) -> Iterat
         case "tsv":
             return _delimited_pairs(path, _tsv_records(path), keys)
         case "parquet":
-            return pairs_of_batches(_parquet_batches(path), str(path), keys)
-    return pairs_of_batches(load_saved(path, split).with_format("arrow").iter(_BATCH), str(path), keys)
+            return batch_pairs(_parquet_batches(path), str(path), keys)
+    return batch_pairs(load_saved(path, split).with_format("arrow").iter(_BATCH), str(path), keys)
 
 
 def column_names(path: Path, kind: str) -> list[str]:
@@ -128,8 +128,8 @@ def _places(names: Sequence[str], keys: Sequence[str]) -> list[int]:
     """The places of columns among names; raises a ValueError if a key is no name, or more than one."""
     for key in keys:
         if names.count(key) != 1:
-            found = "several columns are" if key in names else "no column is"
-            raise ValueError(f"{found} called {key!r}, of {', '.join(names)}; name two with the option columns")
+            verb = "several columns are" if key in names else "no column is"
+            raise ValueError(f"{verb} called {key!r}, of {', '.join(names)}; name two with the option columns")
     return [names.index(key) for key in keys]
 
 
@@ -234,7 +234,7 @@ def _pair(row: dict[str, object], keys: Sequence[str]) -> Pair:
     return source, target
 
 
-def pairs_of_batches(batches: Iterable[pa.Table | pa.RecordBatch], name: str, keys: Sequence[str]) -> Iterator[Pair]:
+def batch_pairs(batches: Iterable[pa.Table | pa.RecordBatch], name: str, keys: Sequence[str]) -> Iterator[Pair]:
     """The texts of two columns, which may lie in a column "translation"; "" for a null.
 
     Args:

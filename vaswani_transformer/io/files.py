@@ -221,8 +221,10 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     try:
         yield
     finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
-        lock.release()
+        try:
+            Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
+        finally:
+            lock.release()
 
 
 def acquire(lock: BaseFileLock, path: Path, option: str, timeout: float = 0.0) -> None:
@@ -285,7 +287,7 @@ class Manifest:
     notes: dict[str, Json] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, directory: Path, patterns: Iterable[str] = ("**/*",), /, **notes: Json) -> "Manifest":
+    def from_files(cls, directory: Path, patterns: Iterable[str] = ("**/*",), /, **notes: Json) -> "Manifest":
         """Read the files of a directory, by default every one, also in directories below it."""
         paths = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
         return cls(

@@ -84,16 +84,16 @@ def from_json(kind: type[T], value: object, place: str = "") -> T:
 
 
 def _arguments(kind: Any, entries: dict[str, object], place: str) -> dict[str, object]:
-    found: dict[str, object] = {}
+    arguments: dict[str, object] = {}
     rest = dict(entries)
     for field in fields(kind):
         if field.metadata == REST:
-            found[field.name] = rest
+            arguments[field.name] = rest
         elif field.name in entries:
-            found[field.name] = from_json(field.type, rest.pop(field.name), f"{place}.{field.name}")  # type: ignore
+            arguments[field.name] = from_json(field.type, rest.pop(field.name), f"{place}.{field.name}")  # type: ignore
         elif field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"{place}.{field.name} is missing".removeprefix("."))
-    return found
+    return arguments
 
 
 def _require(kind: type[T], value: object, place: str) -> Any:

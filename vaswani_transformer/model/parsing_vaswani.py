@@ -117,28 +117,20 @@ def parse_in_batches(
         Indices into `sentences`, and for each of them its parses: one, or `num_return_sequences` of them, best first.
 
     Raises:
-        ValueError: A sentence has no words, or a word is empty or has white space; or the tokenizer has no labels; or
-            a sentence has more tokens than a learned position table.
+        ValueError: A sentence has no words, or a word is empty or has white space; or the tokenizer has no labels.
     """
     vocabulary = tokenizer.get_vocab()
     labels = ParseLabels.from_vocabulary(vocabulary)
     if not labels.phrases:
         raise ValueError("the tokenizer has no labels of parses; give a model that was trained to parse")
     for index, words in enumerate(sentences):
-        if not words:
-            raise ValueError(f"sentence {index}: has no words; leave it out")
-        for word in words:
-            if not isinstance(word, str) or word.split() != [word]:
-                raise ValueError(f"sentence {index}: {word!r} is not a word; give strings without white space")
+        if not words or " ".join(words).split() != list(words):
+            raise ValueError(f"sentence {index}: {words!r} must be words, at least one, without white space")
     texts = [text_of_words(words) for words in sentences]
-    table = model.config.max_positions
-    if table is not None:
-        for index, ids in enumerate(tokenizer(texts).input_ids if texts else []):
-            if max(len(ids), len(sentences[index]) + 1) > table:
-                raise ValueError(
-                    f"sentence {index}: has {len(ids)} tokens, more than the learned position table of {table}; parse "
-                    f"shorter sentences"
-                )
+    if (table := model.config.max_positions) is not None and texts:
+        for index, ids in enumerate(tokenizer(texts).input_ids):
+            if len(ids) > table:
+                raise ValueError(f"sentence {index}: has {len(ids)} tokens, more than the learned positions, {table}")
 
     def legal(indices: list[int], lengths: list[int]) -> list[LegalParse]:
         if not constrained:

@@ -61,7 +61,7 @@ class SavedModel:
         """Read the weights, onto the CPU; the model is in evaluation mode.
 
         Args:
-            dtype: Of the model; "auto" is the dtype of the saved weights.
+            dtype: The model's dtype; "auto" is that of the saved weights.
 
         Raises:
             ValueError: Weights do not fit the configuration, or are not finite.
@@ -98,7 +98,7 @@ class SavedModel:
                 content[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
             atomic_write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
-    def require_own(self, what: str) -> None:
+    def require_updatable(self, what: str) -> None:
         """Raise a ValueError unless `update_config` can keep `what`: in a directory, and a model of this package."""
         if self.config.model_type != "vaswani":
             raise ValueError(f"{self.place}: is of another package, and cannot keep {what}; convert it, see convert.py")
@@ -133,9 +133,10 @@ def open_model(
     """
     place = f"{option}: {name}"
     with _errors_begin_with(place):
-        patterns = [*_FILES, *(["*.py"] if trust_remote_code else []), *([_PICKLED] if to_convert else [])]
-        is_here = bool(name) and Path(name).is_dir()
-        directory = Path(name) if is_here else Path(snapshot_download(str(name), allow_patterns=patterns))
+        directory = Path(name)
+        if not name or not directory.is_dir():
+            patterns = [*_FILES, *(["*.py"] if trust_remote_code else []), *([_PICKLED] if to_convert else [])]
+            directory = _download(str(name), patterns)
         config = _configuration(directory, trust_remote_code)
         is_ours = isinstance(config, VaswaniConfig)
         if is_ours and (directory / MANIFEST_NAME).exists() and (damage := find_damage(directory, *MODEL_FILES)):
@@ -205,6 +206,13 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(verbosity)
+
+
+def _download(name: str, patterns: list[str]) -> Path:
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"is no saved model, and the Hub does not provide it ({error})") from error
 
 
 def _configuration(directory: Path, trust_remote_code: bool) -> PreTrainedConfig:

@@ -131,7 +131,7 @@ def _write(directory: Path, options: TreebankOptions, origin: dict[str, Json]) -
         words = (json.loads(line)["translation"][options.language] for line in read_lines(_corpus(staging, "train")))
         tokenizer = VaswaniTokenizer.train(words, options.vocab_size, show_progress=False, labels=labels["train"].names)
         tokenizer.save_pretrained(staging / "tokenizer")
-        Manifest.of(staging, **origin).save(staging)
+        Manifest.from_files(staging, **origin).save(staging)
 
 
 def _read_trees(name: str, files: Iterable[str]) -> Iterator[Tree]:

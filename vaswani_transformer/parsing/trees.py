@@ -17,9 +17,7 @@ def read_trees(path: str | Path) -> Iterator[Tree]:
     """The trees of a file (plain, .gz, .xz), each on one line or several; text between trees is an error.
 
     Raises:
-        ValueError: A tree is malformed: its brackets do not match, a bracket is empty, or has both words and
-            phrases, or a label begins with "/", which marks closing labels. The message names the file and the line
-            where the tree begins.
+        ValueError: A tree is malformed; the message names the file and the line where the tree begins.
         OSError: There is no such file.
     """
     path, text, depth, first = Path(path), "", 0, 1
@@ -46,7 +44,8 @@ def parse_tree(text: str, name: str = "tree") -> Tree:
     """One tree in brackets; `name` is what messages call it.
 
     Raises:
-        ValueError: It is malformed.
+        ValueError: Its brackets do not match, a bracket is empty or has both words and phrases, or a label begins with
+            "/", which marks closing labels.
     """
     try:
         tree = Tree.fromstring(text)
@@ -55,13 +54,10 @@ def parse_tree(text: str, name: str = "tree") -> Tree:
         raise ValueError(f"{name}: not one tree in brackets ({reason}); mend the tree") from None
     for node in tree.subtrees():
         words = sum(isinstance(child, str) for child in node)
-        if len(node) == 0:
-            raise ValueError(f"{name}: the bracket ({node.label()}) is empty; mend the tree")
-        if 0 < words < len(node):
-            raise ValueError(f"{name}: the bracket ({node.label()} ...) has both words and phrases; mend the tree")
-        if node.label().startswith(CLOSING):
+        if words not in (0, len(node)) or not len(node) or node.label().startswith(CLOSING):
             raise ValueError(
-                f"{name}: the label {node.label()!r} begins with {CLOSING!r}, which marks closing labels; rename it"
+                f"{name}: the bracket ({node.label()} ...) must have either words or phrases, and no label that begins "
+                f"with {CLOSING!r}; mend the tree"
             )
     return tree
 

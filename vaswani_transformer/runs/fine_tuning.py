@@ -71,9 +71,7 @@ class FineTuningArguments(RecipeTrainingArguments):
                 setattr(self, f"{side}_tokens", max(min(tokens, 25000), longest))
 
 
-def parse_training(
-    argv: list[str] | None = None,
-) -> tuple[DataArguments, ModelArguments, RecipeTrainingArguments]:
+def parse_training(argv: list[str] | None = None) -> tuple[DataArguments, ModelArguments, RecipeTrainingArguments]:
     """The options of a training; with `--model`, those that are left out have the defaults of fine-tuning."""
     parser = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments))
     if parser.read(argv).model is not None:

@@ -385,9 +385,9 @@ def _measure_cost(trainer: VaswaniTrainer) -> TrainingCost:
 def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     """Print the sizes of corpora, model and epoch."""
     args = trainer.args
-    print(describe_cleaning(data.cleaning))
+    print(_describe_cleaning(data.cleaning))
     for name, corpus in data.mixed.items():
-        print(f"{name}: {describe_cleaning(corpus.cleaning)}; {corpus.drawn:,} drawn per epoch")
+        print(f"{name}: {_describe_cleaning(corpus.cleaning)}; {corpus.drawn:,} drawn per epoch")
     print(
         f"{trainer.model.num_parameters():,} parameters\n"
         f"{_steps_an_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
@@ -396,7 +396,7 @@ def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     )
 
 
-def describe_cleaning(cleaning: Mapping[str, int]) -> str:
+def _describe_cleaning(cleaning: Mapping[str, int]) -> str:
     """Number of sentence pairs kept, and dropped by reason."""
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
     return f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})"

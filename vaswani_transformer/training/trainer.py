@@ -360,7 +360,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         if self._staging is None and self.args.should_save:
             with file_errors_as_os_error(f"{directory}: the model could not be written"):
                 super().save_model(str(staged), _internal_call=True)
-                Manifest.of(staged, MODEL_FILES).save(staged)
+                Manifest.from_files(staged, MODEL_FILES).save(staged)
                 publish_files(staged, directory)
             shutil.rmtree(staged.parent, ignore_errors=True)
         elif self._staging is not None:
@@ -418,7 +418,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         if state.best_model_checkpoint == str(staged):
             state.best_model_checkpoint = str(directory)
             state.save_to_json(str(staged / TRAINER_STATE_NAME))
-        Manifest.of(staged, step=state.global_step).save(staged)
+        Manifest.from_files(staged, step=state.global_step).save(staged)
         publish(staged, directory)  # replaces a damaged checkpoint of this step
         trust(directory)
         needed = [checkpoint_step(state.best_model_checkpoint or "")]
