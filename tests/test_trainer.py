@@ -14,7 +14,6 @@ from datasets import Dataset
 from distributed_step import (
     DROPOUT,
     EPOCHS,
-    NUM_ROWS,
     RESUME_FROM,
     STEPS_AN_EPOCH,
     Clock,
@@ -176,17 +175,6 @@ def test_the_norm_of_the_gradients_is_logged_as_it_is_before_clipping(tmp_path, 
 
 
 # Epochs.
-
-
-def test_every_sentence_is_trained_on_once_an_epoch(tmp_path, tokenizer):
-    trainer = make_trainer(make_model(), tokenizer, tmp_path)
-    trainer.train()
-    epochs = trainer.rows_by_epoch()
-    assert sorted(epochs) == list(range(EPOCHS))
-    for batches in epochs.values():
-        assert sorted(chain(*batches)) == list(range(NUM_ROWS))
-    assert len(epochs[0]) == len(epochs[1]) == STEPS_AN_EPOCH
-    assert [sorted(batch) for batch in epochs[0]] != [sorted(batch) for batch in epochs[1]]
 
 
 def test_steps_train_on_the_pairs_drawn_for_their_epoch(tokenizer, tmp_path):
