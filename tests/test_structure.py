@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY
 
+import vaswani_transformer
+
 
 PACKAGE = REPOSITORY / "vaswani_transformer"
 TESTS = REPOSITORY / "tests"
@@ -90,6 +92,11 @@ def rooms_imported(path: Path) -> set[str]:
 def test_imports_flow_one_way(path):
     room = path.relative_to(PACKAGE).parts[0]
     assert rooms_imported(path) <= ALLOWED[room] | {room}
+
+
+def test_dir_shows_all_public_names():
+    assert set(vaswani_transformer.__all__) <= set(dir(vaswani_transformer))
+    assert all(hasattr(vaswani_transformer, name) for name in vaswani_transformer.__all__)
 
 
 @pytest.mark.system
