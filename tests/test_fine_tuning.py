@@ -17,7 +17,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.runs.fine_tuning import open_parent
 from vaswani_transformer.runs.records import RunRecord
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 
 
 pytestmark = pytest.mark.system
