@@ -424,7 +424,7 @@ def generate_in_batches(
     prefix, added = forced_prefix(model, generate_kwargs), generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
-    for batch in batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
+    for batch in similar_length_batches(lengths, costs, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(device)  # [batch, source]
         indices = [filled[row] for row in batch]
@@ -472,7 +472,7 @@ def _cost(search: SearchOptions, length: int) -> int:
     return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
 
 
-def batches_of_similar_length(
+def similar_length_batches(
     lengths: list[int], costs: dict[int, int], tokens_per_batch: int, batch_size: int | None = None
 ) -> Iterator[list[int]]:
     """Indices into `lengths`, the longest first; a length takes up `costs[length]` of `tokens_per_batch`."""
