@@ -281,6 +281,9 @@ def test_every_difference_is_named(files, output):
     assert f"max_length (256 then, 9 now), train ({then} then, {now} now);" in message
     message = error_of(ValueError, output, arguments({**files, "test": files["train"]}))
     assert f"differs in test ({' '.join(files['test'])} then, {then} now);" in message
+    missing = [str(Path("mistyped", Path(name).name)) for name in files["test"]]
+    message = error_of(ValueError, output, arguments({**files, "test": missing}))
+    assert f"differs in test ({' '.join(files['test'])} then, {' '.join(missing)} now);" in message
 
 
 def test_another_test_set_can_be_had_without_preparing_the_rest_anew(files, folder, output):
