@@ -78,16 +78,7 @@ class VaswaniGenerationMixin(GenerationMixin):
                 `SearchOptions.resolve` and `forced_phrases`; logits are NaN; or the model has several directions, and a
                 source begins with no language tag.
         """
-        ids = kwargs.get("input_ids") if inputs is None else inputs
-        if ids is not None:
-            if ids.dim() != 2 or not ids.numel():
-                raise ValueError(
-                    f"input_ids: have the shape {list(ids.shape)}; give [batch, source], neither of them 0; "
-                    "for a single sentence, input_ids[None]"
-                )
-            if kwargs.get("attention_mask") is None:
-                kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
-            require_tagged(self.config, ids)
+        self._prepare_source(inputs, kwargs)
         scopes = (kwargs, generation_config, self.generation_config)
         limit = SearchOptions.resolve(*scopes, positions=self.config.max_positions).limit
         phrases = kwargs.pop("force_words_ids", None)
@@ -115,6 +106,20 @@ class VaswaniGenerationMixin(GenerationMixin):
             processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
         processors, criteria = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
         return super().generate(inputs, config, processors, criteria, custom_generate=loop, **kwargs)
+
+    def _prepare_source(self, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> None:
+        """Check the ids of the source, if it has any, and mask their padding."""
+        ids = kwargs.get("input_ids") if inputs is None else inputs
+        if ids is None:
+            return
+        if ids.dim() != 2 or not ids.numel():
+            raise ValueError(
+                f"input_ids: have the shape {list(ids.shape)}; give [batch, source], neither of them 0; "
+                "for a single sentence, input_ids[None]"
+            )
+        if kwargs.get("attention_mask") is None:
+            kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
+        require_tagged(self.config, ids)
 
     def _resolve(
         self, generation_config: GenerationConfig | None, kwargs: dict[str, Any]
