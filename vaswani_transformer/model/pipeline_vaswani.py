@@ -296,65 +296,63 @@ def translate_in_batches(
     yield from translations() if paragraphs is None else paragraphs.join(translations())
 
 
+@dataclass
 class _TranslationReader:
     """Reads translations from generated tokens: texts or ids, with scores if these are asked for.
 
     `unmeasured` are the indices of sentences without a confidence.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        generate_kwargs: Mapping[str, Any],
-        return_tensors: bool,
-        return_scores: bool,
-        return_alignment: bool,
-        clean_up: bool | None,
-        unmeasured: set[int],
-    ) -> None:
-        self._has_scores = return_scores or return_alignment
-        if self._has_scores and generate_kwargs.get("custom_generate") is not None:
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    generate_kwargs: Mapping[str, Any]
+    return_tensors: bool
+    return_scores: bool
+    return_alignment: bool
+    clean_up: bool | None
+    unmeasured: set[int]
+
+    def __post_init__(self) -> None:
+        self.has_scores = self.return_scores or self.return_alignment
+        if self.has_scores and self.generate_kwargs.get("custom_generate") is not None:
             raise ValueError("return_scores, return_alignment: are the model's; leave them out with custom_generate")
-        self._model, self._tokenizer, self._generate_kwargs = model, tokenizer, generate_kwargs
-        self._return_tensors, self._clean_up, self._unmeasured = return_tensors, clean_up, unmeasured
-        self._search = SearchOptions.for_call(model, generate_kwargs)
-        self._heads = AlignmentHeads.for_model(model) if return_alignment else None
+        self.search = SearchOptions.for_call(self.model, self.generate_kwargs)
+        self.heads = AlignmentHeads.for_model(self.model) if self.return_alignment else None
 
     def read(self, batch: "GeneratedBatch") -> list[list[Any]]:
         """The translations of each sentence of a batch, best first."""
         rows, returned = batch.output_ids.flatten(0, 1), batch.output_ids.shape[1]  # [batch * returned, target]
         translations = self._decode(rows.cpu())
-        if self._has_scores:
+        if self.has_scores:
             translations = list(zip(translations, self._score(batch, rows), strict=True))
         return [translations[i : i + returned] for i in range(0, len(translations), returned)]
 
     def empty(self) -> list[Any]:
         """The translations of a blank sentence."""
-        ids = torch.tensor(self._tokenizer("").input_ids)
-        translations = self._decode(ids.expand(self._search.num_return_sequences, -1))
-        if not self._has_scores:
+        ids = torch.tensor(self.tokenizer("").input_ids)
+        translations = self._decode(ids.expand(self.search.num_return_sequences, -1))
+        if not self.has_scores:
             return translations
-        score = TranslationScore(0.0, 0.0, 0, [], alignment=None if self._heads is None else [])
+        score = TranslationScore(0.0, 0.0, 0, [], alignment=None if self.heads is None else [])
         return [(translation, score) for translation in translations]
 
     def _decode(self, output_ids: torch.Tensor) -> list[Any]:
-        if not self._return_tensors:
-            options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": self._clean_up}
-            return self._tokenizer.batch_decode(output_ids, **options)
-        is_token = output_ids.ne(self._tokenizer.pad_token_id)  # [rows, target]; the start token may be padding, too
+        if not self.return_tensors:
+            options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": self.clean_up}
+            return self.tokenizer.batch_decode(output_ids, **options)
+        is_token = output_ids.ne(self.tokenizer.pad_token_id)  # [rows, target]; the start token may be padding, too
         return [ids[: int(row.nonzero().max()) + 1] for ids, row in zip(output_ids, is_token, strict=True)]
 
     def _score(self, batch: "GeneratedBatch", rows: torch.Tensor) -> list[TranslationScore]:
-        prefix = forced_prefix(self._model, self._generate_kwargs)
+        prefix = forced_prefix(self.model, self.generate_kwargs)
         # The start token is not forced.
-        start = self._model.config.decoder_start_token_id
+        start = self.model.config.decoder_start_token_id
         forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == start)
-        is_measured = has_measured_confidence(self._model, self._generate_kwargs)
-        measured = [is_measured and index not in self._unmeasured for index in batch.indices]
-        penalty = (self._search.length_penalty, self._search.length_penalty_type)
-        inputs = batch.inputs
-        return score_generated(self._model, self._tokenizer, inputs, rows, *penalty, self._heads, forced, measured)
+        is_measured = has_measured_confidence(self.model, self.generate_kwargs)
+        measured = [is_measured and index not in self.unmeasured for index in batch.indices]
+        penalty = (self.search.length_penalty, self.search.length_penalty_type)
+        inputs = (self.model, self.tokenizer, batch.inputs, rows)
+        return score_generated(*inputs, *penalty, self.heads, forced, measured)
 
 
 def _paragraphs(
