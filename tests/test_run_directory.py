@@ -16,7 +16,6 @@ from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.preparation import identify_inputs
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.io.files import locked
-from vaswani_transformer.launch.shared_directory import locked_by_training
 from vaswani_transformer.options.arguments import declared_options
 from vaswani_transformer.runs import run_directory
 from vaswani_transformer.runs.records import ParentModel
@@ -118,14 +117,16 @@ def test_a_precision_that_was_not_chosen_yet_may_be_given(tmp_path: Path, corpus
 # the names of others begin.
 INDECISIVE = """
     accelerator_config activation_checkpointing activation_checkpointing_kwargs average_tokens_across_devices
-    batch_eval_metrics bf16_full_eval deepspeed disable_tqdm do_eval do_predict do_train enable_jit_checkpoint
+    batch_eval_metrics bf16_full_eval debug deepspeed disable_tqdm do_eval do_predict do_train enable_jit_checkpoint
     fp16_full_eval
     bf16 fp16 full_determinism generation_config generation_num_beams gradient_accumulation_steps gradient_checkpointing
-    gradient_checkpointing_kwargs greater_is_better include_for_metrics include_num_input_tokens_seen label_names
-    label_smoothing_factor liger_kernel_config load_best_model_at_end local_rank max_steps metric_for_best_model
+    generation_max_length gradient_checkpointing_kwargs greater_is_better group_by_length
+    include_for_metrics include_num_input_tokens_seen label_names
+    label_smoothing_factor length_column_name
+    liger_kernel_config load_best_model_at_end local_rank max_steps metric_for_best_model
     num_train_epochs parallelism_config per_device_eval_batch_size prediction_loss_only project
     remove_unused_columns report_to restore_callback_states_from_checkpoint run_name skip_memory_metrics
-    sortish_sampler torch_empty_cache_steps use_cache use_cpu use_liger_kernel
+    sortish_sampler train_sampling_strategy torch_empty_cache_steps use_cache use_cpu use_liger_kernel
 """
 INDECISIVE_GROUPS = (
     "dataloader_",
@@ -250,27 +251,26 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        with locked_by_training(tmp_path):
+        with locked(tmp_path / "run"):
             os.write(writer, b"held")
             signal.pause()
     assert os.read(reader, 4) == b"held"
-    with pytest.raises(ValueError, match="another process is at work"), locked_by_training(tmp_path):
+    with pytest.raises(ValueError, match="another process is at work"), locked(tmp_path / "run"):
         pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    with locked_by_training(tmp_path):
+    with locked(tmp_path / "run"):
         pass
 
 
-@pytest.mark.parametrize("lock", [locked_by_training, locked])
 def test_without_locks_a_warning_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lock: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def flock(descriptor: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with lock(tmp_path / "run"):
+    with locked(tmp_path / "run"):
         pass
     assert "output_dir: " in caplog.text
     assert "cannot be locked; start no second command that writes there: " in caplog.text

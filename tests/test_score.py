@@ -227,6 +227,7 @@ def test_a_test_set_out_of_reach(run, tmp_path, monkeypatch):
         ("--hypotheses better.de --reference none.de", "none.de"),
         ("--model m --source src.en --reference ref.de", "model: m"),
         ("--model m --compare n --source src.en --reference ref.de --num_beams 1 2", "compare: both systems search"),
+        ("--model m --compare m/ --source src.en --reference ref.de", "compare: is the first system itself"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),
     ],
 )

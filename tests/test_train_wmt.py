@@ -130,17 +130,10 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     card = ModelCard.load(directory / "README.md")
     assert f"| {results['test']['bleu']['score']:.2f} | {chrf.score:.2f} |" in card.text
     assert re.search(r"^- Speed: \d+\.\d sentences of the test set a second", card.text, re.M)
-    heading, *following, last = result.stdout.partition("The model is in ")[2].splitlines()
     assert results["test"]["bleu"]["score"] < copy.score
-    assert last == "By test BLEU, the model is worse than a copy of the source; train longer, or on more pairs."
     best = max((entry["eval_bleu"], -entry["step"]) for entry in logged if "eval_bleu" in entry)
-    assert heading == f"{directory}; its best eval_bleu was {best[0]:.4g}, at step {-best[1]:.0f}. Next:"
-    assert [Path(re.search(r"\S+\.py", command)[0]).stem for command in following] == ["translate", "score", "explore"]
-    for command in following:
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    for made in ("run_scores/results.json", "run_explorer.html"):
-        assert (tmp_path / made).is_file()
+    where = f"The model is in {directory}; its best eval_bleu was {best[0]:.4g}, at step {-best[1]:.0f}."
+    assert where in result.stdout.splitlines()
     # progress: loss, rate, speed, padding
     assert re.search(r"loss=\d.*lr=\d.*tok/s=\d.*padding=\d", result.stderr)
 
@@ -346,7 +339,7 @@ def error(settings, tmp_path):
     ("options", "message"),
     [
         ("--train {corpus}/train.en no-such-file.de", "no-such-file.de: there is no such file"),
-        ("--length_penalties 0.6 101", "length_penalties: must be at least 0 and at most 100, is 101"),
+        ("--length_penalties 0.6 101", "length_penalties: must be at least -100 and at most 100, is 101"),
         ("--precision fp16 --use_cpu", "fp16: the CPU would train in float32 instead"),
         ("--variant huge", "variant: there is no 'huge' in Table 3"),
         ("--lr_scheduler_type cosine", "invalid choice: 'cosine'"),

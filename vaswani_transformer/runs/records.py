@@ -244,7 +244,7 @@ class TrainingResults(Record, Generic[Split]):
     training: RunTraining
 
     @classmethod
-    def of_training(cls, directory: Path) -> Self | None:
+    def from_directory(cls, directory: Path) -> Self | None:
         """The results in a training's output directory; None until it is finished.
 
         Raises:
@@ -327,7 +327,7 @@ class RunRecord(TrainingResults[SplitScores]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestSetFacts:
+class ScoredTestSet:
     """Description of a test set, with its `newstest2014_variant`."""
 
     name: str
@@ -370,7 +370,7 @@ class ScoreRecord(Record):
     """
 
     run: Provenance
-    test_set: TestSetFacts
+    test_set: ScoredTestSet
     systems: list[SystemScores]
     sweep: list[SearchScores] | None = None
     paired_bootstrap: dict[str, PairedComparison] | None = None

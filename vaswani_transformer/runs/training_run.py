@@ -1,9 +1,6 @@
 """The steps of a training run, in their order: `load`, `make_trainer`, `train`, `write_results`."""
 
 import math
-import shlex
-import shutil
-import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +10,14 @@ from typing import Any
 
 from accelerate import PartialState
 from datasets import concatenate_datasets
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, ProgressCallback, TrainerState, set_seed
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProgressCallback,
+    TrainerState,
+    set_seed,
+)
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -122,18 +126,7 @@ class TrainingRun:
                 written; also as from `load_corpora`.
         """
         args, directory = self.args, self.directory
-        if not data.validation and (args.eval_strategy != "no" or len(args.length_penalties or ()) > 1):
-            raise ValueError(
-                "validation: evaluations and the choice among length_penalties need a validation corpus; give one, or "
-                "--eval_strategy no and a single length penalty"
-            )
-        if args.cooccurrence_embeddings and parent is not None:
-            raise ValueError("cooccurrence_embeddings: the model to start from has embeddings; leave it out")
-        if missing := {*args.report_to}.difference(get_available_reporting_integrations(), _UNLISTED_TRACKERS):
-            known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
-            raise ValueError(
-                f"report_to: {missing.pop()} is not installed, or no tracker; choose from {known}, or none"
-            )
+        _check_options(args, data, parent)
         self.averaging.check(args)
         main_inputs = on_main_process(lambda: self._identify_inputs(data))
         inputs = on_each_machine(lambda: identify_inputs(data, main_inputs))
@@ -176,11 +169,7 @@ class TrainingRun:
         if args.use_cpu:
             keep_freed_memory()
         if model is None:
-            if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
-                raise ValueError("tokenizer: it has no token for padding or EOS; choose another")
-            config.vocab_size = len(tokenizer)
-            config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
-            config.eos_token_id = tokenizer.eos_token_id
+            _fit_to_vocabulary(config, tokenizer)
         require_positions(config, data)
         if args.precision == "auto":
             args.set_precision(on_main_process(lambda: _fastest_precision(config, args)))
@@ -193,6 +182,14 @@ class TrainingRun:
             model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
             if args.cooccurrence_embeddings and self.checkpoint is None:
                 _set_cooccurrence_embeddings(model, data, args)
+        trainer = self._trainer(model, data)
+        self._keep_trackers_open(trainer)
+        trainer.get_train_dataloader()  # plans the batches
+        self._compare_steps(trainer)
+        return trainer
+
+    def _trainer(self, model: PreTrainedModel, data: TrainingData) -> VaswaniTrainer:
+        args, config = self.args, model.config
         held_out = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
         bleu = None
         if args.eval_bleu is not None:
@@ -203,16 +200,13 @@ class TrainingRun:
             mixed=list(data.mixed.values()),
             train_dataset=data.train,
             eval_dataset=concatenate_datasets(held_out) if held_out else None,
-            processing_class=tokenizer,
+            processing_class=data.tokenizer,
             validation_bleu=bleu,
             callbacks=[*self._schedule(config.d_model), self.averaging, self.signal_checkpoint],
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
             trainer.add_callback(TrainingProgress(args.max_minutes))
-        self._keep_trackers_open(trainer)
-        trainer.get_train_dataloader()  # plans the batches
-        self._compare_steps(trainer)
         return trainer
 
     def _schedule(self, d_model: int) -> Iterator[Any]:
@@ -253,7 +247,7 @@ class TrainingRun:
         is_time_over = args.max_minutes is not None and TimeLimit(args.max_minutes).is_over(state)
         if state.global_step < steps and not is_time_over:
             return
-        results: TrainingResults | None = on_main_process(lambda: TrainingResults.of_training(self.directory))
+        results: TrainingResults | None = on_main_process(lambda: TrainingResults.from_directory(self.directory))
         if results is not None and results.training.steps >= state.global_step:
             longer = "to continue it, raise max_steps, num_train_epochs or max_minutes"
             if args.cooldown:
@@ -330,6 +324,29 @@ class TrainingRun:
         trainer.log(record.metrics)
 
 
+def _check_options(args: RecipeTrainingArguments, data: DataArguments, parent: ParentModel | None) -> None:
+    """Raise a ValueError if options contradict each other."""
+    if not data.validation and (args.eval_strategy != "no" or len(args.length_penalties or ()) > 1):
+        raise ValueError(
+            "validation: evaluations and the choice among length_penalties need a validation corpus; give one, or "
+            "--eval_strategy no and a single length penalty"
+        )
+    if args.cooccurrence_embeddings and parent is not None:
+        raise ValueError("cooccurrence_embeddings: the model to start from has embeddings; leave it out")
+    if missing := {*args.report_to}.difference(get_available_reporting_integrations(), _UNLISTED_TRACKERS):
+        known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
+        raise ValueError(f"report_to: {missing.pop()} is not installed, or no tracker; choose from {known}, or none")
+
+
+def _fit_to_vocabulary(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Give the configuration of a new model the tokenizer's size and special tokens."""
+    if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
+        raise ValueError("tokenizer: it has no token for padding or EOS; choose another")
+    config.vocab_size = len(tokenizer)
+    config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
+    config.eos_token_id = tokenizer.eos_token_id
+
+
 def require_positions(config: VaswaniConfig, data: TrainingData) -> None:
     """Raise a ValueError if a sentence is longer than a learned position table."""
     if config.max_positions is None:
@@ -402,21 +419,11 @@ def _describe_cleaning(cleaning: Mapping[str, int]) -> str:
     return f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})"
 
 
-def show_model(directory: str, log: Sequence[Mapping[str, float]], commands: Sequence[str]) -> None:
-    """Print where a trained model is, its best evaluation, and commands that use it.
-
-    Args:
-        directory: The model's directory.
-        log: `log_history` of the training.
-        commands: For a shell, with RECIPES/ before the names of recipes.
-    """
+def show_model(directory: str, log: Sequence[Mapping[str, float]]) -> None:
+    """Print where a trained model is, and its best evaluation in the `log_history` of its training."""
     best = ""
     for name, choose in (("eval_loss", min), ("eval_bleu", max)):
         if entries := [entry for entry in log if name in entry]:
             entry = choose(entries, key=lambda each: each[name])
             best = f"; its best {name} was {entry[name]:.4g}, at step {int(entry['step'])}"
-    python = "python" if shutil.which("python") == sys.executable else sys.executable
-    program = f"{shlex.quote(python)} {shlex.quote(str(Path(sys.argv[0]).parent))}/"
-    print(f"The model is in {directory}{best}. Next:")
-    for command in commands:
-        print(" ", command.replace("RECIPES/", program))
+    print(f"The model is in {directory}{best}.")
