@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.saved_model import open_model
@@ -135,7 +135,7 @@ def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, co
     for name, scores in (("parent", record.test_parent), ("last step", record.test)):
         numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
         assert f"| test, {name} | 3 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in card.text
-    assert "| warmup_steps | none: constant rate 0.003 | 4,000 |" in card.text
+    assert "| warmup_steps | none | 4,000 |" in card.text
     assert card.data.base_model is None  # no name on the Hub
 
 
@@ -324,11 +324,7 @@ def test_models_that_cannot_be_trained_on_are_refused(corpus, lively_model, tmp_
     parent = shutil.copytree(lively_model, tmp_path / "parent")
     for path in parent.glob("*token*"):
         path.unlink()
-    assert "its tokenizer cannot be loaded" in refusal(corpus, tmp_path, model=parent)
-    other = VaswaniTokenizer.train(["some other text"] * 9, vocab_size=270, show_progress=False)
-    other.save_pretrained(parent)
-    assert "the tokenizer does not fit: it has 270 entries" in refusal(corpus, tmp_path, model=parent)
-
+    assert f"model: {parent}: " in refusal(corpus, tmp_path, model=parent)
     as_fairseq(tmp_path / "fairseq", separate_vocabs=True)
     message = refusal(corpus, tmp_path, model=tmp_path / "fairseq")
     assert "its tokenizer has two vocabularies, and encodes with the source's only" in message

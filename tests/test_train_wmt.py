@@ -225,13 +225,13 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
 
     other = error("--resume", "--vocab_size", "330")
     assert f"output_dir: {directory} holds another training; it differs in vocab_size (320 then, 330 now)" in other
-    weights = directory / "checkpoint-2" / "model.safetensors"
-    saved = weights.read_bytes()
-    weights.write_bytes(saved[:-1] + bytes([saved[-1] ^ 1]))
+    manifest = directory / "checkpoint-2" / "manifest.json"  # what this process has verified, it trusts
+    saved = manifest.read_bytes()
+    manifest.write_bytes(saved[:-9])
     assert f"holds no complete checkpoint to resume from; to start from the beginning, delete {directory}" in error(
         "--resume"
     )
-    weights.write_bytes(saved)
+    manifest.write_bytes(saved)
     assert f"max_steps: {directory} has 2 steps already; give at least as many" in error("--resume", "--max_steps", "1")
 
     vocabulary = (directory / "tokenizer.json").read_bytes()
@@ -347,11 +347,11 @@ def error(settings, tmp_path):
         ("--per_device_train_batch_size 4", "has no effect here; batches are measured by source_tokens"),
         ("--eval_bleu 5 --eval_strategy no", "eval_bleu: has no effect here; set eval_strategy"),
         ("--early_stopping_patience 2 --metric_for_best_model bleu", "bleu needs eval_bleu"),
-        ("--save_strategy best --eval_strategy steps", "save_strategy: the last checkpoints are averaged"),
+        ("--save_strategy best --eval_strategy steps", "save_strategy: there will be no last checkpoints to average"),
         ("--source_tokens 3", "source_tokens: a budget of 3 tokens cannot hold the longest sentence"),
         ("--source_language fr --test phrasebook", "source_language: is fr, but {corpus}/train.en is in en"),
         ("--position_encoding learned --test {long}.en {long}.de", "but the learned table has 1024 positions"),
-        ("--output_dir {corpus}/train.en", "output_dir: {corpus}/train.en is not a directory"),
+        ("--output_dir {corpus}/train.en", "Not a directory: '{corpus}/train.en"),
         ("--resume", "holds no training to resume; leave out --resume"),
     ],
 )
