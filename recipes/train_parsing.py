@@ -29,7 +29,8 @@ from vaswani_transformer.parsing.run_scores import GoldTrees, f1_by_step, score_
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, show_model, training_run
+from vaswani_transformer.runs.summary import show_model
+from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 

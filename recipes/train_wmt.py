@@ -41,7 +41,8 @@ from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord, SplitScores
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, show_model, training_run
+from vaswani_transformer.runs.summary import show_model
+from vaswani_transformer.runs.training_run import TrainingRun, training_run
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import fields
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.preparation import identify_inputs
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.io.files import locked
-from vaswani_transformer.options.arguments import declared_options
 from vaswani_transformer.runs import run_directory
 from vaswani_transformer.runs.records import ParentModel
 from vaswani_transformer.runs.run_arguments import (
@@ -140,6 +140,12 @@ INDECISIVE_GROUPS = (
     "save_",
     "trackio_",
 )
+
+
+def declared_options(kind: type) -> set[str]:
+    """Names of the options of a dataclass that this package declares, not transformers."""
+    bases = [base for base in kind.__mro__ if not base.__module__.startswith("transformers.")]
+    return {name for base in bases for name in get_annotations(base)}
 
 
 def test_every_option_of_this_package_says_what_it_decides() -> None:

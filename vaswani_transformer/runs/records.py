@@ -153,7 +153,7 @@ class RunTraining:
         steps: Optimizer steps.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
-        padding_share: Share of padding in all tokens.
+        padding_share: Share of padding in the batches planned for the first epoch.
         processes: Number of processes.
         averaged: Names of the checkpoints averaged (6.1); empty if there were none.
         resumed_from: Name of the checkpoint that the run resumed from.
@@ -272,7 +272,7 @@ class TrainingResults(Record, Generic[Split]):
         }
 
 
-# Fields of `RunRecord` with scores, and what they are of.
+# Titles of the scores of `RunRecord`, by field.
 _SCORED = {
     "validation": "validation, {final}",
     "validation_reverse": "validation, {back}, {final}",

@@ -144,6 +144,10 @@ def score_systems(
         scored.append(
             SystemScores(**vars(rows[highest]), name=name, perplexity=perplexities.get(name), by_source_length=groups)
         )
+    compared = None
+    if len(best) > 1:
+        first, second = best.values()
+        compared = paired_bootstrap(first, second, test_set.references, language=language)
     record = ScoreRecord(
         run=run,
         test_set=ScoredTestSet(
@@ -157,9 +161,7 @@ def score_systems(
         systems=scored,
         sweep=sweep,
         confidence=_confidence(next(iter(systems.values()))[0], test_set),
-        paired_bootstrap=None
-        if len(best) == 1
-        else paired_bootstrap(*best.values(), test_set.references, language=language),
+        paired_bootstrap=compared,
     )
     return record, best
 

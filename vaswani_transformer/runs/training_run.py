@@ -54,6 +54,7 @@ from .run_directory import (
     training_settings,
     weight_options,
 )
+from .summary import show_plan, steps_per_epoch
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
 
@@ -264,7 +265,7 @@ class TrainingRun:
         if args.length_penalties and (search.num_beams or 1) == 1:
             raise ValueError("length_penalties: the model to start from searches greedily; leave them out")
         if trainer.is_world_process_zero():
-            _show_plan(trainer, data)
+            show_plan(trainer, data)
         trainer.train(resume_from_checkpoint=self.checkpoint)
         training = RunTraining(
             seconds=trainer.totals.seconds,
@@ -381,13 +382,9 @@ def _set_cooccurrence_embeddings(model: PreTrainedModel, data: TrainingData, arg
         print(f"embeddings from co-occurrence: {time.monotonic() - began:.1f} s", flush=True)
 
 
-def _steps_an_epoch(trainer: VaswaniTrainer) -> int:
-    return len(trainer.batch_sampler) // trainer.batch_sampler.num_parts
-
-
 def _total_steps(trainer: VaswaniTrainer) -> int:
     args = trainer.args
-    return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * _steps_an_epoch(trainer))
+    return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch(trainer))
 
 
 def _measure_cost(trainer: VaswaniTrainer) -> TrainingCost:
@@ -397,33 +394,3 @@ def _measure_cost(trainer: VaswaniTrainer) -> TrainingCost:
     # Device-seconds on one device, because the number of devices may change when a training resumes.
     dtype_name = str(dtype).removeprefix("torch.")
     return training_cost(trainer.totals.device_seconds, 1, rate, trainer.state.total_flos, dtype_name)
-
-
-def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
-    """Print the sizes of corpora, model and epoch."""
-    args = trainer.args
-    print(_describe_cleaning(data.cleaning))
-    for name, corpus in data.mixed.items():
-        print(f"{name}: {_describe_cleaning(corpus.cleaning)}; {corpus.drawn:,} drawn per epoch")
-    print(
-        f"{trainer.model.num_parameters():,} parameters\n"
-        f"{_steps_an_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
-        f"{args.target_tokens:,} target tokens, {trainer.padding_share:.1%} of them padding",
-        flush=True,
-    )
-
-
-def _describe_cleaning(cleaning: Mapping[str, int]) -> str:
-    """Number of sentence pairs kept, and dropped by reason."""
-    dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
-    return f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})"
-
-
-def show_model(directory: str, log: Sequence[Mapping[str, float]]) -> None:
-    """Print where a trained model is, and its best evaluation in the `log_history` of its training."""
-    best = ""
-    for name, choose in (("eval_loss", min), ("eval_bleu", max)):
-        if entries := [entry for entry in log if name in entry]:
-            entry = choose(entries, key=lambda each: each[name])
-            best = f"; its best {name} was {entry[name]:.4g}, at step {int(entry['step'])}"
-    print(f"The model is in {directory}{best}.")
