@@ -153,11 +153,11 @@ class ShardedTranslation:
 
     def _record_options(self) -> None:
         """Write `options.json`, or compare it with the options of a shard that another process has finished."""
-        with locked(self._record_path, "output", wait=True):
-            if is_begun(self.options.output):
-                self._compare_options()
-            else:
-                atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
+        if not is_begun(self.options.output):
+            with locked(self._record_path, "output", wait=True):
+                if not is_begun(self.options.output):
+                    atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
+        self._compare_options()
 
     def _compare_options(self) -> None:
         require_same_manifest(
