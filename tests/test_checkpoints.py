@@ -87,7 +87,7 @@ def copied(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """The warnings that the package has logged, except of the short training."""
+    """The warnings that the package has logged, but for the one of a short training."""
     return lambda: [
         record.getMessage()
         for record in caplog.records

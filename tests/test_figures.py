@@ -87,14 +87,6 @@ def test_only_chosen_heads_and_words_have_lines(weights):
     assert greys == ["<b>&", "שלום", "日本", "·", "</s>"]
 
 
-def test_cells_are_the_largest_weights_of_the_chosen_words(weights):
-    figure = draw_attention(weights, kind="cross", heads=[1, 4], words=["til", "</s>"]).figure
-    cells = [patch.get_facecolor() for patch in figure.axes[0].patches]
-    expected = weights.cross[2, [0, 3]][:, [3, 4]].max(1)  # [heads, columns]
-    assert [to_hex(cell) for cell in cells] == [TAB10[0]] * 8 + [TAB10[3]] * 8
-    np.testing.assert_allclose([cell[3] for cell in cells], expected.flatten(), atol=1e-6)
-
-
 def test_entropy_as_by_loops(weights):
     for kind, (entropy, maximum) in attention_entropy(weights).items():
         rows, columns, layers = weights.select(kind)

@@ -102,20 +102,6 @@ def test_compounds_are_split_as_perl_does():
     assert [split_compounds(line) for line in lines] == result.stdout.decode().split("\n")[:-1]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Berg-und-Tal-Bahn", "Berg ##AT##-##AT## und ##AT##-##AT## Tal ##AT##-##AT## Bahn"),
-        ("a-b-c", "a ##AT##-##AT## b-c"),
-        ("a-ü-c", "a ##AT##-##AT## ü ##AT##-##AT## c"),
-        ("Haus- und Hof, - -x x-", "Haus- und Hof, - -x x-"),
-        ("a--b", "a ##AT##-##AT## -b"),
-    ],
-)
-def test_compounds_are_split_at_their_hyphens(text, expected):
-    assert split_compounds(text) == expected
-
-
 # What tokenizer.perl, version 1.1, makes of them.
 MOSES = [
     (

@@ -351,15 +351,6 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
         assert model.dropout == (0.1 if big and french else None)
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes" / "launch").glob("*.yaml")), ids=lambda p: p.stem)
-def test_accelerate_reads_its_files(path):
-    from accelerate.commands.config.config_args import load_config_from_file
-
-    config = load_config_from_file(str(path))
-    assert config.num_processes == {"8gpu": 8, "2x8gpu": 16, "2cpu": 2}.get(path.stem, 1)
-    assert config.use_cpu == ("cpu" in path.stem)
-
-
 @pytest.mark.system
 def test_accelerate_starts_several_processes_on_the_cpu(settings, tmp_path):
     """Fresh interpreters, which are torn down at their ends, and whose launcher can be read from its command line."""

@@ -21,7 +21,7 @@ from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..data.training_data import TrainingData
 from ..io.files import Json, content_digest, locked, make_directory, manifest_digest, require_same_manifest
 from ..io.typed_json import Record
-from ..launch.processes import first_of_any_rank, on_each_machine, on_main_process
+from ..launch.processes import first_message, on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_names, decisive_values
 from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
@@ -173,7 +173,7 @@ def _begin_or_compare(directory: Path, settings: dict[str, Json], resume: bool) 
 
 def _require_on_all_ranks(directory: Path) -> None:
     """Raise a ValueError on all ranks if one does not see the record. Collective."""
-    if (blind := first_of_any_rank(None if (directory / RECORD_NAME).exists() else _rank())) is not None:
+    if (blind := first_message(None if (directory / RECORD_NAME).exists() else _rank())) is not None:
         raise ValueError(
             f"output_dir: {blind} does not see {directory} of rank 0; give one that all machines share, or "
             f"--save_on_each_node"
@@ -237,6 +237,6 @@ def require_same_on_all_ranks(mine: Mapping[str, Json]) -> None:
         for name in {**first, **mine}
         if manifest_digest({name: first.get(name)}) != manifest_digest({name: mine.get(name)})
     ]
-    message = first_of_any_rank(f"{different[0]}: {_rank()} has another than rank 0" if different else None)
+    message = first_message(f"{different[0]}: {_rank()} has another than rank 0" if different else None)
     if message is not None:
         raise ValueError(f"{message}; give all machines the same options, corpora and package versions")
