@@ -81,6 +81,11 @@ def test_the_phrasebook_is_a_corpus_in_both_directions(split):
     assert load("phrasebook", split=split) == load("phrasebook", split=split, languages=("de", "en")) == rows
 
 
+def test_the_phrasebook_is_in_english_and_german_alone():
+    with pytest.raises(ValueError, match=r"^phrasebook: is in English and German"):
+        load("phrasebook", languages=("source", "target"))
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("nested", [True, False])
 def test_other_names_are_datasets_of_the_hub(monkeypatch, nested, streaming):

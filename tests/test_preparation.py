@@ -262,6 +262,13 @@ def test_a_file_of_the_same_content_is_the_same(files, output, tmp_path):
     assert contents(output / "train") == before
 
 
+def test_a_mistyped_path_is_not_taken_for_a_deleted_file(files, output):
+    prepare_corpus(output, arguments(files))
+    mistyped = [str(Path("mistyped", Path(name).name)) for name in files["test"]]
+    message = error_of(ValueError, output, arguments({**files, "test": mistyped}))
+    assert f"differs in test ({' '.join(files['test'])} then, {' '.join(mistyped)} now);" in message
+
+
 def test_another_test_set_can_be_had_without_preparing_the_rest_anew(files, folder, output):
     prepare_corpus(output, arguments({"train": files["train"]}))
     train = contents(output / "train")

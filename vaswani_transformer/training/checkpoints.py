@@ -17,9 +17,9 @@ from pathlib import Path
 from accelerate import PartialState
 from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, logging
 
-from ..io.files import MANIFEST_NAME, Manifest, atomic_remove, find_damage, publish
+from ..io.files import MANIFEST_NAME, Manifest, atomic_remove, find_damage, publish, read_json
 from ..launch.processes import first_message, on_main_process
 
 
@@ -57,6 +57,10 @@ def checkpoint_damage(directory: Path, needs_manifest: bool = True) -> str | Non
         return None
     if (damage := find_damage(directory)) is not None:
         return damage
+    try:
+        read_json(directory / CONFIG_NAME, CONFIG_NAME)  # the manifest leaves it out
+    except (ValueError, OSError) as error:
+        return str(error)
     if checkpoint_step(directory) not in (None, step := Manifest.load(directory).notes.get("step")):
         return f"{MANIFEST_NAME} is of step {step}"
     trust(directory)
