@@ -2,13 +2,12 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import call_recipe, recipe_module
+from helpers import call_recipe
 from sacrebleu.metrics import CHRF
-from transformers import AutoTokenizer, GenerationConfig, pipeline
+from transformers import GenerationConfig, pipeline
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -184,17 +183,3 @@ def test_each_direction_has_its_own_curve(development_set, lively_model, tmp_pat
     call_recipe("score.py", "--model", model, *development_set, *options)
     kept = open_model(model).config.confidence_curve
     assert kept == {"en": curves["en"], "de": ScoreRecord.load(tmp_path / "scores" / "results.json").confidence.curve}
-
-
-def test_curves_of_another_search_are_dropped(lively_model, tmp_path):
-    model = open_model(lively_model).load()
-    model.config.update({"language_tags": {"en": 8, "de": 9}})
-    model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(lively_model).save_pretrained(tmp_path)
-    curves = {"de": [[-9.0, 10.0], [0.0, 20.0]], "en": [[-9.0, 60.0], [0.0, 70.0]]}
-    for language, beams, kept in (("en", 4, {"en"}), ("de", 4, {"de", "en"}), ("de", 2, {"de"})):
-        search = SimpleNamespace(num_beams=beams, length_penalty=0.6)
-        recipe_module("score.py").keep_curve(open_model(tmp_path), language, curves[language], search)
-        config = open_model(tmp_path).config
-        assert config.confidence_curve == {code: curves[code] for code in kept}
-        assert config.confidence_search["num_beams"] == beams

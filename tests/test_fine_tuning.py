@@ -17,7 +17,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.runs.fine_tuning import open_parent
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
@@ -117,20 +116,6 @@ def test_configuration_search_and_tokenizer_are_the_parents_with_the_changes(tun
     # Both depend on the last call of the tokenizer, which other tests share.
     last_call = {"padding": None, "truncation": None}
     assert {**saved[0], **last_call} == {**saved[1], **last_call}
-
-
-def test_what_was_measured_of_the_parent_is_not_kept(lively_model, tmp_path):
-    parent = shutil.copytree(lively_model, tmp_path / "parent")
-    measured = {
-        "confidence_curve": [[-9.0, 10.0], [0.0, 20.0]],
-        "confidence_search": {"num_beams": 4},
-        "alignment_heads": [[0, 0]],
-        "alignment_shift": True,
-    }
-    open_model(parent).update_config(**measured)
-    data = DataArguments(train=["phrasebook"], source_language="en", target_language="de")
-    config = open_parent(ModelArguments(model=str(parent)), data)[0].config
-    assert [getattr(config, name) for name in measured] == [None, None, None, False]
 
 
 def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, corpus):
@@ -244,6 +229,22 @@ def refusal(corpus: dict[str, list[str]], folder: Path, **changes: Any) -> str:
     assert len(message.splitlines()) == 1
     assert not (folder / "run" / "checkpoint-1").exists()
     return message
+
+
+def test_what_was_measured_on_the_parent_is_not_kept(lively_model, tmp_path):
+    path = shutil.copytree(lively_model, tmp_path / "parent") / "config.json"
+    measured = {"alignment_heads": [[0, 0]], "alignment_shift": True, "confidence_curve": [[-1.0, 20.0], [0.0, 60.0]]}
+    measured["confidence_search"] = {"num_beams": 4, "length_penalty": 0.6}
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | measured), encoding="utf-8")
+    languages = {"source_language": "en", "target_language": "de"}
+    model, data = ModelArguments(model=str(path.parent)), DataArguments(train=["phrasebook"], **languages)
+    parent, _ = open_parent(model, data)
+    assert {name: getattr(parent.config, name) for name in measured} == {
+        "alignment_heads": None,
+        "alignment_shift": False,
+        "confidence_curve": None,
+        "confidence_search": None,
+    }
 
 
 @pytest.mark.parametrize(

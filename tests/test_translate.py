@@ -25,7 +25,6 @@ from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.io.files import locked
 from vaswani_transformer.model.ensemble_vaswani import Ensemble
-from vaswani_transformer.runs.run_arguments import RecipeTrainingArguments
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"
@@ -280,7 +279,7 @@ def test_a_translation_killed_at_any_moment_goes_on(interrupted, translated, out
         assert was_written or not output.exists() or output.read_bytes() == older
         assert interrupted(None, *arguments)
         assert output.read_bytes() == expected
-        assert not output.with_name("out.txt.shards").exists()
+        assert not [*output.with_name("out.txt.shards").glob("*")]
         # No more than the shard that was being written is translated twice; a finished output may be replaced again.
         assert was_written or len(translated) <= 14 + 4
 
@@ -292,6 +291,18 @@ def test_a_stream_that_is_killed_leaves_no_part_of_the_output(interrupted, trans
         output.unlink(missing_ok=True)
         assert not interrupted(moment, stdin=text)
         assert not output.exists() or output.read_bytes() == b"enil\n" * 14
+
+
+def test_a_folder_of_shards_replaces_no_output_that_it_does_not_belong_to(error, translated, source, output):
+    files = ("--input", source, "--output", output)
+    output.write_bytes(b"mine\n")
+    output.with_name("out.txt.shards").mkdir()  # as an interrupted command leaves it before its first shard
+    assert "out.txt exists already" in error(*files)
+    assert "out.txt exists already" in error(*files, "--shard", "0/3")
+    assert "would hold lines of text" in error(
+        "--input", source, "--output", output.with_suffix(".gz"), "--shard", "0/3"
+    )
+    assert output.read_bytes() == b"mine\n"
 
 
 def test_two_commands_cannot_write_one_output(error, source, output):
@@ -540,13 +551,3 @@ def test_samples_come_from_the_k_most_probable_tokens_or_from_all(run, source, o
             torch.tensor([[5, 1]]), **decoding.GenerationArguments(top_k=top_k, **drawn).generate_kwargs
         )
         assert at_least <= len(ids[:, 1].unique()) <= at_most
-
-
-def test_alpha_has_one_range_in_all_recipes():
-    arguments = {
-        decoding.SearchArguments: "length_penalty",
-        recipe_module("score.py").EvaluationArguments: "length_penalty",
-        RecipeTrainingArguments: "length_penalties",
-    }
-    intervals = [kind.__dataclass_fields__[name].metadata["interval"] for kind, name in arguments.items()]
-    assert intervals == [decoding.ALPHA] * 3

@@ -12,7 +12,7 @@ from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option, refuse_
 
 
 BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
-ALPHA = Interval(minimum=-100, maximum=100)  # others overflow
+ALPHA = Interval(minimum=-100, maximum=100)
 DecodingPrecision = Literal["auto", "float32", "bf16", "fp16", "bfloat16", "float16"]
 
 
