@@ -78,6 +78,7 @@ def main() -> None:
 
 
 def run(args: FilterArguments) -> None:
+    args.require_output()
     models = args.open_models()
     corpus = args.load_corpus(models[0].languages)
     entropies = [cross_entropies(args, model, corpus) for model in models]

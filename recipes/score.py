@@ -60,7 +60,7 @@ class EvaluationArguments(DecodingArguments):
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     hypotheses: str | None = option(None, "Translations to score, instead of a model's.")
     compare: str | None = option(None, "A second system: a file of translations, or a model; for paired bootstrap.")
-    source: str | None = option(None, "Source sentences (plain, .gz, .xz).")
+    source: str | None = option(None, "Source sentences (plain, .gz, .bz2, .xz).")
     reference: list[str] | None = option(None, "Their translations; several files if each sentence has several.")
     test_set: str | None = option(None, "Test set by sacreBLEU's name, such as wmt14/full, instead of files.")
     source_language: str | None = option(None, "Code of the source language; by default the model's or the suffix'.")
