@@ -69,7 +69,7 @@ class RecordingTrainer(VaswaniTrainer):
         return super().training_step(model, inputs, *args)
 
     def rows_by_epoch(self) -> dict[int, list[list[int]]]:
-        """Of each epoch's micro-batches, the numbers of their rows."""
+        """By epoch, the numbers of the rows of its micro-batches."""
         return {
             epoch: [(batch["input_ids"][:, 0] - 3).tolist() for batch in batches]
             for epoch, batches in self.batches.items()
@@ -105,14 +105,13 @@ def make_trainer(
 
 
 class GradientRecorder(TrainerCallback):
-    """Keeps the gradients that the optimizer is about to apply, and the number of threads that computed them."""
+    """Keeps the gradients that the optimizer is about to apply."""
 
     def on_pre_optimizer_step(self, *args: Any, model: torch.nn.Module, **kwargs: Any) -> None:
         self.gradients = {name: weights.grad.clone() for name, weights in model.named_parameters()}
-        self.threads = torch.get_num_threads()
 
 
-def gradients_of_one_step(
+def one_step_gradients(
     model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, output_dir: Path, accumulation: int
 ) -> dict[str, torch.Tensor]:
     """The gradients of all rows as one global batch."""
@@ -243,7 +242,7 @@ def main(folder: Path) -> None:
 
     findings: dict[str, Any] = {
         "gradients": {
-            accumulation: gradients_of_one_step(model(), tokenizer, folder / "one", accumulation)
+            accumulation: one_step_gradients(model(), tokenizer, folder / "one", accumulation)
             for accumulation in (1, 2)
         }
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from distributed_step import GradientRecorder, RecordingTrainer, make_trainer
+from distributed_step import RecordingTrainer, make_trainer
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -44,16 +44,14 @@ def elastic_trainer(folder: Path, output_dir: Path, **overrides: Any) -> Recordi
 
 def train_on(folder: Path, name: str, stop: int = STEPS) -> None:
     """Train from the last checkpoint, if there is one; every rank leaves its findings in `name-STOP-RANK.pt`."""
-    output_dir, recorder = folder / name, GradientRecorder()
-    trainer = elastic_trainer(folder, output_dir, callbacks=[StopAfter(stop), recorder])
+    output_dir = folder / name
+    trainer = elastic_trainer(folder, output_dir, callbacks=[StopAfter(stop)])
     trainer.train(resume_from_checkpoint=get_last_checkpoint(output_dir) if output_dir.is_dir() else None)
     findings = {
         "weights": trainer.model.state_dict(),
-        "gradients": recorder.gradients,
         "logs": trainer.state.log_history,
         "target_tokens": trainer.total_target_tokens,
         "operations": trainer.state.total_flos,
-        "threads": recorder.threads,
         "world_size": trainer.args.world_size,
     }
     torch.save(findings, folder / f"{name}-{stop}-{os.environ.get('RANK', 0)}.pt")

@@ -84,7 +84,6 @@ class HubServer:
         repositories: By "namespace/name"; a new one holds `.gitattributes`.
         read_only: Namespaces and repositories that answer 403 to writing.
         drop_uploads: Whether the connection of an LFS upload is cut off.
-        fail_commits: Whether commits are answered with 503.
     """
 
     def __init__(self, home: Path) -> None:
@@ -93,7 +92,6 @@ class HubServer:
         self.objects: dict[str, bytes] = {}
         self.read_only: set[str] = set()
         self.drop_uploads = False
-        self.fail_commits = False
 
     def __enter__(self) -> "HubServer":
         model, get, post = "/api/models/{namespace}/{name}", ["GET"], ["POST"]
@@ -253,8 +251,6 @@ class HubServer:
 
     async def commit(self, request: Request) -> Response:
         repository = self._writable(request)
-        if self.fail_commits:
-            raise refusal(503, "Internal Error - We're working hard to fix this as soon as possible!")
         files = dict(repository.files)
         for operation in map(json.loads, (await request.body()).splitlines()):
             kind, value = operation["key"], operation["value"]

@@ -127,13 +127,11 @@ class Training:
 
 @dataclass
 class Tally:
-    """Kills that are still to come, while a checkpoint is written and at random moments, and what happened so far."""
+    """Kills that are still to come, while a checkpoint is written and at random moments, and trainings that ended."""
 
     in_saves: int
     anywhere: int
     trainings: int = 0
-    begun_anew: int = 0  # after kills before the first checkpoint
-    beside_saves: int = 0  # kills meant for a save that was quicker
 
     @property
     def left(self) -> int:
@@ -159,10 +157,7 @@ def kill_once(training: Training, tally: Tally, seconds: float, chance: random.R
         return False
     time.sleep(chance.uniform(0, 0.03))
     training.kill()
-    if training.unfinished():
-        tally.in_saves -= 1
-    else:
-        tally.beside_saves += 1
+    tally.in_saves -= bool(training.unfinished())  # else the save was quicker
     return True
 
 
@@ -200,9 +195,7 @@ def killed_and_resumed(
     while tally.left and kill_once(training, tally, seconds, chance):
         if (training.output_dir / "all_results.json").exists():  # killed when all was done
             return outcome(training.output_dir)
-        resume = any(training.output_dir.glob("checkpoint-*"))
-        tally.begun_anew += not resume
-        training.start(processes(), resume)
+        training.start(processes(), resume=any(training.output_dir.glob("checkpoint-*")))
     return training.finish()
 
 
@@ -222,8 +215,7 @@ def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder:
         trials(folder, lambda group=group: chance.choice(group), tally, virtual_ranks, chance)  # type: ignore[misc]
         kind = f"{virtual_ranks} virtual ranks on {group}" if virtual_ranks else f"{group[0]}"
         yield (
-            f"{kind} processes: {share // 2} kills in saves, {share - share // 2} at random moments, "
-            f"{tally.beside_saves} between saves; {tally.begun_anew} of them before the first checkpoint; "
+            f"{kind} processes: {share // 2} kills in saves, {share - share // 2} at random moments; "
             f"{tally.trainings} trainings ended with the undisturbed one's weights, average and logs"
         )
         shutil.rmtree(folder / "undisturbed")

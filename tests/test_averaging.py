@@ -5,7 +5,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import torch
 from distributed_step import Clock
 from helpers import call_recipe
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedModel, Seq2SeqTrainer, TrainerCallback
+from transformers import PreTrainedModel, Seq2SeqTrainer
 
 from vaswani_transformer import (
     CheckpointAveraging,
@@ -51,7 +50,7 @@ def directories(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_is_the_mean_in_float32(directories, count):
+def test_the_average_is_the_mean_of_numpy_in_float32(directories, count):
     average = average_checkpoints(map(str, directories[:count]))
     expected = mean_on_disk(directories[:count])
     assert average.keys() == expected.keys()
@@ -60,7 +59,7 @@ def test_is_the_mean_in_float32(directories, count):
         np.testing.assert_array_equal(tensor.numpy(), expected[name].astype(np.float32))
 
 
-def test_is_summed_in_float64(tmp_path):
+def test_the_average_is_summed_in_float64(tmp_path):
     values = [2.0**24, 1.0, 1.0, -(2.0**24)]  # float32 loses the ones
     for n, value in enumerate(values):
         (tmp_path / str(n)).mkdir()
@@ -68,7 +67,7 @@ def test_is_summed_in_float64(tmp_path):
     assert average_checkpoints(tmp_path / str(n) for n in range(4))["a"].item() == 0.5
 
 
-def test_reads_shards(tmp_path, config):
+def test_sharded_checkpoints_have_the_mean_of_whole_ones(tmp_path, config):
     for name in ("one", "two"):
         model = VaswaniForConditionalGeneration(config)
         model.save_pretrained(tmp_path / name)
@@ -81,25 +80,26 @@ def test_reads_shards(tmp_path, config):
         np.testing.assert_array_equal(tensor.numpy(), expected[name].astype(np.float32))
 
 
-def test_refuses_a_damaged_file(directories):
-    file = directories[1] / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"two/model\.safetensors: is damaged"):
-        average_checkpoints(directories)
-
-
 @pytest.mark.parametrize(
-    ("other", "culprit"),
+    ("tensors", "message"),
     [
-        ({"a": torch.zeros(1), "b": torch.zeros(2)}, "a"),  # would broadcast
-        ({"a": torch.zeros(2), "b": torch.zeros(2), "c": torch.zeros(2)}, "c"),
+        (
+            {"a": torch.zeros(1), "b": torch.zeros(2)},
+            "differs from .+one in the name or shape of a$",
+        ),
+        ({"a": torch.zeros(2), "b": torch.zeros(2), "c": torch.zeros(2)}, "differs from .+one in .* shape of c$"),
+        ({"a": torch.zeros(2), "b": torch.tensor([0.0, float("nan")])}, "b is not finite"),
+        (None, "is damaged"),
     ],
 )
-def test_refuses_tensors_that_differ(tmp_path, other, culprit):
-    for name, tensors in (("one", {"a": torch.zeros(2), "b": torch.zeros(2)}), ("two", other)):
+def test_checkpoints_that_have_no_mean_are_refused_by_name(tmp_path, tensors, message):
+    good = {"a": torch.zeros(2), "b": torch.zeros(2)}
+    for name, content in (("one", good), ("two", tensors or good)):
         (tmp_path / name).mkdir()
-        save_file(tensors, tmp_path / name / "model.safetensors")
-    with pytest.raises(ValueError, match=rf"two: differs from .+one in the name or shape of {culprit}$"):
+        save_file(content, tmp_path / name / "model.safetensors")
+    if tensors is None:
+        (tmp_path / "two" / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(ValueError, match=f"/two.*: {message}"):
         average_checkpoints([tmp_path / "one", tmp_path / "two"])
 
 
@@ -125,7 +125,7 @@ def steps_saved(output_dir: Path) -> set[int]:
 
 @pytest.mark.system
 @pytest.mark.parametrize("last", [1, 3, 20])
-def test_model_holds_the_mean_of_the_last(tmp_path, tiny, make_trainer, last):
+def test_training_leaves_the_mean_of_the_last_checkpoints(tmp_path, tiny, make_trainer, last):
     averaging = CheckpointAveraging(last)
     trainer = make_trainer(tiny, averaging)
     trainer.train()
@@ -156,32 +156,13 @@ def clock() -> Iterator[Clock]:
         (2, {"save_steps": 3}, {2, 3, 5, 6, 7}),  # the minutes count from any save
     ],
 )
-def test_saves_every_so_many_minutes_and_at_the_end(
+def test_checkpoints_are_saved_every_so_many_minutes_and_at_the_end(
     tmp_path, tiny, make_trainer, clock, every_minutes, strategy, saved
 ):
     averaging = CheckpointAveraging(2, every_minutes)
     make_trainer(tiny, clock, averaging, max_steps=7, **strategy).train()
     assert steps_saved(tmp_path) == saved
     assert averaging.averaged == checkpoints(tmp_path, *sorted(saved)[-2:])
-    assert_holds(tiny, mean_on_disk(averaging.averaged))
-
-
-class ChangeCheckpoint(TrainerCallback):
-    """Does something to the directory of step 5 as soon as it is there."""
-
-    def __init__(self, change: Callable[[Path], None]) -> None:
-        self.change = change
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 5:
-            self.change(Path(args.output_dir) / "checkpoint-5")
-
-
-@pytest.mark.system
-def test_does_without_a_checkpoint_that_someone_deleted(tmp_path, tiny, make_trainer):
-    averaging = CheckpointAveraging(3)
-    make_trainer(tiny, averaging, ChangeCheckpoint(shutil.rmtree)).train()
-    assert averaging.averaged == checkpoints(tmp_path, 3, 4, 6)
     assert_holds(tiny, mean_on_disk(averaging.averaged))
 
 
@@ -221,19 +202,11 @@ def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, conf
         ({"save_strategy": "no"}, r"^save_strategy: there will be no"),
     ],
 )
-def test_refuses_settings_that_defeat_it_before_training(tmp_path, tiny, make_trainer, settings, message):
+def test_settings_that_defeat_averaging_are_refused_before_training(tmp_path, tiny, make_trainer, settings, message):
     trainer = make_trainer(tiny, CheckpointAveraging(3), **settings)
     with pytest.raises(ValueError, match=message):
         trainer.train()
     assert trainer.state.global_step == 0
-
-
-def test_weights_that_are_not_finite_are_not_averaged(tmp_path):
-    for name, value in (("good", 1.0), ("diverged", float("nan"))):
-        (tmp_path / name).mkdir()
-        save_file({"weight": torch.tensor([0.0, value])}, tmp_path / name / "model.safetensors")
-    with pytest.raises(ValueError, match=r"/diverged: weight is not finite"):
-        average_checkpoints([tmp_path / "good", tmp_path / "diverged"])
 
 
 @pytest.fixture
@@ -268,9 +241,7 @@ def test_a_command_averages_checkpoints_into_a_model(options, factor, run_with_c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--checkpoints", "run/checkpoint-8", "--last", "2", "--output", "new"], "run, last, checkpoints: "),
         (["--run", "run", "--last", "4", "--output", "new"], "last: run has only 3 checkpoints"),
-        (["--run", "run", "--last", "2", "--output", "run"], "output: run exists already"),
         (["--checkpoints", "run/checkpoint-8", "other", "--output", "new"], "other: differs from run/checkpoint-8"),
     ],
 )

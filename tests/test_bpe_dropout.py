@@ -45,7 +45,7 @@ def model(tokenizer: VaswaniTokenizer) -> VaswaniForConditionalGeneration:
     return VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=len(tokenizer), dropout=0.1, **widths))
 
 
-def trainer_of(model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, output_dir: Path, **settings: Any):
+def dropout_trainer(model: Any, tokenizer: VaswaniTokenizer, pairs: Dataset, output_dir: Path, **settings: Any):
     settings = {"source_tokens": 600, "target_tokens": 600, "bpe_dropout": 0.1, "max_steps": 4, **settings}
     return make_trainer(model, tokenizer, output_dir, train_dataset=pairs, **settings)
 
@@ -138,7 +138,7 @@ def test_with_all_merges_dropped_bytes_remain(tokenizer):
         assert len(ids) == len(normal.encode()) + 1
 
 
-def test_the_text_stays(either):
+def test_samples_decode_to_the_same_text(either):
     dropout, generator = BpeDropout(either, 0.3), Random(1)
     sentences = phrasebook("validation")[0]
     for text in [*TEXTS, "<2de>The <2de>man", *sentences]:
@@ -153,7 +153,7 @@ def test_the_text_stays(either):
 # What training reads.
 
 
-def epochs_of(trainer: RecordingTrainer, epochs: int = 3) -> list[list[dict[str, torch.Tensor]]]:
+def read_epochs(trainer: RecordingTrainer, epochs: int = 3) -> list[list[dict[str, torch.Tensor]]]:
     loader = trainer.get_train_dataloader()
     found = []
     for epoch in range(epochs):
@@ -163,8 +163,8 @@ def epochs_of(trainer: RecordingTrainer, epochs: int = 3) -> list[list[dict[str,
     return found
 
 
-def sentences_of(batches: list[dict[str, torch.Tensor]], tokenizer: VaswaniTokenizer) -> list[tuple[str, str]]:
-    """Of all batches, the text of each pair."""
+def pair_texts(batches: list[dict[str, torch.Tensor]], tokenizer: VaswaniTokenizer) -> list[tuple[str, str]]:
+    """The text of each pair of all batches."""
     texts = []
     for batch in batches:
         labels = batch["labels"].masked_fill(batch["labels"].eq(-100), 0)
@@ -174,13 +174,13 @@ def sentences_of(batches: list[dict[str, torch.Tensor]], tokenizer: VaswaniToken
 
 
 def test_epochs_differ_and_stay_within_the_budget(model, tokenizer, pairs, tmp_path):
-    trainer = trainer_of(model, tokenizer, pairs, tmp_path, source_tokens=300, target_tokens=250, bpe_dropout=0.3)
-    epochs = epochs_of(trainer, 5)
+    trainer = dropout_trainer(model, tokenizer, pairs, tmp_path, source_tokens=300, target_tokens=250, bpe_dropout=0.3)
+    epochs = read_epochs(trainer, 5)
     corpus = sorted(zip(*map(tokenizer.batch_decode, (pairs["input_ids"][:], pairs["labels"][:])), strict=True))
     corpus = sorted(tuple(text.removesuffix("</s>") for text in pair) for pair in corpus)
     tokens = []
     for batches in epochs:
-        assert sentences_of(batches, tokenizer) == corpus
+        assert pair_texts(batches, tokenizer) == corpus
         assert all(batch["input_ids"].numel() <= 300 and batch["labels"].numel() <= 250 for batch in batches)
         assert all(torch.equal(batch["attention_mask"], batch["input_ids"].ne(0).long()) for batch in batches)
         tokens.append(sum(int(batch["labels"].ne(-100).sum()) for batch in batches))
@@ -189,9 +189,9 @@ def test_epochs_differ_and_stay_within_the_budget(model, tokenizer, pairs, tmp_p
 
 
 def test_an_epoch_is_the_same_in_any_number_of_workers(model, tokenizer, pairs, tmp_path):
-    alone = epochs_of(trainer_of(model, tokenizer, pairs, tmp_path))
+    alone = read_epochs(dropout_trainer(model, tokenizer, pairs, tmp_path))
     settings = {"dataloader_num_workers": 2, "dataloader_persistent_workers": True}
-    shared = epochs_of(trainer_of(model, tokenizer, pairs, tmp_path, **settings))
+    shared = read_epochs(dropout_trainer(model, tokenizer, pairs, tmp_path, **settings))
     for batches, others in zip(alone, shared, strict=True):
         for batch, other in zip(batches, others, strict=True):
             assert batch.keys() == other.keys()
@@ -220,12 +220,12 @@ def test_a_pair_that_would_exceed_its_bound_is_drawn_again(tokenizer, pairs):
 @pytest.mark.parametrize("settings", [{}, {"virtual_ranks": 2}, {"gradient_accumulation_steps": 2}])
 def test_resuming_ends_in_the_same_weights(model, tokenizer, pairs, tmp_path, settings):
     settings = {"num_train_epochs": 2, "max_steps": -1, "save_strategy": "steps", "save_steps": 1, **settings}
-    whole = trainer_of(model, tokenizer, pairs, tmp_path, **settings)
+    whole = dropout_trainer(model, tokenizer, pairs, tmp_path, **settings)
     whole.train()
     steps = whole.state.global_step
     assert steps >= 8
     other = VaswaniForConditionalGeneration(model.config)
-    resumed = trainer_of(other, tokenizer, pairs, tmp_path, dataloader_num_workers=1, **settings)
+    resumed = dropout_trainer(other, tokenizer, pairs, tmp_path, dataloader_num_workers=1, **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{steps * 3 // 4}"))
     for name, weights in whole.model.state_dict().items():
         assert torch.equal(weights, resumed.model.state_dict()[name]), name
@@ -238,10 +238,10 @@ def test_sentences_stay_within_a_learned_table(tokenizer, pairs, tmp_path):
     widths = {"d_model": 16, "d_ff": 20, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     table = {"position_encoding": "learned", "max_position_embeddings": longest}
     model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=len(tokenizer), **widths, **table))
-    trainer = trainer_of(model, tokenizer, pairs, tmp_path, bpe_dropout=0.5, max_steps=30)
+    trainer = dropout_trainer(model, tokenizer, pairs, tmp_path, bpe_dropout=0.5, max_steps=30)
     trainer.train()
     assert max(batch[side].shape[1] for batch in trainer.batches[0] for side in ("input_ids", "labels")) == longest
-    examples = trainer.examples_of_step(2)
+    examples = trainer.step_examples(2)
     texts = {tokenizer.decode(pairs[row]["input_ids"]) for row in examples}
     second = trainer.batches[0][1]["input_ids"]
     assert {tokenizer.decode(row[row.ne(0)]) for row in second} == texts
@@ -261,12 +261,12 @@ def test_labels_of_parses_are_not_sampled(pairs):
 # Refusals.
 
 
-def test_refuses_other_tokenizers(model, pairs, tmp_path):
+def test_other_tokenizers_than_of_byte_pairs_are_refused(model, pairs, tmp_path):
     words = (text for pair in phrasebook("validation") for text in pair)
     word_pieces = VaswaniTokenizer.train(words, 400, model="wordpiece", show_progress=False)
     refusal = r"^bpe_dropout: samples sub-words of a byte-pair vocabulary of VaswaniTokenizer.train, and of no other; "
     with pytest.raises(ValueError, match=refusal):
-        trainer_of(model, word_pieces, pairs, tmp_path)
+        dropout_trainer(model, word_pieces, pairs, tmp_path)
     word_pieces.save_pretrained(tmp_path)
     for options in ({"tokenizer": str(tmp_path)}, {"tokenizer_model": "wordpiece"}):
         require_byte_pairs(0.0, PreparationArguments(**options))
@@ -275,7 +275,7 @@ def test_refuses_other_tokenizers(model, pairs, tmp_path):
     require_byte_pairs(0.1, PreparationArguments())
 
 
-def test_refuses_ids_that_are_no_text(tokenizer):
+def test_ids_that_are_no_text_are_refused(tokenizer):
     dropout = BpeDropout(tokenizer, 0.1)
     for ids in ([5, -100], [tokenizer("ä").input_ids[1]], [5, 0, 1]):
         with pytest.raises(

@@ -1,6 +1,7 @@
 """What a terminal is shown of hostile text: every character, and none that it or rich obeys."""
 
 import io
+import logging as standard_logging
 import re
 import sys
 import unicodedata
@@ -10,9 +11,10 @@ import pytest
 from helpers import call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
+from transformers.utils import logging
 
 from vaswani_transformer.io.console import PlainConsole, exit_on_error, printable
-from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.faults import ExitReporter, exit_on_fault, joined_processes
 
 
 HOSTILE = [
@@ -86,6 +88,17 @@ def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, st
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(type(error)), exit_on_error("some.py"):
         raise error
+
+
+def test_the_traceback_of_a_training_that_ends_with_one_line_is_logged_for_debugging(monkeypatch):
+    log, logger = io.StringIO(), logging.get_logger()
+    before = logging.get_verbosity()
+    logging.set_verbosity_debug()
+    monkeypatch.setattr(logger, "handlers", [standard_logging.StreamHandler(log)])
+    with pytest.raises(SystemExit), exit_on_fault(ExitReporter("some.py")):
+        raise ValueError("line 3")
+    logging.set_verbosity(before)
+    assert 'raise ValueError("line 3")' in log.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,11 @@
-import gzip
 import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from corpus_folder import COMPRESS, ROWS, Folder
 from datasets import Dataset, DatasetDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
 
 from vaswani_transformer.data import corpora
 from vaswani_transformer.data.corpora import is_on_hub, load_parallel_corpus, resolve_languages, spread
@@ -84,6 +81,11 @@ def test_the_phrasebook_is_a_corpus_in_both_directions(split):
     assert load("phrasebook", split=split) == load("phrasebook", split=split, languages=("de", "en")) == rows
 
 
+def test_the_phrasebook_is_in_english_and_german_alone():
+    with pytest.raises(ValueError, match=r"^phrasebook: is in English and German"):
+        load("phrasebook", languages=("source", "target"))
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("nested", [True, False])
 def test_other_names_are_datasets_of_the_hub(monkeypatch, nested, streaming):
@@ -109,12 +111,6 @@ def test_what_is_no_file_is_of_the_hub(folder):
         assert not is_on_hub(source)
 
 
-def test_a_parquet_file_of_several_row_groups_is_read_to_its_end(folder):
-    rows = [{"en": str(number), "de": "x"} for number in range(2500)]
-    parquet.write_table(pa.Table.from_pylist(rows), folder.path / "a.parquet", row_group_size=600)
-    assert [row["translation"] for row in load(str(folder.path / "a.parquet"))] == rows
-
-
 def test_rows_lie_in_the_given_cache_and_are_read_once(folder, monkeypatch):
     names, cache = folder.pair(), folder.path / "cache"
     first = load_parallel_corpus(names, "en", "de", cache_dir=cache)
@@ -132,14 +128,6 @@ def test_a_sample_is_spread_evenly(length, count):
     gaps = [after - before for before, after in zip(chosen, [*chosen[1:], length], strict=True)]
     assert max(gaps) - min(gaps) <= 1
     assert chosen[0] == 0
-
-
-def test_real_pairs_are_those_that_gzip_reads(shared_data):
-    names = [str(shared_data / "multi30k_en-de-fr" / f"val.{language}.gz") for language in ("en", "de")]
-    sides = [gzip.decompress(Path(name).read_bytes()).decode().split("\n")[:-1] for name in names]
-    rows = load(*names)
-    assert len(rows) == 1014
-    assert [(row["translation"]["en"], row["translation"]["de"]) for row in rows] == list(zip(*sides, strict=True))
 
 
 # Errors: one line each, naming the file, the line or the argument.

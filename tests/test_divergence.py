@@ -53,7 +53,7 @@ def diverge(trainer: RecordingTrainer) -> DivergenceError:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e38])  # the square of the last overflows
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_gradient(model, tokenizer, tmp_path, value, accumulation):
+def test_a_gradient_that_is_not_finite_ends_training_before_its_step(model, tokenizer, tmp_path, value, accumulation):
     averaging = CheckpointAveraging(2)
     trainer = make_trainer(
         model,
@@ -71,11 +71,6 @@ def test_gradient(model, tokenizer, tmp_path, value, accumulation):
     assert error.checkpoint == str(tmp_path / "checkpoint-6")
     assert checkpoints(tmp_path) == ["checkpoint-3", "checkpoint-6"]
     assert averaging.averaged == []
-    message = str(error)
-    assert f"step {SPOILED}:" in message
-    assert ", ".join(map(str, sorted(error.examples))) in message
-    assert "checkpoint-6" in message
-    assert "\n" not in message
     assert all(weight.isfinite().all() for weight in model.parameters()), "stopped before the optimizer's step"
 
 
@@ -102,7 +97,7 @@ def test_weights_are_checked_before_they_are_saved(model, tokenizer, tmp_path, s
     assert not (tmp_path / "final").exists()
 
 
-def test_loss_is_unchanged_where_it_is_finite():
+def test_only_a_loss_that_is_not_finite_has_another_gradient():
     weight = torch.tensor([0.3, 1e20], requires_grad=True)
     loss = (weight * weight).sum()
     (expected,) = torch.autograd.grad((weight[:1] ** 2).sum(), weight)
@@ -125,7 +120,7 @@ class Scaler:
 
 
 @pytest.mark.parametrize(("scale", "ends"), [(65536.0, False), (1.0, True)])
-def test_overflow_that_the_gradient_scaler_skips(model, tokenizer, tmp_path, scale, ends):
+def test_an_overflow_is_a_divergence_once_the_loss_scale_is_one(model, tokenizer, tmp_path, scale, ends):
     trainer = make_trainer(model, tokenizer, tmp_path)
     optimizer = trainer.create_optimizer()
     optimizer.scaler = Scaler(scale)

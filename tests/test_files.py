@@ -175,6 +175,9 @@ def test_a_manifest_finds_what_has_changed(tmp_path):
     manifest = tmp_path / "manifest.json"
     manifest.write_bytes(manifest.read_bytes()[:-9])
     assert find_damage(tmp_path).startswith("manifest.json is damaged: ")
+    for content in ("{}", '{"files": []}', '{"files": {"a": {"size": 1}}}', '{"files": {"a": null}}'):
+        (tmp_path / "manifest.json").write_text(content)
+        assert find_damage(tmp_path).startswith("manifest.json is damaged: ")
     manifest.unlink()
     assert find_damage(tmp_path) == "manifest.json is missing"
     assert find_damage(tmp_path / "nothing") == "is missing"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
 from helpers import call_recipe, write_pairs
 from huggingface_hub import ModelCard
-from runs import run_results
 from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -19,8 +17,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.runs.fine_tuning import describe_parent
 from vaswani_transformer.runs.records import RunRecord
 
 
@@ -134,19 +130,7 @@ def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, co
     for name, scores in (("parent", record.test_parent), ("last step", record.test)):
         numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
         assert f"| test, {name} | 3 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in card.text
-    assert "| warmup_steps | none | 4,000 |" in card.text
     assert card.data.base_model is None  # no name on the Hub
-
-
-def test_a_parent_that_its_training_pushed_has_the_name_of_its_repository(tuned, tmp_path):
-    parent, results = open_model(str(tuned)), run_results()
-    assert results["run"]["repository"] == "user/vaswani-tiny"
-    assert describe_parent("runs/tuned", parent).name == "runs/tuned"
-    parent = replace(parent, directory=tmp_path)
-    for name, content in (("model.safetensors", "weights"), ("all_results.json", json.dumps(results))):
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    found = describe_parent(str(tmp_path), parent)
-    assert (found.name, found.is_on_hub) == ("user/vaswani-tiny", True)
 
 
 def test_a_resumed_training_ends_with_the_same_bits_and_has_the_same_parent(
@@ -175,12 +159,9 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(corpus, replay, lively
     whole = tune(corpus, **replay, model=lively_model, output_dir=tmp_path / "whole", max_steps=8)
     printed = capsys.readouterr().out
     assert "replay: 40 sentence pairs (dropped: empty 0, too_long 0, ratio 0); 10 drawn per epoch" in printed
-    assert "synthetic: 3 sentence pairs (dropped: empty 0, too_long 0, ratio 0); 40 drawn per epoch" in printed
     epochs = json.loads((whole / "checkpoint-8" / "trainer_state.json").read_text(encoding="utf-8"))["epoch"]
     assert 1.1 < epochs < 4  # the last step is another epoch's than the one that is resumed from
     parts = tune(corpus, **replay, model=lively_model, output_dir=tmp_path / "parts", max_steps=3)
-    with pytest.raises(SystemExit, match=r"it differs in replay_ratio \(0\.5 then, 0\.6 now\)"):
-        tune(corpus, **{**replay, "replay_ratio": 0.6}, model=lively_model, output_dir=parts, resume=True)
     tune(corpus, **replay, model=lively_model, output_dir=parts, max_steps=8, resume=True)
     found, expected = (load_file(path / "model.safetensors") for path in (parts, whole))
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
@@ -194,12 +175,8 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(corpus, replay, lively
     tokenizer = AutoTokenizer.from_pretrained(lively_model)
     expected_loss = smoothed_loss(parent, tokenizer, phrasebook("test")[5:9], epsilon=0)
     assert record.replay_test_parent.perplexity.nats_per_token == pytest.approx(expected_loss, rel=1e-5)
-    text = ModelCard.load(whole / "README.md").text
-    for name, scores in (("parent", record.replay_test_parent), ("last step", record.replay_test)):
-        numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
-        assert f"| replay test, {name} | 4 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in text
     line = "- Replay: replay.en and replay.de; 40 pairs kept; in each epoch 0.5 for each pair of the corpus, drawn anew"
-    assert line in text
+    assert line in ModelCard.load(whole / "README.md").text
 
 
 def test_default_rate_and_budgets_make_the_model_learn(corpus, lively_model, tmp_path, capsys):
@@ -218,14 +195,6 @@ def test_default_rate_and_budgets_make_the_model_learn(corpus, lively_model, tmp
     name = "model.decoder.layers.0.feed_forward.fc2.weight"
     before, after = (load_file(path / "model.safetensors")[name] for path in (lively_model, run / "checkpoint-6"))
     assert (after - before).abs().max() > 3 * rate
-
-    shutil.rmtree(run / "checkpoint-6")
-    changes = {"model": lively_model, "output_dir": run, "resume": True, **options}
-    tune(corpus, **changes)
-    assert RunRecord.load(run / "all_results.json").training.resumed_from == "checkpoint-5"
-    with pytest.raises(SystemExit) as stop:
-        tune(corpus, **{**changes, "source_tokens": 2000})
-    assert "source_tokens (None then, 2000 now)" in str(stop.value.code)
 
 
 def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, tmp_path):
@@ -250,28 +219,6 @@ def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, t
         assert again(text_target=text).input_ids == tokenizer(text_target=text).input_ids
 
 
-def as_fairseq(directory: Path, separate_vocabs: bool) -> None:
-    """Save an untrained model with the tokenizer and the tokens of a fairseq import."""
-    tokenizer = fsmt_tokenizer(directory, separate_vocabs)
-    tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    config = VaswaniConfig(vocab_size=len(tokenizer), position_offset=2, **tokens, **sizes)
-    VaswaniForConditionalGeneration(config).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-
-
-def test_a_fairseq_import_keeps_its_tokens(corpus, tmp_path):
-    as_fairseq(tmp_path / "parent", separate_vocabs=False)
-    parent = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "parent", layer_norm_eps=1e-5)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "parent")
-    run = tune(corpus, model=tmp_path / "parent", output_dir=tmp_path / "run", max_steps=2)
-    assert log(run)[0]["loss"] == pytest.approx(smoothed_loss(parent, tokenizer, PAIRS), rel=1e-5)
-    result = AutoModelForSeq2SeqLM.from_pretrained(run)
-    for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id", "position_offset"):
-        assert getattr(result.config, name) == getattr(parent.config, name)
-    assert AutoTokenizer.from_pretrained(run)(PAIRS[0][0]).input_ids == tokenizer(PAIRS[0][0]).input_ids
-
-
 def refusal(corpus: dict[str, list[str]], folder: Path, **changes: Any) -> str:
     with pytest.raises(SystemExit) as stop:
         tune(corpus, output_dir=folder / "run", max_steps=1, **changes)
@@ -285,22 +232,20 @@ def refusal(corpus: dict[str, list[str]], folder: Path, **changes: Any) -> str:
 @pytest.mark.parametrize(
     ("option", "value", "reason"),
     [
-        ("variant", "big", "the configuration of --model decides it; only dropout, "),
+        ("variant", "big", "the configuration of --model decides it"),
         ("vocab_size", 9, "the tokenizer of --model is used"),
+        ("warmup_steps", 9, "the learning rate is constant"),
     ],
 )
-def test_another_architecture_or_tokenizer_is_refused(corpus, lively_model, tmp_path, option, value, reason):
-    message = refusal(corpus, tmp_path, model=lively_model, **{option: value})
-    assert f"{option}: has no effect here; {reason}" in message
+def test_options_that_the_parent_decides_are_refused(corpus, lively_model, tmp_path, option, value, reason):
+    assert f"{option}: has no effect here; {reason}" in refusal(corpus, tmp_path, model=lively_model, **{option: value})
 
 
-def test_other_languages_are_refused(corpus, lively_model, tmp_path):
+def test_other_languages_than_the_parents_are_refused(corpus, lively_model, tmp_path):
     parent = shutil.copytree(lively_model, tmp_path / "parent")
     config = json.loads((parent / "config.json").read_text(encoding="utf-8"))
     (parent / "config.json").write_text(json.dumps({**config, "target_language": "fr"}), encoding="utf-8")
     assert "target_language: is fr, but" in refusal(corpus, tmp_path, model=parent)
-    message = refusal(corpus, tmp_path, model=parent, target_language="de")
-    assert f"are en-de, but {parent} translates en-fr; give --source_language en --target_language fr" in message
 
 
 def test_models_that_cannot_be_trained_on_are_refused(corpus, lively_model, tmp_path):
@@ -308,14 +253,18 @@ def test_models_that_cannot_be_trained_on_are_refused(corpus, lively_model, tmp_
     for path in parent.glob("*token*"):
         path.unlink()
     assert f"model: {parent}: " in refusal(corpus, tmp_path, model=parent)
-    as_fairseq(tmp_path / "fairseq", separate_vocabs=True)
+
+    other = fsmt_tokenizer(tmp_path / "fairseq")
+    tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    config = VaswaniConfig(vocab_size=len(other), **tokens, **sizes)
+    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path / "fairseq")
+    other.save_pretrained(tmp_path / "fairseq")
     message = refusal(corpus, tmp_path, model=tmp_path / "fairseq")
     assert "its tokenizer has two vocabularies, and encodes with the source's only" in message
 
 
-def test_a_constant_rate_has_no_warmup_which_chooses_the_papers_schedule(corpus, lively_model, tmp_path):
-    message = refusal(corpus, tmp_path, model=lively_model, warmup_steps=9)
-    assert "warmup_steps: has no effect here; the learning rate is constant" in message
+def test_a_warmup_instead_of_a_rate_chooses_the_papers_schedule(corpus, lively_model, tmp_path):
     run = tune(
         corpus, model=lively_model, output_dir=tmp_path / "run", max_steps=2, warmup_steps=2, **dict.fromkeys(RATE)
     )

@@ -1,6 +1,5 @@
 """A model keeps its own search settings, whatever transformers fills in."""
 
-import copy
 import json
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from datasets import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
-    GenerationConfig,
     GenerationMixin,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
@@ -40,30 +38,23 @@ def rows(tokenizer) -> Dataset:
     return Dataset.from_dict({"input_ids": encoded.input_ids, "labels": encoded.labels})
 
 
-@pytest.fixture(params=["stock", "own"])
+TRAINERS = {
+    "transformers": (Seq2SeqTrainer, Seq2SeqTrainingArguments),
+    "this package": (VaswaniTrainer, VaswaniTrainingArguments),
+}
+
+
+@pytest.fixture(params=TRAINERS)
 def make_trainer(request, model, tokenizer, rows, tmp_path):
-    """A function that makes a trainer, of transformers or of the package, that translates when it evaluates."""
-    trainer_class, arguments_class = (
-        (Seq2SeqTrainer, Seq2SeqTrainingArguments)
-        if request.param == "stock"
-        else (VaswaniTrainer, VaswaniTrainingArguments)
-    )
+    """A function that makes a trainer that translates when it evaluates."""
+    trainer_class, arguments_class = TRAINERS[request.param]
+    settings = {"predict_with_generate": True, "per_device_eval_batch_size": 1, "use_cpu": True, "report_to": "none"}
+    settings |= {"disable_tqdm": True, "learning_rate": 0.0, "max_steps": 1, "save_steps": 1}
 
     def make(**arguments):
         return trainer_class(
             model=model,
-            args=arguments_class(
-                str(tmp_path / "run"),
-                predict_with_generate=True,
-                per_device_eval_batch_size=1,
-                use_cpu=True,
-                report_to="none",
-                disable_tqdm=True,
-                learning_rate=0.0,
-                max_steps=1,
-                save_steps=1,
-                **arguments,
-            ),
+            args=arguments_class(str(tmp_path / "run"), **settings, **arguments),
             train_dataset=rows,
             eval_dataset=rows,
             processing_class=tokenizer,
@@ -122,32 +113,6 @@ def test_a_limit_that_the_user_sets_to_the_default_stays(make_trainer, model, to
     assert saved_config(tmp_path / "limited")["max_length"] == 20
 
 
-def test_a_limit_set_between_two_evaluations_counts(make_trainer, model):
-    trainer = make_trainer()
-    trainer.evaluate()
-    model.generation_config.max_length = 7
-    assert {len(ids) for ids in predict(trainer)} == {6}
-    model.generation_config.max_length = None
-    model.generation_config.num_beams = 1
-    assert min(map(len, predict(trainer))) > 20
-    assert model.generation_config.num_beams == 1
-
-
-def test_a_reference_and_a_copy_have_the_models_own_settings(make_trainer, model, tokenizer):
-    expected, reference = translate(model, tokenizer), model.generation_config
-    make_trainer().evaluate()
-    for config in (copy.deepcopy(model.generation_config), reference):
-        assert translate(model, tokenizer, generation_config=config) == expected
-
-
-def test_settings_that_the_user_assigns_are_kept_too(make_trainer, model):
-    model.generation_config = config = GenerationConfig(num_beams=2, eos_token_id=1, decoder_start_token_id=0)
-    before = config.to_diff_dict()
-    make_trainer().evaluate()
-    assert model.generation_config is config
-    assert {**before, "eos_token_id": [1]} == {**config.to_diff_dict(), "eos_token_id": [1]}
-
-
 @pytest.mark.parametrize(
     "options",
     [{"eos_token_id": None}, {"suppress_tokens": None}, {"do_sample": True, "top_k": None, "temperature": 3.0}],
@@ -175,10 +140,3 @@ def test_a_file_that_says_nothing_of_the_search_leaves_it_to_the_paper(model, to
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     assert translate(loaded, tokenizer) == translate(model, tokenizer)
     assert loaded.generation_config.to_dict() == model.generation_config.to_dict()
-
-
-def test_a_search_of_another_kind_is_loaded_as_it_is(model, tmp_path):
-    model.generation_config = GenerationConfig(num_beams=2, max_length=20, eos_token_id=1, pad_token_id=0)
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    assert loaded.generation_config.to_diff_dict() == model.generation_config.to_diff_dict()

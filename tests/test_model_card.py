@@ -1,6 +1,5 @@
 """Model cards say what the run measured, in a form that the Hub's client reads."""
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -16,7 +15,6 @@ from runs import run_results
 from vaswani_transformer.io.typed_json import from_json
 from vaswani_transformer.parsing.model_card import PAPER_PARSING_SETTINGS, write_parsing_card
 from vaswani_transformer.parsing.records import ParsingRecord
-from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.records import RunRecord
 
@@ -46,17 +44,10 @@ def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
         "| test, a copy of the source | 1014 | 2.72 | 60.12 | - |",
         "| It's a dog. | Ein Hund. | Es ist ein Hund. | 43.2 |",
         results["run"]["command"],
-        results["run"]["commit"],
         "28,994 pairs kept; dropped: 3 empty, 2 too_long, 1 ratio",
-        "50.0 minutes",
-        "data/train.en.gz and data/train.de.gz",
-        "7,577,600",
-        "checkpoint-5500, checkpoint-6000",
         "| d_model | 256 | 512 or 1,024 |",
-        "| learning_rate_factor | 0.8 | 1 |",
         "|---|---|---|\n| 1 to 10 | 1,234 | 31.25 |\n| 61 or more | 7 | 8.00 |\n\nThe test set",
         "sentences of more than 250 sub-words, which training left out",
-        "| target_tokens | 1,400 | 25,000 |",
     ):
         assert fact in card.text, fact
 
@@ -102,15 +93,6 @@ def test_costs_are_those_of_the_results(results, tmp_path):
     assert float(rate[1]) == pytest.approx(cost["rate"], rel=5e-3)
 
 
-def test_settings_stand_beside_those_of_the_paper_without_what_neither_uses(results, tmp_path):
-    results["settings"] |= {"muon": True, "cooldown": 0.0}
-    text = write(tmp_path / "README.md", results).text
-    rows = {name: (ours, paper) for name, ours, paper in re.findall(r"^\| (\w+) \| (\S+) \| (.+) \|$", text, re.M)}
-    assert (rows["d_ff"], rows["dropout"]) == (("2,048", "2,048 or 4,096"), ("0.1", "0.1 or 0.3"))
-    assert (rows["muon"], rows["average_last"]) == (("true", "false"), ("5", "5 or 20"))
-    assert not {"cooldown", "bpe_dropout"} & rows.keys()
-
-
 def test_metadata_are_what_the_hub_reads(results, tmp_path):
     data = results["data"]
     data |= {"test": ["user/pairs"], "dataset_config": "de-en"}
@@ -140,26 +122,6 @@ def test_metadata_are_what_the_hub_reads(results, tmp_path):
         "metrics": ["sacrebleu"],
     }
     assert card.data.eval_results == [result]
-    card.save(tmp_path / "again.md")
-    assert metadata_load(tmp_path / "again.md") == metadata_load(path)
-
-
-@pytest.mark.parametrize(
-    ("section", "entry", "lines"),
-    [
-        ("data", "license", ["license:", "- Licence:"]),
-        ("data", "domain", ["- Domain:"]),
-        ("data", "datasets", ["datasets:", "- user/pairs"]),
-    ],
-)
-def test_an_absent_entry_leaves_no_line(results, tmp_path, section, entry, lines):
-    before = write(tmp_path / "with.md", results).content.splitlines()
-    del results[section][entry]
-    after = write(tmp_path / "without.md", results).content.splitlines()
-    gone = [line for line in before if line not in after]
-    assert len(gone) == len(lines)
-    assert all(line.startswith(beginning) for line, beginning in zip(gone, lines, strict=True))
-    assert after == [line for line in before if line not in gone]
 
 
 def test_a_model_of_both_directions_has_the_scores_of_both(results, tmp_path):
@@ -170,14 +132,6 @@ def test_a_model_of_both_directions_has_the_scores_of_both(results, tmp_path):
         ("Translation en-de", 41.23),
         ("Translation de-en", 33.33),
     ]
-
-
-@pytest.mark.parametrize(
-    ("code", "shown"), [("fr", "French (`fr`)"), ("pt_BR", "Portuguese (`pt_BR`)"), ("tlh", "`tlh`")]
-)
-def test_languages_have_names(results, tmp_path, code, shown):
-    results["data"]["target_language"] = code
-    assert f"from English (`en`) to {shown}." in write(tmp_path / "README.md", results).text
 
 
 def test_examples_are_shown_as_text(results, tmp_path):
@@ -195,26 +149,19 @@ def test_a_resumed_run_says_so_and_without_checkpoints_claims_no_average(results
     assert "verage" not in text.replace("average_last", "")
 
 
-def test_a_repository_is_used_by_its_name_with_and_without_the_package(results, tmp_path, monkeypatch):
+def test_the_snippets_of_a_card_translate_with_and_without_the_package(results, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(transformers, "pipeline", lambda *a, **k: calls.append((a, k)) or calls.append)
-    example, path = results["examples"][0]["source"], tmp_path / "README.md"
+    monkeypatch.setattr(transformers, "pipeline", lambda *a, **k: calls.append((*a, k)) or str)
     for repository in ("user/vaswani-tiny", None):
         results["run"]["repository"] = repository
-        write(path, results)
-        for snippet in re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S):
+        for snippet in re.findall(
+            r"^```python\n(.*?)^```", write(tmp_path / "README.md", results).content, re.M | re.S
+        ):
             exec(snippet, {})
-            calls.append("vaswani_transformer" in snippet)
     assert calls == [
-        (("translation",), {"model": "user/vaswani-tiny", "trust_remote_code": True}),
-        example,
-        False,
-        (("translation_en_to_de",), {"model": "user/vaswani-tiny"}),
-        example,
-        True,
-        (("translation_en_to_de",), {"model": "path/to/this/directory"}),
-        example,
-        True,
+        ("translation", {"model": "user/vaswani-tiny", "trust_remote_code": True}),
+        ("translation_en_to_de", {"model": "user/vaswani-tiny"}),
+        ("translation_en_to_de", {"model": "path/to/this/directory"}),
     ]
 
 
@@ -250,21 +197,6 @@ def test_the_card_of_a_parser_has_the_papers_settings_and_both_scores(tmp_path):
     text = (tmp_path / "card.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\w+) \| ([^|]+) \| (.+) \|$", text, re.M)
     assert {name: paper for name, _, paper in rows if name in PAPER_PARSING_SETTINGS} == PAPER_PARSING_SETTINGS
-    assert "| num_beams | 4 | 21 |" in text
-    assert F1_DEFINITIONS in text
     ours = record.validation.constrained
     f1 = f"{ours.all_sentences.f1:.1f} | {ours.evalb.f1:.1f} ({ours.evalb.errors + ours.evalb.skipped} left out)"
     assert f"| this model, constrained | train.mrg.gz with 6 recombined copies | {f1} |" in text
-    trivial = record.validation.right_branching
-    assert f"| {trivial.unseen.sentences} | {trivial.unseen.f1:.2f} | {trivial.unseen_evalb.f1:.2f} |" in text
-
-
-def test_the_card_of_a_parser_names_all_trees_that_it_learned_from(tmp_path):
-    record = ParsingRecord.load(REPOSITORY / "model_cards" / "craft-parsing.json")
-    others = {**record.data.others, "recombined_copies": 6, "silver": ["a/silver.mrg", "b.mrg"]}
-    data = dataclasses.replace(record.data, train=["gold.mrg"], others=others)
-    write_parsing_card(tmp_path / "card.md", dataclasses.replace(record, data=data))
-    text = (tmp_path / "card.md").read_text(encoding="utf-8")
-    found = "gold.mrg with 6 recombined copies, and silver trees of a/silver.mrg and b.mrg"
-    assert f"| this model, constrained | {found} |" in text
-    assert f"- Corpus: {found};" in text

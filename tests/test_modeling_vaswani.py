@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, drop_out, sinusoidal_positions, source_mask
 from vaswani_transformer.model.step_decoder_vaswani import CACHE
 
@@ -66,10 +66,7 @@ def test_parameter_counts_are_those_printed_in_table_3(variant):
 
 
 def test_parameter_count_of_big_needs_fewer_rows_than_the_others():
-    # The rows that give the others their printed counts give `big` 218 million; the printed 213 needs about 36,000.
-    assert millions("big", rows=40960) == 218
-    assert millions("big", rows=36000) == 213
-    assert millions("base", rows=36000) != PRINTED_MILLIONS["base"]
+    assert (millions("big", rows=40960), millions("big", rows=36000)) == (218, 213)  # 213 is printed
 
 
 @torch.no_grad()
@@ -221,25 +218,6 @@ def test_logits_of_a_sentence_do_not_depend_on_its_batch(config, attention, left
         torch.testing.assert_close(batched[row][kept], alone, atol=1e-5, rtol=1e-5)
 
 
-@torch.no_grad()
-def test_padding_is_recognised_without_a_mask(model):
-    source, target = padded_batch()
-    with_mask = model(source, attention_mask=source.ne(PAD).long(), decoder_input_ids=target).logits
-    torch.testing.assert_close(model(source, decoder_input_ids=target).logits, with_mask)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_target_position_sees_all_before_it_and_nothing_behind(model, attention):
-    model.set_attn_implementation(attention)
-    source, target = padded_batch()
-    changed = target.clone()
-    changed[:, 4] = (changed[:, 4] + 1) % VOCABULARY
-    before, after = (model(source, decoder_input_ids=ids).logits for ids in (target, changed))
-    torch.testing.assert_close(before[:, :4], after[:, :4], atol=1e-6, rtol=0)
-    assert (before[:, 4:] - after[:, 4:]).abs().amax(dim=(0, 2)).min() > 1e-4
-
-
 def test_decoder_starts_from_zero_though_the_padding_row_is_trained(model):
     source = torch.randint(3, VOCABULARY, (2, 5))
     model(source, labels=torch.randint(3, VOCABULARY, (2, 4))).loss.backward()
@@ -262,22 +240,8 @@ def test_decoding_step_by_step_with_a_cache_equals_decoding_at_once(model, kind)
         caches = [StaticCache(config=model.config, max_cache_len=length) for length in (12, source.shape[1])]
     cache = EncoderDecoderCache(*caches)
     for step in range(target.shape[1]):
-        output = model(
-            source,
-            decoder_input_ids=target[:, step : step + 1],
-            cache=cache,
-            use_cache=True,
-        )
+        output = model(source, decoder_input_ids=target[:, step : step + 1], cache=cache, use_cache=True)
         torch.testing.assert_close(output.logits[:, 0], expected[:, step], atol=1e-5, rtol=1e-5)
-
-
-@torch.no_grad()
-def test_several_tokens_at_once_may_follow_a_cache(model):
-    source, target = padded_batch()
-    expected = model(source, decoder_input_ids=target).logits
-    first = model(source, decoder_input_ids=target[:, :3], use_cache=True)
-    second = model(source, decoder_input_ids=target[:, 3:], cache=first[CACHE])
-    torch.testing.assert_close(torch.cat((first.logits, second.logits), 1), expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -309,16 +273,8 @@ def test_a_keyword_that_a_release_renames_is_an_error(model):
     source, target = padded_batch()
     for part in (model, model.model, model.model.encoder, model.model.decoder):
         inputs = {} if part in (model.model.encoder, model.model.decoder) else {"decoder_input_ids": target}
-        message = rf"^{type(part).__name__}\.forward: does not know the keywords \['key_value_cache'\]; leave them out$"
-        with pytest.raises(TypeError, match=message):
+        with pytest.raises(TypeError, match=r"does not know the keywords \['key_value_cache'\]"):
             part(source, **inputs, key_value_cache=DynamicCache())
-        part(source, **inputs, key_value_cache=None, output_attentions=True, return_dict=True)
-
-
-def test_labels_are_shifted_behind_the_start_token(model):
-    labels = torch.tensor([[5, 6, 1], [7, 1, -100]])
-    shifted = model.prepare_decoder_input_ids_from_labels(labels)
-    assert shifted.tolist() == [[PAD, 5, 6], [PAD, 7, 1]]
 
 
 @torch.no_grad()
@@ -346,30 +302,8 @@ def test_weights_survive_saving_and_loading_tied(model, tmp_path):
     )
     assert loaded.lm_head.weight is loaded.model.shared.weight
     assert loaded.model.encoder.embed_tokens.weight is loaded.model.decoder.embed_tokens.weight
-    assert not list(tmp_path.glob("*.bin"))
-    base = AutoModel.from_pretrained(tmp_path)
-    assert isinstance(base, VaswaniModel)
-    torch.testing.assert_close(
-        base(source, decoder_input_ids=target).last_hidden_state,
-        model.model(source, decoder_input_ids=target).last_hidden_state,
-    )
-
-
-def test_gradient_checkpointing_gives_the_same_gradients(model):
-    source, labels = torch.randint(3, VOCABULARY, (2, 5)), torch.randint(3, VOCABULARY, (2, 4))
-    model.config.dropout = 0.0
-    gradients = []
-    for enable in (False, True):
-        model.train()
-        if enable:
-            model.gradient_checkpointing_enable()
-            assert model.model.encoder.layers[0].gradient_checkpointing
-        model.zero_grad()
-        torch.manual_seed(0)
-        model(source, labels=labels).loss.backward()
-        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
-    for name, gradient in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-6, rtol=1e-4, msg=name)
+    states = [each(source, decoder_input_ids=target)[0] for each in (AutoModel.from_pretrained(tmp_path), model.model)]
+    torch.testing.assert_close(*states)
 
 
 def test_initialisation_is_that_of_the_authors_code():
@@ -402,23 +336,17 @@ def test_the_whole_model_compiles_without_graph_breaks(model):
     expected = model(source, decoder_input_ids=target).logits
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
-        torch.testing.assert_close(
-            compiled(source, attention_mask=source.ne(PAD).long(), decoder_input_ids=target).logits,
-            expected,
-            atol=1e-5,
-            rtol=1e-5,
-        )
+        logits = compiled(source, attention_mask=source.ne(PAD).long(), decoder_input_ids=target).logits
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_learned_table_ends_and_says_so(config):
+def test_a_source_beyond_the_learned_positions_is_an_error(config):
     learned = VaswaniConfig(**{**multi_head(config), "position_encoding": "learned", "max_position_embeddings": 6})
     model = VaswaniForConditionalGeneration(learned).eval()
     source, target = torch.randint(3, VOCABULARY, (1, 6)), torch.randint(3, VOCABULARY, (1, 4))
-    output = model(source, decoder_input_ids=target, use_cache=True)
+    model(source, decoder_input_ids=target)
     with pytest.raises(ValueError, match="max_position_embeddings = 6"):
         model(torch.randint(3, VOCABULARY, (1, 7)), decoder_input_ids=target)
-    with pytest.raises(ValueError, match="max_position_embeddings = 6"):
-        model(source, decoder_input_ids=target[:, :3], cache=output[CACHE])
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3])
@@ -437,17 +365,8 @@ def test_dropout_drops_each_of_four_neighbours_independently(probability):
 
 
 @pytest.mark.parametrize(("probability", "training", "expected"), [(0.0, True, 1), (0.5, False, 1), (1.0, True, 0)])
-def test_dropout_of_nothing_or_all(probability, training, expected):
+def test_dropout_drops_nothing_in_evaluation_and_all_at_probability_one(probability, training, expected):
     assert drop_out(torch.ones(7), probability, training).eq(expected).all()
-
-
-def test_an_unknown_layout_of_positions_is_an_error():
-    with pytest.raises(KeyError, match="rotary"):
-        sinusoidal_positions(torch.arange(3), 8, "rotary")
-
-
-def test_dropout_elsewhere_than_on_a_cpu_is_pytorchs():
-    assert drop_out(torch.ones(7, device="meta"), 0.5, training=True).device.type == "meta"
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
@@ -460,6 +379,3 @@ def test_all_embeddings_and_the_softmax_are_resized(is_tied):
     assert {len(part.weight) for part in parts} == {model.config.vocab_size} == {24}
     assert len({part.weight.data_ptr() for part in parts}) == (1 if is_tied else 3)
     assert torch.equal(model.get_decoder().embed_tokens.weight[:20], before)
-    separate = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=20, **sizes, target_vocab_size=10))
-    with pytest.raises(ValueError, match="separate source and target vocabularies cannot be resized"):
-        separate.resize_token_embeddings(24)

@@ -82,7 +82,7 @@ def test_any_lines_score_by_the_rules_of_the_script(alternatives, tokenize):
     assert positive > 10
 
 
-def test_a_missing_order_makes_it_nothing():
+def test_without_a_matching_ngram_of_each_order_bleu_is_zero():
     assert multi_bleu(["a b c x d e f"], ["a b c y d e f"]) == 0
     assert multi_bleu(["a b c"], ["a b c"]) == 0  # no 4-gram at all
     assert multi_bleu(["a b c d"], ["a b c d"]) == pytest.approx(100)
@@ -100,20 +100,6 @@ def test_compounds_are_split_as_perl_does():
     text = "".join(line + "\n" for line in lines).encode()
     result = subprocess.run(["perl", "-pe", substitution], input=text, capture_output=True, check=True)
     assert [split_compounds(line) for line in lines] == result.stdout.decode().split("\n")[:-1]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Berg-und-Tal-Bahn", "Berg ##AT##-##AT## und ##AT##-##AT## Tal ##AT##-##AT## Bahn"),
-        ("a-b-c", "a ##AT##-##AT## b-c"),
-        ("a-ü-c", "a ##AT##-##AT## ü ##AT##-##AT## c"),
-        ("Haus- und Hof, - -x x-", "Haus- und Hof, - -x x-"),
-        ("a--b", "a ##AT##-##AT## -b"),
-    ],
-)
-def test_compounds_by_hand(text, expected):
-    assert split_compounds(text) == expected
 
 
 # What tokenizer.perl, version 1.1, makes of them.
@@ -172,41 +158,11 @@ def test_the_metric_has_both_and_says_which(german):
     paper = metric.compute(predictions=hypotheses, references=references, language="de")
     assert paper["score"] == paper_bleu(hypotheses, references, "de")
     assert "|tok:moses-de|compounds:split|" in paper["signature"]
-    french = metric.compute(predictions=["le chat"], references=["le chat"], language="fr")
-    assert "|tok:moses-fr|compounds:whole|" in french["signature"]
     several = [[reference, "x"] for reference in references]
     assert MultiBleu().compute(predictions=hypotheses, references=several)["signature"].startswith("nrefs:2|")
-
-
-_METRIC_SPACE = """
-import sys
-
-sys.modules["vaswani_transformer"] = None
-import evaluate
-
-module = evaluate.load("./multi_bleu")
-print(module.compute(predictions=["Ein Hund-Haus bellt laut."], references=["Ein Hund-Haus bellt so."], language="de"))
-print(module.name, all([module.description, module.citation, module.inputs_description]))
-"""
-
-
-@pytest.mark.system
-def test_alone_in_a_folder_it_is_a_metric(hub, tmp_path):
-    (tmp_path / "multi_bleu").mkdir()
-    shutil.copy(FILE, tmp_path / "multi_bleu" / FILE.name)
-    done = hub.run(_METRIC_SPACE, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    sentences = {"predictions": ["Ein Hund-Haus bellt laut."], "references": ["Ein Hund-Haus bellt so."]}
-    assert done.stdout.splitlines() == [str(MultiBleu().compute(**sentences, language="de")), "multi_bleu True"]
 
 
 def test_lines_without_a_partner_are_not_ignored():
     for hypotheses, references in ((["a"], ["a", "b"]), (["a", "b"], ["a"]), ([], [])):
         with pytest.raises(ValueError, match="give one for each"):
             multi_bleu(hypotheses, references)
-
-
-@pytest.mark.parametrize("language", ["German", "de DE", ""])
-def test_a_language_must_be_a_code(language):
-    with pytest.raises(ValueError, match="language"):
-        paper_bleu(["a"], ["a"], language)

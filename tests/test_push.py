@@ -93,19 +93,8 @@ def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     files = hub.repositories["user/en-de"].files
     covered = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"}
     weights = {*covered, "generation_config.json", "manifest.json"}
-    names = (
-        "configuration",
-        "modeling",
-        "generation",
-        "search_options",
-        "phrases",
-        "beam_search",
-        "step_decoder",
-        "pipeline",
-        "languages",
-        "scores",
-    )
-    code = {f"{name}_vaswani.py" for name in names}
+    names = ("configuration", "modeling", "generation", "search_options", "phrases", "beam_search", "step_decoder")
+    code = {f"{name}_vaswani.py" for name in (*names, "pipeline", "languages", "scores")}
     run = {"README.md", "all_results.json", "learning_curve.png", "bleu_by_source_length.png", ".gitattributes"}
     translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}
     assert weights | code <= files.keys() <= weights | code | run | translations
@@ -126,26 +115,9 @@ def require_private(files: dict[str, bytes], folder: Path) -> None:
             assert str(path).encode() not in content, f"{name} contains {path}"
 
 
-def test_a_fine_tuned_model_does_not_tell_where_its_parent_was(hub, pushed):
-    parent = shutil.copytree(pushed.out, pushed.folder / "parent", ignore=shutil.ignore_patterns("all_results.json"))
-    words = ["--model", parent, "--output_dir", pushed.folder / "tuned", "--hub_model_id", "user/tuned"]
-    words += ["--source_language", "en", "--target_language", "de", *on_corpora(pushed.folder)]
-    result = hub.run(RECIPE, *words, folder=pushed.folder, token="hf_right")
-    assert result.returncode == 0, result.stderr[-3000:]
-    files = hub.repositories["user/tuned"].files
-    require_private(files, pushed.folder)
-    results = json.loads(files["all_results.json"])
-    assert results["parent"]["name"] == results["model"]["_name_or_path"] == "parent"
-
-
 def test_translates_in_a_process_without_the_package(hub, pushed):
     results = translate(hub, "user/en-de", pushed.folder, "trust")
     assert results["module"].startswith("transformers_modules.")
-    assert {**results, "module": ""} == {**pushed.expected, "module": ""}
-
-
-def test_translates_with_the_package_and_trust(hub, pushed):
-    results = translate(hub, "user/en-de", pushed.folder, "package", "trust")
     assert {**results, "module": ""} == {**pushed.expected, "module": ""}
 
 
@@ -242,10 +214,9 @@ def test_resuming_a_finished_run_pushes_it(hub, pushed):
     assert hub.repositories["user/again"].files == hub.repositories["user/en-de"].files
 
 
-@pytest.mark.parametrize("trouble", ["drop_uploads", "fail_commits"])
-def test_an_interrupted_push_leaves_the_model_and_says_how_to_continue(hub, pushed, tmp_path, trouble):
-    setattr(hub, trouble, True)
-    repository, directory = f"user/{trouble}", tmp_path / "out"
+def test_an_interrupted_push_leaves_the_model_and_says_how_to_continue(hub, pushed, tmp_path):
+    hub.drop_uploads = True
+    repository, directory = "user/interrupted", tmp_path / "out"
     shutil.copytree(pushed.out, directory)
     weights = bytearray((directory / "model.safetensors").read_bytes())
     weights[-1] ^= 1  # else the Hub has them already
@@ -260,7 +231,7 @@ prepare_repository({repository!r})
 push_run({repository!r}, "out")
 """
     result = hub.run(script, folder=tmp_path)
-    setattr(hub, trouble, False)
+    hub.drop_uploads = False
     last = result.stderr.splitlines()[-1]
     assert f"OSError: out is complete, but was not pushed to {repository}" in last
     assert "model.safetensors" not in hub.repositories[repository].files

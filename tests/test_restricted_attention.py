@@ -139,9 +139,3 @@ def test_beam_search_runs_the_restricted_decoder(restricted, prefix):
     assert found[0].sequences.tolist() == found[1].sequences.tolist()
     assert found[0].sequences.shape[1] > 12
     torch.testing.assert_close(found[0].sequences_scores, found[1].sequences_scores, atol=1e-4, rtol=1e-4)
-
-
-def test_implementations_that_cannot_restrict_are_refused(restricted):
-    restricted.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(ValueError, match="attention_neighborhood: flash_attention_2"):
-        restricted(torch.tensor([[5, 6, 1]]), decoder_input_ids=torch.tensor([[0]]))

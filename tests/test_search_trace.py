@@ -1,12 +1,10 @@
 """The recorded search against the reference search, step by step, and against the scores of `generate`."""
 
-import math
 from collections import Counter
 
 import pytest
 import torch
-from models import EOS, SOURCES, Numbers, lively, penalty, steps_by_definition
-from transformers.generation import StoppingCriteria, StoppingCriteriaList
+from models import EOS, SOURCES, Numbers, penalty, steps_by_definition
 
 from vaswani_transformer.visualization.search_trace import Candidate, Fate, SearchTrace, StopReason, trace_search
 
@@ -150,27 +148,3 @@ def test_all_fates_occur(talkative_model):
             for step in trace(talkative_model, source, num_beams=4, **options).steps:
                 fates.update(candidate.fate for candidate in step.candidates)
     assert set(fates) == set(Fate)
-
-
-def test_stopping_criteria_end_all_candidates(talkative_model):
-    class AtTwo(StoppingCriteria):
-        def __call__(self, input_ids, scores, **kwargs):
-            return torch.full((len(input_ids),), input_ids.shape[1] == 1 + 2)
-
-    found = trace(talkative_model, SOURCES[0], stopping_criteria=StoppingCriteriaList([AtTwo()]))
-    assert found.reason is StopReason.NONE_LIVE
-    assert len(found.steps) == 2
-    assert len(found.steps[-1].finished) == 4
-
-
-def test_a_vocabulary_smaller_than_the_beam_has_fewer_candidates():
-    found = trace(lively(3, seed=1), [2, 1], num_beams=9, max_new_tokens=3)
-    assert len(found.steps[0].candidates) == 3
-    assert all(math.isfinite(candidate.score) for step in found.steps for candidate in step.candidates)
-
-
-def test_one_beam_is_greedy_search(talkative_model):
-    found = trace(talkative_model, SOURCES[0], num_beams=1)
-    row = talkative_model.generate(torch.tensor([SOURCES[0]]), num_beams=1)[0, 1:].tolist()
-    assert list(found.hypotheses[0].tokens) == row[: len(found.steps)]
-    assert all(step.candidates[0].fate in (Fate.LIVE, Fate.FINISHED) for step in found.steps[:-1])

@@ -50,12 +50,6 @@ def test_csv_without_a_header_has_numbered_columns(folder):
     assert load(name, columns=["3", "1"]) == QUOTED
 
 
-@pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_commas_of_sentences_do_not_divide_csv_without_a_header(folder, delimiter):
-    pairs = [("Hello, world", "Hallo, Welt"), ("Yes", "Ja, gern"), ("No", "Nein")]
-    assert load(folder.csv("a.csv", pairs, delimiter), columns=["1", "2"]) == pairs
-
-
 def test_blank_lines_of_csv_and_tsv_are_no_rows(folder):
     assert load(folder.raw("a.csv", b"en,de\n\none,eins\n\n")) == [("one", "eins")]
     assert load(folder.raw("a.tsv", b"\xef\xbb\xbfen\tde\r\n\r\none\teins\r\n\t\r\n")) == [("one", "eins"), ("", "")]
@@ -77,11 +71,6 @@ def test_columns_are_named(folder, kind, nested):
     assert load(getattr(folder, kind)(f"a.{kind}", rows), columns=["en_XX", "de_DE"]) == PAIRS
 
 
-def test_columns_beside_a_translation_of_other_texts(folder):
-    name = folder.json("a.json", [{"translation": {"en": "x", "de": "y"}, "raw_en": "one", "raw_de": "eins"}])
-    assert load(name, columns=["raw_en", "raw_de"]) == [("one", "eins")]
-
-
 def test_tables_of_different_kinds_are_one_corpus(folder):
     rows, header = folder.json("a.jsonl", ROWS[:1]), folder.csv("c.csv", [["en", "de"]])
     assert load(rows, folder.parquet("b.parquet", ROWS[1:3]), header, folder.tmx("d.tmx", ROWS[3:])) == PAIRS
@@ -94,13 +83,6 @@ def test_a_pattern_is_its_files_in_sorted_order(folder):
     pattern = folder.path / "part-*.parquet"
     assert load_parallel_corpus(pattern, "en", "de")["translation"][:] == ROWS
     assert load(folder.path / "**" / "part-[01]*", folder.path / "last[1].jsonl") == [*PAIRS[:2], PAIRS[0]]
-
-
-def test_two_tables_of_a_pattern_are_recognised_by_their_first_lines(folder):
-    for number in range(2):
-        folder.lines(f"{number}.txt", TSV[number : number + 1])
-    expected = [("one", "eins"), ('"two" she said', "zwei")]
-    assert load(folder.path / "*.txt", columns=["1", "2"]) == expected
 
 
 def test_a_directory_of_save_to_disk_is_a_table(folder):
@@ -125,12 +107,6 @@ def test_the_content_of_a_file_tells_what_it_is(folder, name):
 def test_compressed_text_needs_no_suffix(folder):
     names = [folder.raw(side, COMPRESS[".xz"](f"{side}\n".encode())) for side in ("en.txt", "de.txt.gz")]
     assert load(*names) == [("en.txt", "de.txt.gz")]
-
-
-def test_other_columns_are_another_corpus(folder):
-    name = folder.json("a.json", [{"en": "one", "de": "eins", "x": "ONE", "y": "EINS"}])
-    assert load(name) == [("one", "eins")]
-    assert load(name, columns=["x", "y"]) == [("ONE", "EINS")]
 
 
 # Errors: one line each, naming the file and the line.
@@ -164,11 +140,6 @@ def test_malformed_csv_is_refused_with_its_line(folder, content, columns, line, 
 def test_tables_without_rows_are_refused(folder, name, lines):
     name = folder.lines(name, lines)
     assert error_of(name).startswith(f"{name}: the corpus is empty")
-
-
-def test_a_pattern_without_files_is_named(folder):
-    pattern = folder.path / "*.parquet"
-    assert error_of(pattern, error_class=FileNotFoundError) == f"{pattern}: there is no such file"
 
 
 def test_a_saved_directory_that_is_damaged_or_lacks_the_split_is_refused(folder):

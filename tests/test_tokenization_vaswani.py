@@ -142,14 +142,6 @@ def test_training_is_deterministic():
             assert first == second
 
 
-@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
-@pytest.mark.parametrize("size", [450, 451])
-def test_the_vocabulary_has_exactly_the_size_asked_for(model, size):
-    trained = train(CORPUS, size, model)
-    assert trained.vocab_size == len(trained) == size
-    assert sorted(trained.get_vocab().values()) == list(range(size))
-
-
 def test_source_and_target_alike_end_in_eos(either):
     encoded = either(["a man", ""], text_target=["ein Mann", ""])
     assert encoded["labels"] == either(["ein Mann", ""]).input_ids
@@ -178,11 +170,6 @@ def test_targets_of_labels_are_padded_and_cut_like_text():
     assert padded == {"input_ids": [[5, EOS, PAD], [5, 5, EOS]], "attention_mask": [[1, 1, 0], [1, 1, 1]]}
 
 
-@pytest.mark.parametrize("text", AWKWARD)
-def test_composed_and_decomposed_characters_are_the_same_text(either, text):
-    assert either(unicodedata.normalize("NFD", text)).input_ids == either(nfc(text)).input_ids
-
-
 @pytest.mark.parametrize("load", [VaswaniTokenizer.from_pretrained, AutoTokenizer.from_pretrained])
 @pytest.mark.parametrize("has_added_tokens", [False, True])
 def test_saving_and_loading_twice_changes_nothing(either, load, has_added_tokens, tmp_path):
@@ -199,20 +186,17 @@ def test_saving_and_loading_twice_changes_nothing(either, load, has_added_tokens
 
 
 @pytest.mark.system
-def test_loads_without_the_package(hub, tokenizer, word_pieces, extended_bpe, extended_word_pieces, tmp_path):
-    """As by a user who has transformers only: no class of ours, and so no remote code."""
-    saved = {"bpe": tokenizer, "wordpiece": word_pieces, "bpe+": extended_bpe, "wordpiece+": extended_word_pieces}
-    texts = [*AWKWARD, *WITH_LANGUAGES]
+def test_transformers_without_this_package_encodes_and_decodes_alike(hub, extended_bpe, extended_word_pieces, tmp_path):
+    texts, saved = [*AWKWARD, *WITH_LANGUAGES], {"bpe": extended_bpe, "wordpiece": extended_word_pieces}
     for name, trained in saved.items():
         trained.save_pretrained(tmp_path / name)
     script = """
 import json, sys
-from transformers import AddedToken, AutoTokenizer
-texts = json.loads(sys.argv[1])
+from transformers import AutoTokenizer
 results = {}
-for name in ("bpe", "wordpiece", "bpe+", "wordpiece+"):
+for name in ("bpe", "wordpiece"):
     tokenizer = AutoTokenizer.from_pretrained(f"./{name}")
-    encoded = [dict(tokenizer(text)) for text in texts]
+    encoded = [dict(tokenizer(text)) for text in json.loads(sys.argv[1])]
     decoded = [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in encoded]
     results[name] = [encoded, decoded, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id]
 assert "vaswani_transformer" not in sys.modules
@@ -220,10 +204,10 @@ print(json.dumps(results))
 """
     run = hub.run(script, json.dumps(texts), folder=tmp_path)
     assert run.returncode == 0, run.stderr
-    results = json.loads(run.stdout)
     for name, trained in saved.items():
         encoded = [dict(trained(text)) for text in texts]
-        assert results[name] == [encoded, [decoded(trained, text) for text in texts], len(trained), PAD, EOS]
+        expected = [encoded, [decoded(trained, text) for text in texts], len(trained), PAD, EOS]
+        assert json.loads(run.stdout)[name] == expected
 
 
 @pytest.fixture(scope="module")
@@ -234,30 +218,6 @@ def extended_bpe(tokenizer: VaswaniTokenizer) -> VaswaniTokenizer:
 @pytest.fixture(scope="module")
 def extended_word_pieces(word_pieces: VaswaniTokenizer) -> VaswaniTokenizer:
     return with_languages(word_pieces)
-
-
-@pytest.fixture(params=["bpe", "wordpiece"])
-def extended(request, extended_bpe, extended_word_pieces) -> VaswaniTokenizer:
-    return extended_bpe if request.param == "bpe" else extended_word_pieces
-
-
-def test_added_special_tokens_are_one_token_each(extended):
-    german, austrian, french = extended.convert_tokens_to_ids(LANGUAGES)
-    assert [german, austrian, french] == list(range(len(extended) - 3, len(extended)))
-    man = extended(" man", add_special_tokens=False).input_ids
-    plain = extended("man", add_special_tokens=False).input_ids
-    assert extended("<2de> man").input_ids == [german, *plain, EOS]  # " man" is how a sentence starts with "man"
-    assert extended("<2de_AT> man").input_ids == [austrian, *plain, EOS]
-    assert extended("man[to.fr]+ man").input_ids == [*plain, french, *plain, EOS]
-    assert man != plain
-    assert german not in extended("<2d e> <2DE> 2de <2de>").input_ids  # a language tag only begins a text
-    assert extended.add_special_tokens({"additional_special_tokens": LANGUAGES}) == 0
-
-
-def test_added_special_tokens_are_dropped_in_decoding_on_request(extended):
-    ids = extended("<2de> the man[to.fr]+ sleeps", add_special_tokens=False).input_ids
-    assert extended.decode(ids) == "<2de> the man[to.fr]+ sleeps"
-    assert extended.decode(ids, skip_special_tokens=True) == "the man sleeps"
 
 
 def test_other_text_is_encoded_as_before(tokenizer, word_pieces, extended_bpe, extended_word_pieces):
@@ -290,20 +250,11 @@ def test_special_tokens_that_no_vocabulary_can_have_are_refused(either, name):
     assert len(extended) == len(either)
 
 
-def test_special_tokens_are_added_before_ordinary_ones_only(either, tmp_path):
+def test_special_tokens_are_added_before_ordinary_ones_only(either):
     late = copy.deepcopy(either)
-    late.add_tokens(["Zzyx", "Yyxw"])
-    for name in ("<2de>", "Yyxw"):  # the latter would no longer be found in text
-        with pytest.raises(ValueError, match=r"^special token .* first$"):
-            late.add_tokens([name], special_tokens=True)
-    extended = copy.deepcopy(either)
-    extended.add_tokens(["<2de>"], special_tokens=True)
-    extended.add_tokens(["Zzyx", "Yyxw"])
-    for tokenizer in (late, extended):
-        tokenizer.save_pretrained(tmp_path)
-        loaded = AutoTokenizer.from_pretrained(tmp_path)
-        assert loaded.get_vocab() == tokenizer.get_vocab()
-        assert loaded("<2de> Zzyx the Yyxw").input_ids == tokenizer("<2de> Zzyx the Yyxw").input_ids
+    late.add_tokens(["Zzyx"])
+    with pytest.raises(ValueError, match=r"^special token .* first$"):  # it would no longer be found in text
+        late.add_tokens(["<2de>"], special_tokens=True)
 
 
 def test_special_tokens_of_a_new_vocabulary_are_its_last_entries(either, tmp_path):
@@ -318,17 +269,7 @@ def test_special_tokens_of_a_new_vocabulary_are_its_last_entries(either, tmp_pat
     assert type(loaded) is VaswaniTokenizer
     for text in [*AWKWARD, *WITH_LANGUAGES]:
         assert loaded(text).input_ids == trained(text).input_ids == later(text).input_ids
-    ids = loaded("<2de> The man [to.fr]+").input_ids
-    assert ids[0] == size - 3
-    assert ids[1:-2] == loaded("The man ").input_ids[:-1]
-    assert loaded.decode(ids, skip_special_tokens=True) == "The man "
-
-
-def test_special_tokens_count_in_the_size_of_the_vocabulary():
-    with pytest.raises(ValueError, match=r"^vocab_size: ") as error:
-        VaswaniTokenizer.train(["a b"], 2, show_progress=False, special_tokens=LANGUAGES)
-    size = size_named_in(error, r"ask for (\d+) or more$")
-    assert len(VaswaniTokenizer.train(["a b"], size, show_progress=False, special_tokens=LANGUAGES)) == size
+    assert loaded.decode(loaded("<2de> The man [to.fr]+").input_ids, skip_special_tokens=True) == "The man "
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])
@@ -340,21 +281,6 @@ def test_a_corpus_too_small_for_the_vocabulary_names_the_size_it_supports(model)
     assert train(corpus, supported, model).vocab_size == supported
     with pytest.raises(ValueError, match=f"only {supported} entries"):
         train(corpus, supported + 1, model)
-
-
-@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
-def test_only_frequent_neighbours_become_one_sub_word(model):
-    corpus = ["the tower"] * 3 + ["low"]
-
-    def lengths(**options: int) -> tuple[int, int]:
-        tokenizer = VaswaniTokenizer.train(corpus, 5000, model, show_progress=False, **options)
-        return len(tokenizer("the tower").input_ids), len(tokenizer("low").input_ids)
-
-    words, letters = lengths(min_frequency=1)
-    assert lengths(min_frequency=3) == (words, letters + 2)
-    assert lengths(min_frequency=7)[0] >= len("thetower") + 1
-    capped = VaswaniTokenizer.train(corpus, 262, "bpe", show_progress=False, min_frequency=1)
-    assert capped.vocab_size == 262
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])

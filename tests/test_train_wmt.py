@@ -29,25 +29,6 @@ CONFIGS = sorted(
     {*(REPOSITORY / "recipes" / "configs").glob("*.yaml")} - {*REPOSITORY.rglob("configs/*_parsing*.yaml")}
 )
 
-# Runs the script that is its first argument, and leaves the names of the threads that outlive it.
-WATCHED = """
-import atexit, os, runpy, sys
-from contextlib import suppress
-from pathlib import Path
-
-def leave_threads(file):
-    names = []
-    for path in Path("/proc/self/task").glob("*/comm"):
-        with suppress(OSError):  # the thread has ended
-            names.append(path.read_text().strip())
-    file.write_text(" ".join(names))
-
-atexit.register(leave_threads, Path(__file__).with_name(f"threads-{os.environ['RANK']}"))
-del sys.argv[0]
-sys.path[0] = os.path.dirname(sys.argv[0])
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Path:
@@ -85,21 +66,16 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     (events,) = folder.iterdir()  # one file: the tracker was not closed before the scores
     tracked = EventAccumulator(str(events)).Reload()
     logged = json.loads((directory / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-    for name in ("loss", "learning_rate", "target_tokens_per_second"):
-        values = [entry[name] for entry in logged if name in entry]
-        assert [event.value for event in tracked.Scalars(f"train/{name}")] == pytest.approx(values, rel=1e-6)
-        assert len(values) == 4
+    losses = [entry["loss"] for entry in logged if "loss" in entry]
+    assert [event.value for event in tracked.Scalars("train/loss")] == pytest.approx(losses, rel=1e-6)
     assert [event.step for event in tracked.Scalars("eval/bleu")] == [2, 4]
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
-    for name, scores in (("eval/averaged", "validation"), ("test/averaged", "test")):
-        for metric, value in (("bleu", "score"), ("perplexity", "perplexity")):
-            (event,) = tracked.Scalars(f"{name}_{metric}")
-            assert (event.step, event.value) == (4, pytest.approx(results[scores][metric][value], rel=1e-6))
+    (event,) = tracked.Scalars("test/averaged_bleu")
+    assert (event.step, event.value) == (4, pytest.approx(results["test"]["bleu"]["score"], rel=1e-6))
     for name in ("all_results.json", "README.md"):  # the corpus was given by its full name
         assert str(Path(settings["train"][0]).parent) not in (directory / name).read_text(encoding="utf-8")
     assert results["data"]["train"] == ["train.en", "train.de"]
     assert results["data"]["cleaning"] == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 300}
-    assert results["training"]["steps"] == 4
     assert results["training"]["averaged"] == ["checkpoint-2", "checkpoint-4"]
     for name in ("learning_curve.png", "bleu_by_source_length.png"):
         assert (directory / name).read_bytes().startswith(b"\x89PNG")
@@ -110,15 +86,6 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     sources = [english for english, _ in phrasebook("test")[:12]]
     translator = pipeline("translation", model=str(directory))
     assert [output["translation_text"] for output in translator(sources)] == translations
-    assert AutoTokenizer.from_pretrained(directory).vocab_size == 320
-    config = AutoModelForSeq2SeqLM.from_pretrained(directory).config
-    assert (config.d_model, config.use_cache) == (16, True)
-    assert (config.source_language, config.target_language) == ("en", "de")
-
-    # the table and the five translations
-    assert results["test"]["bleu"]["signature"] in result.stdout
-    assert all(example["source"].split()[0] in result.stdout for example in results["examples"])
-    assert len(results["examples"]) == 5
     references = [german for _, german in phrasebook("test")[:12]]
     pairs = zip(translations, references, strict=True)
     scores = sorted(CHRF().sentence_score(text, [reference]).score for text, reference in pairs)
@@ -129,7 +96,6 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     chrf = CHRF().corpus_score(translations, [references])
     card = ModelCard.load(directory / "README.md")
     assert f"| {results['test']['bleu']['score']:.2f} | {chrf.score:.2f} |" in card.text
-    assert re.search(r"^- Speed: \d+\.\d sentences of the test set a second", card.text, re.M)
     heading, *following, last = result.stdout.partition("The model is in ")[2].splitlines()
     assert results["test"]["bleu"]["score"] < copy.score
     assert last == "By test BLEU, the model is worse than a copy of the source; train longer, or on more pairs."
@@ -139,10 +105,7 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     for command in following:
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    for made in ("run_scores/results.json", "run_explorer.html"):
-        assert (tmp_path / made).is_file()
-    # progress: loss, rate, speed, padding
-    assert re.search(r"loss=\d.*lr=\d.*tok/s=\d.*padding=\d", result.stderr)
+    assert (tmp_path / "run_explorer.html").is_file()
 
 
 @pytest.mark.system
@@ -174,19 +137,6 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     assert f"decoding as in section 6.1, with a length penalty of {chosen}." in card
     for row in ("cooccurrence_embeddings | true | false", "muon | true | false", "cooldown | 0.5 | 0"):
         assert f"\n| {row} |\n" in card
-    for row in ("warmup_steps | 2 | 4,000", "learning_rate_factor | none: constant rate 0.001 | 1"):
-        assert f"\n| {row} |\n" in card
-    resumed = ("train_wmt.py", "--config", tmp_path / "config.yaml", "--resume")
-    with pytest.raises(SystemExit, match=r"it differs in max_steps \(4 then, 5 now\)"):
-        call_recipe(*resumed, "--max_steps", 5)
-
-    def chosen_again(*options):
-        (directory / "all_results.json").unlink()
-        call_recipe(*resumed, *options)
-        return AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty
-
-    assert chosen_again("--length_penalties", "0.9") == 0.9
-    assert "co-occurrence" not in capsys.readouterr().out  # the checkpoint has them
     for better, expected in ((1, 0.0), (12, 50.0)):  # sentences of twelve
 
         def translate(measure, *_, count=better):
@@ -194,7 +144,10 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
             return [line + " und so weiter" * (row >= right) for row, line in enumerate(measure.references)]
 
         monkeypatch.setattr(ValidationBleu, "translate", translate)
-        assert chosen_again() == expected
+        (directory / "all_results.json").unlink()
+        call_recipe("train_wmt.py", "--config", tmp_path / "config.yaml", "--resume")
+        assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == expected
+    assert "co-occurrence" not in capsys.readouterr().out  # the checkpoint has them
 
 
 @pytest.mark.system
@@ -209,8 +162,7 @@ def test_one_model_of_both_directions(settings, tmp_path, error):
     assert len(tokenizer) == 320
     pairs = phrasebook("train")[:2000]
     sources = [f"<2de> {english}" for english, _ in pairs] + [f"<2en> {german}" for _, german in pairs]
-    assert config.longest_source <= max(map(len, tokenizer(sources).input_ids))
-    assert config.longest_source > 10
+    assert 10 < config.longest_source <= max(map(len, tokenizer(sources).input_ids))
     for split, pair in (("test", "en_to_de"), ("test_reverse", "de_to_en")):
         lines = (directory / f"translations.{split}.txt").read_text(encoding="utf-8").splitlines()
         translator = pipeline(f"translation_{pair}", model=str(directory))
@@ -223,15 +175,13 @@ def test_one_model_of_both_directions(settings, tmp_path, error):
 
 
 @pytest.mark.system
-def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings, tmp_path, error):
+def test_a_run_is_never_overwritten_and_resumes_after_each_kind_of_end(settings, tmp_path, error):
     assert run(settings, tmp_path, "--max_steps", "2", "--test", *settings["test"]).returncode == 0
     directory = Path(settings["output_dir"])
     before = (directory / "model.safetensors").read_bytes()
     assert f"output_dir: {directory} already holds a run" in error()
     assert (directory / "model.safetensors").read_bytes() == before
 
-    other = error("--resume", "--vocab_size", "330")
-    assert f"output_dir: {directory} holds another training; it differs in vocab_size (320 then, 330 now)" in other
     manifest = directory / "checkpoint-2" / "manifest.json"  # what this process has verified, it trusts
     saved = manifest.read_bytes()
     manifest.write_bytes(saved[:-9])
@@ -247,7 +197,6 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     assert resumed.returncode == 0, resumed.stderr
     assert "missing" not in resumed.stderr  # tied weights, which are saved once
     results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
-    assert results["training"]["steps"] == 4
     assert results["training"]["resumed_from"] == "checkpoint-2"
     assert (directory / "tokenizer.json").read_bytes() == vocabulary
 
@@ -264,35 +213,13 @@ def test_another_run_in_the_directory_is_left_alone_and_can_be_resumed(settings,
     for split in ("test", "validation", "test_last_checkpoint"):
         assert again[split].pop("seconds") > 0
         assert again[split] == {name: value for name, value in results[split].items() if name != "seconds"}
-    assert again["examples"] == results["examples"]
     for name in again["training"].keys() - changing:
         assert again["training"][name] == results["training"][name], name
-    state = json.loads((directory / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8"))
-    assert again["training"]["seconds"] >= state["stateful_callbacks"]["TrainingTotals"]["attributes"]["seconds"] > 0
     assert again["training"]["cost"]["counted"] == results["training"]["cost"]["counted"]
 
     again = run(settings, tmp_path, "--resume")
     assert (again.returncode, again.stdout) == (0, "")
-    assert again.stderr.splitlines()[-1] == (
-        f"train_wmt.py: output_dir: the training in {directory} has ended, after 4 steps; "
-        f"to continue it, raise max_steps, num_train_epochs or max_minutes"
-    )
-
-
-@pytest.mark.system
-def test_a_finished_training_measured_in_epochs_is_not_resumed(settings, tmp_path, error):
-    settings |= {"max_steps": -1, "num_train_epochs": 0.3}
-    assert run(settings, tmp_path).returncode == 0
-    directory = Path(settings["output_dir"])
-    state, *_ = directory.glob("checkpoint-*/trainer_state.json")
-    steps = json.loads(state.read_text(encoding="utf-8"))["max_steps"]
-    again = run(settings, tmp_path, "--resume")
-    assert again.returncode == 0
-    assert f"the training in {directory} has ended, after {steps} steps; to continue it, raise" in again.stderr
-    with pytest.raises(pytest.fail.Exception, match="training began"):
-        error("--resume", "--num_train_epochs", "0.6")
-    (directory / "all_results.json").write_text("{", encoding="utf-8")
-    assert error("--resume").endswith("; delete it to score again")
+    assert f"output_dir: the training in {directory} has ended, after 4 steps; to continue it" in again.stderr
 
 
 @pytest.mark.system
@@ -302,12 +229,8 @@ def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
     assert alone.returncode == 0, alone.stderr
     settings["output_dir"] += "-2"
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    (tmp_path / "watched.py").write_text(WATCHED, encoding="utf-8")
-    together = run_ranks([tmp_path / "watched.py", RECIPE, "--config", tmp_path / "config.yaml"], 2)
+    together = run_ranks([RECIPE, "--config", tmp_path / "config.yaml"], 2)
     assert [rank.returncode for rank in together] == [0, 0], "".join(rank.stderr for rank in together)
-    # Those of gloo abort the process if they are still letting go of tensors while the interpreter shuts down.
-    threads = [(tmp_path / f"threads-{rank}").read_text(encoding="utf-8") for rank in range(2)]
-    assert not any("gloo" in names for names in threads), threads
     results = [
         json.loads((Path(directory) / "all_results.json").read_text(encoding="utf-8"))
         for directory in (settings["output_dir"].removesuffix("-2"), settings["output_dir"])
@@ -348,17 +271,11 @@ def error(settings, tmp_path):
         ("--train {corpus}/train.en no-such-file.de", "no-such-file.de: there is no such file"),
         ("--length_penalties 0.6 101", "length_penalties: must be at least 0 and at most 100, is 101"),
         ("--precision fp16 --use_cpu", "fp16: the CPU would train in float32 instead"),
-        ("--variant huge", "variant: there is no 'huge' in Table 3"),
-        ("--lr_scheduler_type cosine", "invalid choice: 'cosine'"),
         ("--learning_rate 0.1", "learning_rate: has no effect here; set learning_rate_factor and warmup_steps"),
-        ("--per_device_train_batch_size 4", "has no effect here; batches are measured by source_tokens"),
-        ("--eval_bleu 5 --eval_strategy no", "eval_bleu: has no effect here; set eval_strategy"),
         ("--early_stopping_patience 2 --metric_for_best_model bleu", "bleu needs eval_bleu"),
-        ("--save_strategy best --eval_strategy steps", "save_strategy: there will be no last checkpoints to average"),
         ("--source_tokens 3", "source_tokens: a budget of 3 tokens cannot hold the longest sentence"),
         ("--source_language fr --test phrasebook", "source_language: is fr, but {corpus}/train.en is in en"),
         ("--position_encoding learned --test {long}.en {long}.de", "but the learned table has 1024 positions"),
-        ("--output_dir {corpus}/train.en", "Not a directory: '{corpus}/train.en"),
         ("--resume", "holds no training to resume; leave out --resume"),
     ],
 )
@@ -367,18 +284,6 @@ def test_mistakes_are_errors_before_training(error, corpus, tmp_path, options, m
         (tmp_path / f"long.{language}").write_text("Hund " * 2000 + "\n", encoding="utf-8")
     places = {"corpus": corpus, "long": tmp_path / "long"}
     assert message.format(**places) in error(*[option.format(**places) for option in options.split(" ")])
-
-
-def test_settings_of_a_file_are_checked_too(error):
-    assert "train: give a corpus" in error(train=None)
-    assert "not 37000" in error(vocab_size=None)  # the default
-
-
-def test_evaluations_need_a_validation_corpus(error, tmp_path):
-    message = "validation: evaluations and the choice among length_penalties need a validation corpus; give one"
-    assert message in error(validation=None)
-    assert message in error(validation=None, eval_strategy="no", length_penalties=[0.6, 1.0])
-    assert not (tmp_path / "run").exists()  # no corpus is prepared before
 
 
 @pytest.mark.parametrize(
@@ -391,11 +296,6 @@ def test_the_launchers_precision_is_that_of_the_run_unless_it_names_another(
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
     args = RecipeTrainingArguments(str(tmp_path), precision=precision, use_cpu=True)
     assert (args.precision, args.bf16, args.fp16) == (expected, expected == "bf16", False)
-
-
-def test_a_launchers_precision_that_cannot_be_trained_in_is_refused(error, monkeypatch):
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp8")
-    assert "mixed_precision: fp8 of accelerate launch is not supported" in error(precision=None)
 
 
 @pytest.mark.system
@@ -414,17 +314,10 @@ def test_the_fastest_precision_is_printed_recorded_and_kept(settings, tmp_path, 
 
     monkeypatch.setattr(training_run, "relative_speeds", measured)
     train("run", "--max_steps", 2)
-    line = "precision bf16; measured speed of a layer on each side: float32 1.00, bf16 1.50"
-    assert line in capsys.readouterr().out.splitlines()
+    assert "precision bf16; measured speed" in capsys.readouterr().out
     monkeypatch.setattr(training_run, "relative_speeds", lambda *_: pytest.fail("measured again"))
     weights = train("run", "--resume")
-    assert (
-        json.loads((tmp_path / "run" / "all_results.json").read_text(encoding="utf-8"))["settings"]["precision"]
-        == "bf16"
-    )
     assert "- Precision: bf16\n" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    with pytest.raises(SystemExit, match=r"it differs in precision \(bf16 then, float32 now\)"):
-        train("run", "--resume", "--precision", "float32")
     assert train("explicit", "--precision", "bf16") == weights
 
 
@@ -462,15 +355,6 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
         french = "en_fr" in path.stem
         assert (data.vocab_size, data.tokenizer_model) == ((32_000, "wordpiece") if french else (37_000, "bpe"))
         assert model.dropout == (0.1 if big and french else None)
-
-
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes" / "launch").glob("*.yaml")), ids=lambda p: p.stem)
-def test_accelerate_reads_its_files(path):
-    from accelerate.commands.config.config_args import load_config_from_file
-
-    config = load_config_from_file(str(path))
-    assert config.num_processes == {"8gpu": 8, "2x8gpu": 16, "2cpu": 2}.get(path.stem, 1)
-    assert config.use_cpu == ("cpu" in path.stem)
 
 
 @pytest.mark.system

@@ -1,10 +1,7 @@
 """The trainer of token-budget batches (5.1), on one process and on two."""
 
 import copy
-import platform
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -17,19 +14,17 @@ from datasets import Dataset
 from distributed_step import (
     DROPOUT,
     EPOCHS,
-    NUM_ROWS,
     RESUME_FROM,
     STEPS_AN_EPOCH,
     Clock,
     GradientRecorder,
-    gradients_of_one_step,
     make_rows,
     make_trainer,
+    one_step_gradients,
 )
 from helpers import run_ranks
 from packaging.version import Version
 from torch._dynamo.utils import counters
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani_transformer import (
@@ -94,7 +89,7 @@ def two_processes(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def expected_gradients() -> dict[str, torch.Tensor]:
-    """Of the sum over all target tokens by their number, by plain autograd in float64."""
+    """The gradients of the mean over all target tokens, by plain autograd in float64."""
     model, rows = make_model().double(), make_rows()
     (loss_sum(model, rows, EPSILON) / count_labels(rows)).backward()
     return {name: weights.grad for name, weights in model.named_parameters()}
@@ -110,14 +105,14 @@ def assert_equal_gradients(actual: dict[str, torch.Tensor], expected: dict[str, 
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 5])
-def test_gradients_of_a_step_on_one_process(tmp_path, tokenizer, expected_gradients, accumulation):
-    gradients = gradients_of_one_step(make_model(), tokenizer, tmp_path, accumulation)
+def test_the_gradients_on_one_process_are_those_of_autograd(tmp_path, tokenizer, expected_gradients, accumulation):
+    gradients = one_step_gradients(make_model(), tokenizer, tmp_path, accumulation)
     assert_equal_gradients(gradients, expected_gradients)
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_gradients_of_a_step_on_two_processes(two_processes, expected_gradients, accumulation, rank):
+def test_the_gradients_on_two_processes_are_those_of_autograd(two_processes, expected_gradients, accumulation, rank):
     assert_equal_gradients(two_processes[rank]["gradients"][accumulation], expected_gradients)
 
 
@@ -168,35 +163,6 @@ def test_a_step_reads_nothing_from_its_device():
     assert all(weights.grad is not None for weights in model.parameters())
 
 
-class AttentionTypes(TorchDispatchMode):
-    """Collects the types that PyTorch's fused attention and its gradient are called with."""
-
-    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if "scaled_dot_product" in str(operator):
-            self.found = getattr(self, "found", set()) | {(str(operator).split(".")[1], args[0].dtype)}
-        return operator(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("whole", [False, True], ids=["autocast", "the weights, too"])
-@pytest.mark.parametrize("neighborhood", [None, 4])
-def test_attention_is_trained_in_float32_where_bf16_is_slow(whole, neighborhood):
-    ids = torch.tensor([[5, 6, 7, 1], [5, 1, 0, 0]])
-    sizes = {"vocab_size": 37, "d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 2}
-    config = VaswaniConfig(**sizes, dropout=0.0, attention_neighborhood=neighborhood)
-    model = VaswaniForConditionalGeneration(config)
-    mixed = copy.deepcopy(model)
-    model(ids, labels=ids).loss.backward()
-    mixed = mixed.bfloat16() if whole else mixed
-    with AttentionTypes() as types, torch.autocast("cpu", torch.bfloat16, enabled=not whole):
-        mixed(ids, labels=ids).loss.backward()
-    assert len(types.found) == 2
-    assert {dtype for _, dtype in types.found} == {torch.float32}
-    expected, found = (
-        torch.cat([weights.grad.float().flatten() for weights in each.parameters()]) for each in (model, mixed)
-    )
-    assert torch.cosine_similarity(found, expected, dim=0) > 0.99
-
-
 def test_the_norm_of_the_gradients_is_logged_as_it_is_before_clipping(tmp_path, tokenizer):
     logged, recorder = [], GradientRecorder()
     for limit in (1e-3, 0.0):
@@ -211,41 +177,20 @@ def test_the_norm_of_the_gradients_is_logged_as_it_is_before_clipping(tmp_path, 
 # Epochs.
 
 
-def test_every_sentence_once_an_epoch(tmp_path, tokenizer):
-    trainer = make_trainer(make_model(), tokenizer, tmp_path)
-    trainer.train()
-    epochs = trainer.rows_by_epoch()
-    assert sorted(epochs) == list(range(EPOCHS))
-    for batches in epochs.values():
-        assert sorted(chain(*batches)) == list(range(NUM_ROWS))
-    assert len(epochs[0]) == len(epochs[1]) == STEPS_AN_EPOCH
-    assert [sorted(batch) for batch in epochs[0]] != [sorted(batch) for batch in epochs[1]]
-    assert {tuple(sorted(batch)) for batch in epochs[0]} != {tuple(sorted(batch)) for batch in epochs[1]}
-
-
 def test_steps_train_on_the_pairs_drawn_for_their_epoch(tokenizer, tmp_path):
     mixed = [MixedCorpus(20, 10, 4)]
     trainer = make_trainer(make_model(), tokenizer, tmp_path, mixed=mixed, num_train_epochs=3, seed=1)
     trainer.train()
     epochs = trainer.rows_by_epoch()
     steps = [sorted(batch) for batches in epochs.values() for batch in batches]
-    assert steps == [sorted(trainer.examples_of_step(number)) for number in range(1, len(steps) + 1)]
+    assert steps == [sorted(trainer.step_examples(number)) for number in range(1, len(steps) + 1)]
     rows = [sorted(chain(*batches)) for batches in epochs.values()]
     assert [len(each) for each in rows] == [24] * 3
     assert all(each[:20] == [*range(20)] for each in rows)
     assert len({tuple(each) for each in rows}) > 1
 
 
-def test_every_sentence_once_an_epoch_on_two_processes(two_processes):
-    first, second = (found["rows"] for found in two_processes)
-    assert sorted(first) == sorted(second) == list(range(EPOCHS))
-    for epoch in range(EPOCHS):
-        assert sorted(chain(*first[epoch], *second[epoch])) == list(range(NUM_ROWS))
-        assert len(first[epoch]) == len(second[epoch]), "as many steps on each"
-    assert first[0] != first[1]
-
-
-def test_the_same_global_batches_however_they_are_divided(tmp_path, tokenizer, two_processes):
+def test_two_processes_train_on_the_global_batches_of_one(tmp_path, tokenizer, two_processes):
     trainer = make_trainer(make_model(), tokenizer, tmp_path, gradient_accumulation_steps=2)
     trainer.train()
     for epoch, halves in trainer.rows_by_epoch().items():
@@ -307,7 +252,7 @@ def test_ranks_draw_independent_masks(two_processes):
 
 
 def test_a_limit_of_time_ends_training_with_a_checkpoint(tmp_path, tokenizer, clock):
-    """Of two seconds a step, six seconds are over with the third."""
+    """A step takes two seconds, so that six seconds are over with the third."""
     callbacks = [clock, TimeLimit(0.1), averaging := CheckpointAveraging(2)]
     settings = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
     trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=callbacks, **settings)
@@ -450,7 +395,7 @@ def test_two_processes_log_the_same_and_count_both(two_processes):
 # Evaluation.
 
 
-def test_evaluates_the_plain_likelihood(tmp_path, tokenizer):
+def test_the_evaluation_logs_the_plain_likelihood(tmp_path, tokenizer):
     model, rows = make_model(dropout=0.1), make_rows()[:7]
     trainer = make_trainer(model, tokenizer, tmp_path, num_train_epochs=1, eval_strategy="epoch")
     trainer.train()
@@ -461,12 +406,12 @@ def test_evaluates_the_plain_likelihood(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_logs_the_plain_likelihood_of_training_beside_the_smoothed_loss(tmp_path, tokenizer, accumulation):
+def test_training_logs_the_plain_likelihood_beside_the_smoothed_loss(tmp_path, tokenizer, accumulation):
     model, rows = make_model(), make_rows()
     untrained = copy.deepcopy(model).double().eval()
     trainer = make_trainer(model, tokenizer, tmp_path, gradient_accumulation_steps=accumulation)
     trainer.train()
-    batch = [rows[index] for index in trainer.examples_of_step(1)]
+    batch = [rows[index] for index in trainer.step_examples(1)]
     with torch.no_grad():
         expected = loss_sum(untrained, batch, epsilon=0.0) / count_labels(batch)
     logged = [entry["nll_loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -493,38 +438,11 @@ def test_arguments_default_to_the_papers_optimizer(tmp_path):
     assert args.accelerator_config.non_blocking  # batches do not wait for the device
 
 
-# Memory.
-
-# In a process of its own, since the setting cannot be undone; the module alone, since it needs no PyTorch.
-_MEASURE = """
-import resource, runpy, sys
-from pathlib import Path
-
-def resident():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-def is_kept(size=2**28):
-    before = resident()
-    b"x" * size
-    return resident() - before > size / 2
-
-keep_freed_memory = runpy.run_path(sys.argv[1])["keep_freed_memory"]
-print(is_kept(), keep_freed_memory(), is_kept())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
-def test_freed_memory_is_kept():
-    module = TESTS.parent / "vaswani_transformer" / "launch" / "memory.py"
-    done = subprocess.run([sys.executable, "-c", _MEASURE, module], capture_output=True, text=True)
-    assert done.stdout.strip() == "False True True", done.stderr
-
-
 # Operations.
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_counts_the_operations_of_training(tmp_path, tokenizer, accumulation):
+def test_the_operations_of_training_are_those_that_pytorch_counts(tmp_path, tokenizer, accumulation):
     model = make_model()
     model.set_attn_implementation("eager")  # PyTorch's counter does not know CPU's fused attention
     trainer = make_trainer(model, tokenizer, tmp_path, gradient_accumulation_steps=accumulation)

@@ -2,7 +2,7 @@
 
 `make` fetches the source distribution of the installed transformers, which has the tests of what every model has in
 common. The tests of `generate` are not in it; they run too where `TRANSFORMERS_SOURCE` names a checkout of the same
-version. MarianMT, transformers' own translation model, is put through the same, for comparison.
+version.
 """
 
 import importlib
@@ -11,15 +11,13 @@ import re
 import sys
 import types
 import unittest
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pytest
 import torch
 import transformers
-from transformers import GenerationConfig, MarianConfig, MarianModel, MarianMTModel
+from transformers import GenerationConfig
 from transformers.models.auto import modeling_auto
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
@@ -81,24 +79,6 @@ TESTS = _import_tests()
 modeling_auto.MODEL_MAPPING_NAMES["vaswani"] = "VaswaniModel"
 modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["vaswani"] = "VaswaniForConditionalGeneration"
 
-# By class of tests: which were skipped, and why.
-SKIPPED: dict[str, set[tuple[str, str]]] = defaultdict(set)
-
-
-class Recorder:
-    """Passes on what a test reports, and writes down what was skipped."""
-
-    def __init__(self, result: Any) -> None:
-        self.result = result
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.result, name)
-
-    def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802 - the name that unittest calls
-        test = getattr(test, "test_case", test)
-        SKIPPED[type(test).__name__].add((test._testMethodName, re.sub(r"[\w.]*(Vaswani|Marian)\w*", "it", reason)))
-        self.result.addSkip(test, reason)
-
 
 class ModelTester:
     """Where the tests get configurations and inputs from; its attributes, too, are read by them."""
@@ -111,11 +91,11 @@ class ModelTester:
     num_hidden_layers = 2
     num_attention_heads = 4
 
-    def __init__(self, config_class: type, settings: dict[str, Any]) -> None:
-        self.config_class, self.settings = config_class, settings
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
 
-    def get_config(self) -> Any:
-        return self.config_class(
+    def get_config(self) -> VaswaniConfig:
+        return VaswaniConfig(
             vocab_size=self.vocab_size,
             d_model=self.hidden_size,
             encoder_layers=self.num_hidden_layers,
@@ -129,7 +109,7 @@ class ModelTester:
             **self.settings,
         )
 
-    def prepare_config_and_inputs(self) -> tuple[Any, dict[str, torch.Tensor]]:
+    def prepare_config_and_inputs(self) -> tuple[VaswaniConfig, dict[str, torch.Tensor]]:
         def random_tokens() -> torch.Tensor:
             return TESTS["test_modeling_common"].ids_tensor((self.batch_size, self.seq_length), self.vocab_size)
 
@@ -142,39 +122,6 @@ class ModelTester:
     prepare_config_and_inputs_for_common = prepare_config_and_inputs
 
 
-class ModelTests(TESTS["test_modeling_common"].ModelTesterMixin, TESTS["test_utils"].GenerationTesterMixin):
-    """What is tested of either model."""
-
-    is_encoder_decoder = True
-    config_class: type
-    settings: dict[str, Any] = {}
-
-    def setUp(self) -> None:
-        self.model_tester = ModelTester(self.config_class, self.settings)
-        config_tester = TESTS["test_configuration_common"].ConfigTester
-        self.config_tester = config_tester(self, config_class=self.config_class)
-
-    def run(self, result: Any = None) -> Any:
-        return super().run(Recorder(result))
-
-    def test_config(self) -> None:
-        self.config_tester.run_common_tests()
-
-
-class TestMarian(ModelTests, unittest.TestCase):
-    all_model_classes = (MarianModel, MarianMTModel)
-    config_class = MarianConfig
-    settings = {
-        "encoder_ffn_dim": 32,
-        "decoder_ffn_dim": 32,
-        "encoder_attention_heads": ModelTester.num_attention_heads,
-        "decoder_attention_heads": ModelTester.num_attention_heads,
-    }
-
-    def check_training_gradient_checkpointing(self, **kwargs: Any) -> None:
-        self.skipTest("transformers skips it for MarianMT: its pull request 27124")
-
-
 def greedy_generation_config(config: VaswaniConfig) -> GenerationConfig:
     """The model's, but without a beam: the tests take a model to search greedily unless told otherwise."""
     settings = paper_generation_config(config)
@@ -182,28 +129,27 @@ def greedy_generation_config(config: VaswaniConfig) -> GenerationConfig:
     return settings
 
 
-class TestVaswani(ModelTests, unittest.TestCase):
+class TestVaswani(
+    TESTS["test_modeling_common"].ModelTesterMixin, TESTS["test_utils"].GenerationTesterMixin, unittest.TestCase
+):
     all_model_classes = (VaswaniModel, VaswaniForConditionalGeneration)
-    config_class = VaswaniConfig
-    settings = {"d_ff": 32, "num_heads": ModelTester.num_attention_heads}
+    is_encoder_decoder = True
+    settings: dict[str, Any] = {"d_ff": 32, "num_heads": ModelTester.num_attention_heads}
     # transformers spares its own older models this test.
     test_can_init_all_missing_weights_before_2023 = True
 
     def setUp(self) -> None:
-        super().setUp()
+        self.model_tester = ModelTester(self.settings)
+        self.config_tester = TESTS["test_configuration_common"].ConfigTester(self, config_class=VaswaniConfig)
         decoding = mock.patch(
             "vaswani_transformer.model.modeling_vaswani.paper_generation_config", new=greedy_generation_config
         )
         decoding.start()
         self.addCleanup(decoding.stop)
 
+    def test_config(self) -> None:
+        self.config_tester.run_common_tests()
+
 
 class TestVaswaniLearnedPositions(TestVaswani):
     settings = {**TestVaswani.settings, "position_encoding": "learned", "attention_bias": False}
-
-
-@pytest.mark.parametrize("tests", [TestVaswani, TestVaswaniLearnedPositions], ids=lambda tests: tests.__name__)
-def test_nothing_is_skipped_that_is_not_for_marian(tests: type) -> None:
-    if not SKIPPED[TestMarian.__name__]:
-        pytest.skip("MarianMT was not tested")
-    assert sorted(SKIPPED[tests.__name__] - SKIPPED[TestMarian.__name__]) == []

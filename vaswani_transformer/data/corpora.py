@@ -193,7 +193,7 @@ def identify_corpus(source: Source, known: Json = None, config: str | None = Non
 
     Args:
         source: As for `load_parallel_corpus`.
-        known: As for `identify`; the files of a directory or pattern that is gone are taken from there.
+        known: As for `identify`; the files of a directory or pattern that was deleted since then are those of before.
         config: Configuration of a Hub dataset.
         split: Which part of a saved directory or Hub dataset.
     """
@@ -308,7 +308,9 @@ def _aligned_lines(names: Sequence[str]) -> Iterator[Pair]:
 
 
 def _phrasebook_rows(split: str, languages: Sequence[str]) -> list[Row]:
-    sides = [0 if is_same_language(language, "en") else 1 for language in languages]
+    sides = [side for language in languages for side in (0, 1) if is_same_language(language, ("en", "de")[side])]
+    if sorted(sides) != [0, 1]:
+        raise ValueError(f"phrasebook: is in English and German, en and de, not {' and '.join(languages)}")
     return [
         {"translation": {code: pair[side] for code, side in zip(languages, sides, strict=True)}}
         for pair in phrasebook(split)

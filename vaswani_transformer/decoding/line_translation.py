@@ -4,13 +4,13 @@ import json
 import sys
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from ..convert.engines import ExportedModel
-from ..launch.processes import derived_seed
 from ..model.ensemble_vaswani import Ensemble
 from ..model.languages_vaswani import longest_known, split_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
@@ -56,7 +56,7 @@ class LineTranslator:
             JSON the source is without the tag of a language, which training adds itself.
         """
         options, config = self._options, self.model.config
-        torch.manual_seed(derived_seed(options.seed, number))
+        torch.manual_seed(int(np.random.SeedSequence([options.seed, number]).generate_state(1)[0]))
         sentences = [line.strip() for line in lines]
 
         def batches() -> Iterator[tuple[list[int], list[list]]]:

@@ -308,8 +308,11 @@ class Manifest:
             ValueError: It is damaged.
         """
         notes = read_json(directory / MANIFEST_NAME, MANIFEST_NAME)
-        files: Any = notes.pop("files", {})
-        return cls({name: (entry["size"], entry["sha256"]) for name, entry in files.items() if entry}, notes)
+        files: Any = notes.pop("files", None)
+        try:
+            return cls({name: (entry["size"], entry["sha256"]) for name, entry in files.items()}, notes)
+        except (AttributeError, KeyError, TypeError):
+            raise ValueError(f"{MANIFEST_NAME} is damaged: it lists no files with sizes and digests") from None
 
     def save(self, directory: Path) -> None:
         files = {name: {"size": size, "sha256": digest} for name, (size, digest) in self.files.items()}
@@ -347,13 +350,13 @@ def identify(name: str, known: Json = None, **place: Json) -> Json:
     Args:
         name: A file, or something else, such as a dataset of the Hub.
         known: A list of earlier descriptions, or None. The digest of a file with the same size and time is taken from
-            there; a file that is gone is taken for the known one of that name.
+            there; a file that was deleted since then is described as before.
         place: What to note with the name of something else.
     """
     path = Path(name)
     files = [each for each in known if isinstance(each, dict) and "file" in each] if isinstance(known, list) else []
     if not path.is_file():
-        gone = (each for each in files if Path(str(each["file"])).name == path.name)
+        gone = (each for each in files if each["file"] == str(path.absolute()))
         return next(gone, {"name": name, **place})
     stat = path.stat()
     entry: dict[str, Json] = {"file": str(path.absolute()), "size": stat.st_size, "modified": stat.st_mtime_ns}
@@ -366,12 +369,12 @@ def identify_tokenizer(name: str, known: Json = None) -> Json:
 
     Args:
         name: A directory, or a name on the Hub.
-        known: The earlier description, which a directory that is gone keeps.
+        known: The earlier description, which stays if the directory was deleted since then.
     """
     directory = Path(name)
     if (digest := matching_files_digest(directory, _TOKENIZER_FILES)) is not None:
         return {"file": str(directory.absolute()), "sha256": digest}
-    was_here = isinstance(known, dict) and Path(str(known.get("file", ""))).name == directory.name
+    was_here = isinstance(known, dict) and known.get("file") == str(directory.absolute())
     return known if was_here else {"name": name}
 
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 import torch
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
+from transformers.utils import logging
 
 from ..io.console import end_program, exit_status, fault_in_one_line, one_line, standard_output
 from .processes import is_first_to_claim, join_process_group, leave_process_group
@@ -57,6 +58,8 @@ class ExitReporter:
 def exit_on_fault(reporter: ExitReporter) -> Iterator[None]:
     """End the program with one line for a fault that is not a bug, also for the loss of another process.
 
+    With `TRANSFORMERS_VERBOSITY=debug` the traceback is logged, too.
+
     Raises:
         SystemExit: After the line; the status is 1, and after a signal 128 + its number.
     """
@@ -70,6 +73,7 @@ def exit_on_fault(reporter: ExitReporter) -> Iterator[None]:
             reporter.exit(lost, is_shared=False)
         if (message := fault_in_one_line(error, reporter.advice)) is None:
             raise
+        logging.get_logger().debug(message, exc_info=True)
         reporter.exit(message, exit_status(error))
 
 

@@ -18,7 +18,6 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
@@ -35,7 +34,7 @@ if torch.distributed.is_available():
 
 LAUNCHER = "VASWANI_LAUNCHER"  # environment variable of a training that ends with the program that started it
 _LAUNCHERS = (LAUNCHER, "TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
-_STORE_SECONDS = 15.0  # how long the store may take to answer
+_STORE_TIMEOUT = timedelta(seconds=15)
 _LONGEST_WORK = timedelta(days=1)  # of the main process alone
 _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 
@@ -45,23 +44,19 @@ Outcome = tuple[Any, ValueError | OSError | None]
 _turns = itertools.count()  # of the main process, counted alike on every rank
 
 
-def end_with_launcher() -> None:
-    """Let Linux send SIGTERM to this process when its launcher is killed: torchrun, accelerate's or a sweep."""
-    if sys.platform == "linux" and any(name in os.environ for name in _LAUNCHERS):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
 def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = None) -> None:
     """Start the process group if a launcher asks for one and none exists; `TrainingArguments` then uses it.
 
-    Otherwise `TrainingArguments` starts a group itself, and ignores `ddp_timeout` on a CPU.
+    Otherwise `TrainingArguments` starts a group itself, and ignores `ddp_timeout` on a CPU. When the launcher
+    (torchrun, accelerate's or a sweep) is killed, Linux ends this process, too.
 
     Args:
         use_cpu: Whether to train on the CPU.
         timeout: How long a collective operation may wait for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
     """
-    end_with_launcher()
+    if sys.platform == "linux" and any(name in os.environ for name in _LAUNCHERS):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if torch.distributed.is_available() and not torch.distributed.is_initialized():
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
 
@@ -149,15 +144,12 @@ def is_first_to_claim(what: str) -> bool:
         return True
 
 
+@cache  # because connecting takes a quarter of a second
 def _store() -> Store:
     """A connection to the group's store, which the launcher serves, or else rank 0; the group's own may be busy."""
-    server = _connection(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    server = TCPStore(address, port, is_master=False, timeout=_STORE_TIMEOUT, wait_for_workers=False)
     return PrefixStore(f"vaswani-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", server)
-
-
-@cache  # because connecting takes a quarter of a second
-def _connection(address: str, port: int) -> TCPStore:
-    return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=_STORE_SECONDS), wait_for_workers=False)
 
 
 def may_synchronize(args: TrainingArguments, step: int) -> bool:
@@ -165,12 +157,7 @@ def may_synchronize(args: TrainingArguments, step: int) -> bool:
     return args.world_size == 1 or args.device.type == "cpu" or step % 10 == 0
 
 
-def derived_seed(*numbers: int) -> int:
-    """A seed of 32 bits for a part of the work, whichever process does it: a hash of non-negative integers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
-
-
-def first_of_any_rank(message: str | None) -> str | None:
+def first_message(message: str | None) -> str | None:
     """The message of the lowest rank that has one; None if no rank has. Collective."""
     return next((each for each in gather_object([message]) if each is not None), None)
 
@@ -182,12 +169,10 @@ def all_ranks_or_none(what: str) -> Iterator[None]:
     Raises:
         OSError: The work failed on a rank; the message begins with `what`.
     """
-    failure = None
+    outcome: Outcome = (None, None)
     try:
         with file_errors_as_os_error(what):
             yield
     except OSError as error:
-        failure = error
-    message = first_of_any_rank(None if failure is None else str(failure))
-    if message is not None:
-        raise OSError(message) from failure
+        outcome = None, error
+    _share(outcome)

@@ -10,7 +10,7 @@ from accelerate import PartialState
 from filelock import FileLock
 
 from ..io.files import acquire
-from .processes import first_of_any_rank, on_each_machine, on_main_process
+from .processes import first_message, on_each_machine, on_main_process
 
 
 _PATIENCE = 60.0  # seconds within which a shared file system shows a file on all machines
@@ -37,7 +37,7 @@ def locked_by_training(directory: Path, each_machine: bool = False) -> Iterator[
         while not (is_seen := Path(lock.lock_file).exists()) and time.monotonic() < deadline:
             time.sleep(0.2)
         rank = f"rank {PartialState().process_index} on {platform.node()}"
-        if (blind := first_of_any_rank(None if is_seen else rank)) is not None:
+        if (blind := first_message(None if is_seen else rank)) is not None:
             raise ValueError(
                 f"output_dir: {blind} does not see {directory} of rank 0; give one that all machines share, or "
                 f"--save_on_each_node"

@@ -21,7 +21,7 @@ from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..data.training_data import TrainingData
 from ..io.files import Json, content_digest, make_directory, manifest_digest, require_same_manifest
 from ..io.typed_json import Record
-from ..launch.processes import first_of_any_rank, on_each_machine, on_main_process
+from ..launch.processes import first_message, on_each_machine, on_main_process
 from ..launch.shared_directory import locked_by_training
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_names, decisive_values
@@ -222,6 +222,6 @@ def require_same_on_all_ranks(mine: Mapping[str, Json]) -> None:
         if manifest_digest({"": first.get(name)}) != manifest_digest({"": mine.get(name)})
     ]
     rank = f"rank {PartialState().process_index} on {platform.node()}"
-    message = first_of_any_rank(f"{different[0]}: {rank} has another than rank 0" if different else None)
+    message = first_message(f"{different[0]}: {rank} has another than rank 0" if different else None)
     if message is not None:
         raise ValueError(f"{message}; give all machines the same options, corpora and package versions")

@@ -34,7 +34,7 @@ from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
-from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_of_short_training
+from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_short_training
 from ..training.trainer import VaswaniTrainer
 from .costs import TrainingCost, sustained_rate, training_cost
 from .plots import plot_learning_curve
@@ -242,7 +242,7 @@ class TrainingRun:
         """Raise an error if there is nothing left to train and to score, and warn if the warm-up does not end."""
         args, steps = self.args, _total_steps(trainer)
         if args.lr_scheduler_type == "constant_with_warmup" and steps < args.warmup_steps and args.process_index == 0:
-            warn_of_short_training(steps, args.warmup_steps)
+            warn_short_training(steps, args.warmup_steps)
         if self.checkpoint is None:
             return
         state = TrainerState.load_from_json(str(self.checkpoint / TRAINER_STATE_NAME))

@@ -17,10 +17,10 @@ from pathlib import Path
 from accelerate import PartialState
 from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, logging
 
-from ..io.files import MANIFEST_NAME, Manifest, atomic_remove, find_damage, publish
-from ..launch.processes import first_of_any_rank, on_main_process
+from ..io.files import MANIFEST_NAME, Manifest, atomic_remove, find_damage, publish, read_json
+from ..launch.processes import first_message, on_main_process
 
 
 logger = logging.get_logger(__name__)
@@ -32,11 +32,11 @@ STAGING_NAME = "_incomplete"  # the trainer's pushes to the Hub leave out what b
 def list_checkpoints(output_dir: str | Path) -> dict[int, Path]:
     """The checkpoint directories of a trainer by step, oldest first, complete or not."""
     directories = [path for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.is_dir()]
-    steps = {step: path for path in directories if (step := step_of_checkpoint(path)) is not None}
+    steps = {step: path for path in directories if (step := checkpoint_step(path)) is not None}
     return dict(sorted(steps.items()))
 
 
-def step_of_checkpoint(directory: str | Path) -> int | None:
+def checkpoint_step(directory: str | Path) -> int | None:
     """The step in the name of a checkpoint directory; None if it has another name."""
     match = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", Path(directory).name)
     return None if match is None else int(match[1])
@@ -57,7 +57,11 @@ def checkpoint_damage(directory: Path, needs_manifest: bool = True) -> str | Non
         return None
     if (damage := find_damage(directory)) is not None:
         return damage
-    if step_of_checkpoint(directory) not in (None, step := Manifest.load(directory).notes.get("step")):
+    try:
+        read_json(directory / CONFIG_NAME, CONFIG_NAME)  # the manifest leaves it out
+    except (ValueError, OSError) as error:
+        return str(error)
+    if checkpoint_step(directory) not in (None, step := Manifest.load(directory).notes.get("step")):
         return f"{MANIFEST_NAME} is of step {step}"
     trust(directory)
     return None
@@ -84,7 +88,7 @@ def find_reason_not_to_resume(directory: str | Path) -> str | None:
             reason = f"was saved without {SCHEDULER_NAME} (save_only_model)"
         if reason is not None and not PartialState().is_main_process:
             reason += f" on {platform.node()}"
-    return first_of_any_rank(reason)
+    return first_message(reason)
 
 
 def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:

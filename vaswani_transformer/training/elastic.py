@@ -23,7 +23,7 @@ from torch import distributed
 
 from ..data.batching import TokenBudgetBatchSampler
 from ..data.bpe_dropout import EpochBatches, ResampledPairs
-from ..launch.processes import derived_seed
+from .randomness import derived_seed
 
 
 MicroBatch = dict[str, torch.Tensor]
@@ -118,7 +118,7 @@ def _unflatten(buffer: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch
     return [part.view_as(tensor).to(tensor.dtype) for part, tensor in zip(parts, like, strict=True)]
 
 
-def gradients_of(
+def separate_gradients(
     parameters: Sequence[torch.nn.Parameter], backward: Callable[[], torch.Tensor], *seeds: int
 ) -> list[torch.Tensor]:
     """Gradients of one backward pass alone, followed by its loss.

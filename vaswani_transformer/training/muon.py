@@ -28,11 +28,8 @@ class Muon(torch.optim.AdamW):
         betas: Adam's (5.3), for the others.
         eps: Adam's.
         weight_decay: Decoupled, of both.
-        dtype: Precision of the products that make a matrix orthogonal, by default bfloat16, as in Jordan et al., where
-            the processor has instructions for it, and float32 elsewhere.
     """
 
-    _dtype: torch.dtype | None = None  # of the class, since a copied or unpickled optimizer keeps only groups and state
     _step_supports_amp_scaling = False
 
     def __init__(
@@ -43,7 +40,6 @@ class Muon(torch.optim.AdamW):
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
         weight_decay: float = 0.0,
-        dtype: torch.dtype | None = None,
     ) -> None:
         others, matrices = list(others), list(matrices)
         groups = [{"params": others, "is_matrix": False}, {"params": matrices, "is_matrix": True}]
@@ -51,7 +47,6 @@ class Muon(torch.optim.AdamW):
         is_fused = all(weights.device.type == "cpu" and weights.is_contiguous() for weights in others)
         super().__init__(groups, lr, betas, eps, weight_decay, fused=is_fused or None)
         self._step_supports_amp_scaling = False  # else a gradient scaler leaves its work to the step, as for fused Adam
-        self._dtype = dtype
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -81,14 +76,14 @@ class Muon(torch.optim.AdamW):
             momenta = [self.state[weights]["momentum"] for weights in matrices]
             torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
             updates = torch.stack(torch._foreach_lerp(gradients, momenta, _MOMENTUM))  # Nesterov's
-            updates = orthogonalize(updates.to(self._dtype or _fast_dtype(updates.device)))  # [matrices, rows, columns]
+            updates = orthogonalize(updates.to(_fast_dtype(updates.device)))  # [matrices, rows, columns]
             if group["weight_decay"]:
                 torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(matrices, list(updates), alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
 
 
 def _fast_dtype(device: torch.device) -> torch.dtype:
-    # Without their instructions, products of bfloat16 take several times as long.
+    """bfloat16, as in Jordan et al.; float32 on processors without instructions for it, where it takes longer."""
     if device.type == "cuda":
         is_fast = "bf16" in usable_precisions(device)
     else:

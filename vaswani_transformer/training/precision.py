@@ -20,21 +20,6 @@ _LENGTH = 25  # of a sentence in the measured batch
 _MOST_TOKENS_ON_CPU, _MOST_TOKENS = 400, 8000  # of that batch; more change the ratios little, and allow fewer rounds
 
 
-def relative_speeds(
-    config: PreTrainedConfig, device: torch.device, tokens: int, seconds: float = 0.5
-) -> dict[str, float]:
-    """The speed of forward and backward in each precision that a device can train in, divided by float32's.
-
-    Args:
-        config: The configuration of the model to train, vocabulary size included.
-        device: Where it trains.
-        tokens: Target tokens of a batch on the device.
-        seconds: How long to measure, about.
-    """
-    precisions = usable_precisions(device)
-    return compare(precisions, training_piece(config, device, tokens), seconds) if precisions[1:] else {"float32": 1.0}
-
-
 def usable_precisions(device: torch.device) -> list[str]:
     """The precisions in which a device can train, with less rounding first."""
     if device.type == "cpu":
@@ -44,30 +29,57 @@ def usable_precisions(device: torch.device) -> list[str]:
     return ["float32", *(["bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else []), "fp16"]
 
 
-def compare(
-    precisions: Sequence[str],
-    work: Callable[[str], object],
-    seconds: float,
-    clock: Callable[[], float] = time.perf_counter,
+def relative_speeds(
+    config: PreTrainedConfig, device: torch.device, tokens: int, seconds: float = 0.5
 ) -> dict[str, float]:
-    """The speed of some work in each precision, divided by that in the first.
+    """The training speed in each precision that a device can train in, divided by float32's.
 
-    All are timed in turn, and the fastest run of each counts, because other programs slow some of them.
+    The measured model has one layer on each side. A share of the target tokens reaches the projection onto the
+    vocabulary, as if it came once for all layers.
 
     Args:
-        precisions: Their names.
-        work: Does the work in a precision.
-        seconds: Until no further round begins.
-        clock: Tells seconds.
+        config: The configuration of the model to train, vocabulary size included.
+        device: Where it trains.
+        tokens: Target tokens of a batch on the device.
+        seconds: How long to measure, about.
+    """
+    if usable_precisions(device) == ["float32"]:
+        return {"float32": 1.0}
+    length = min(_LENGTH, config.max_positions or _LENGTH)
+    projected = max(1, round(2 * length / (config.encoder_layers + config.decoder_layers)))
+    config = copy.deepcopy(config)
+    config.encoder_layers = config.decoder_layers = 1
+    model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False).to(device).train()
+    loss = LabelSmoothedLoss(config.label_smoothing)
+    sentences = max(1, min(tokens, _MOST_TOKENS_ON_CPU if device.type == "cpu" else _MOST_TOKENS) // length)
+    source = torch.randint(config.vocab_size, (sentences, length), device=device)
+    target = torch.randint(config.output_vocab_size, (sentences, length), device=device)
+
+    def train(precision: str) -> None:
+        with torch.autocast(device.type, DTYPES[precision], enabled=precision != "float32"):
+            outputs = model(source, torch.ones_like(source), target, use_cache=False, logits_to_keep=projected)
+        loss(outputs, target[:, -projected:]).backward()
+        model.zero_grad()
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+
+    return compare(usable_precisions(device), train, seconds)
+
+
+def compare(precisions: Sequence[str], work: Callable[[str], object], seconds: float) -> dict[str, float]:
+    """The speed of some work in each precision, divided by that in the first.
+
+    All are timed in turn until the seconds have passed, and the fastest run of each counts, because other programs slow
+    some of them.
     """
     for precision in precisions:
         work(precision)  # the first run loads libraries
-    fastest, started = dict.fromkeys(precisions, math.inf), clock()
-    while math.inf in fastest.values() or clock() - started < seconds:
+    fastest, started = dict.fromkeys(precisions, math.inf), time.perf_counter()
+    while math.inf in fastest.values() or time.perf_counter() - started < seconds:
         for precision in precisions:
-            begun = clock()
+            begun = time.perf_counter()
             work(precision)
-            fastest[precision] = min(fastest[precision], clock() - begun)
+            fastest[precision] = min(fastest[precision], time.perf_counter() - begun)
     return {precision: fastest[precisions[0]] / shortest for precision, shortest in fastest.items()}
 
 
@@ -78,30 +90,3 @@ def fastest_precision(speeds: Mapping[str, float], margin: float = 1.05) -> str:
         if speed > margin * speeds[chosen]:
             chosen = precision
     return chosen
-
-
-def training_piece(config: PreTrainedConfig, device: torch.device, tokens: int) -> Callable[[str], None]:
-    """A function that computes the gradients of a model with one layer on each side, in a precision, to be timed.
-
-    A share of the target tokens reaches the projection onto the vocabulary, as if it came once for all layers.
-    """
-    length = min(_LENGTH, config.max_positions or _LENGTH)
-    projected = max(1, round(2 * length / (config.encoder_layers + config.decoder_layers)))
-    config = copy.deepcopy(config)
-    config.encoder_layers = config.decoder_layers = 1
-    model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False).to(device).train()
-    loss = LabelSmoothedLoss(config.label_smoothing)
-    tokens = min(tokens, _MOST_TOKENS_ON_CPU if device.type == "cpu" else _MOST_TOKENS)
-    shape = (max(1, tokens // length), length)
-    source = torch.randint(config.vocab_size, shape, device=device)  # [batch, length]
-    target = torch.randint(config.output_vocab_size, shape, device=device)  # [batch, length]
-
-    def train(precision: str) -> None:
-        with torch.autocast(device.type, DTYPES[precision], enabled=precision != "float32"):
-            outputs = model(source, torch.ones_like(source), target, use_cache=False, logits_to_keep=projected)
-        loss(outputs, target[:, -projected:]).backward()
-        model.zero_grad()
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)
-
-    return train

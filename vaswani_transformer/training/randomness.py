@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
-from ..launch.processes import derived_seed
+
+def derived_seed(*numbers: int) -> int:
+    """A seed of 32 bits for a part of the work, whichever process does it: a hash of non-negative integers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 class SeedByRank(TrainerCallback):

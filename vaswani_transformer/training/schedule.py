@@ -40,7 +40,7 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
-def warn_of_short_training(steps: int, warmup_steps: int) -> None:
+def warn_short_training(steps: int, warmup_steps: int) -> None:
     """Warn that a training ends before its learning rate is highest."""
     logger.warning(
         f"warmup_steps: training ends at step {steps}, before the learning rate is highest, at step {warmup_steps}; "
@@ -71,7 +71,7 @@ class NoamSchedule(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         if state.is_world_process_zero and state.max_steps < self.warmup_steps:
-            warn_of_short_training(state.max_steps, self.warmup_steps)
+            warn_short_training(state.max_steps, self.warmup_steps)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

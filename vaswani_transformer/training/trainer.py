@@ -12,7 +12,7 @@ from copy import copy, deepcopy
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from datasets import Dataset
@@ -29,31 +29,24 @@ from ..io.files import MODEL_FILES, Manifest, file_errors_as_os_error, publish
 from ..launch.processes import all_ranks_or_none
 from ..launch.signals import ignore_signals
 from .arguments import VaswaniTrainingArguments
+from .averaging import CheckpointAveraging
 from .callbacks import TrainingTotals
 from .checkpoints import (
     STAGING_NAME,
+    checkpoint_step,
     find_reason_not_to_resume,
     newest_complete_checkpoint,
     publish_files,
     remove_incomplete,
     remove_surplus,
-    step_of_checkpoint,
     trust,
 )
 from .divergence import DivergenceGuard
-from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, gradients_of
+from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, separate_gradients
 from .flops import training_flops
 from .loss import LabelSmoothedLoss
 from .muon import Muon, split_parameters
 from .randomness import SeedByRank
-
-
-@runtime_checkable
-class NeedsCheckpoints(Protocol):
-    """A callback that reads checkpoints later."""
-
-    def needed_steps(self, step: int) -> set[int]:
-        """Steps whose checkpoints must not be deleted when the checkpoint of `step` is complete."""
 
 
 class VaswaniTrainer(Seq2SeqTrainer):
@@ -62,7 +55,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
     By default it collates with `DataCollatorForSeq2Seq`, and smooths labels by `model.config.label_smoothing`. Its
     logs also have `target_tokens_per_second`, over all processes, `padding_share` of the first epoch, and, beside
     the smoothed `loss`, `nll_loss`, the negative log-likelihood. Checkpoints beyond `save_total_limit` are deleted when
-    a new one is complete, except those that a callback needs (`NeedsCheckpoints`).
+    a new one is complete, except those that `CheckpointAveraging` needs.
 
     Args:
         model: As in `Seq2SeqTrainer`, like all arguments that are not listed here.
@@ -118,7 +111,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         self.add_callback(SeedByRank())
         self.add_callback(TrainingTotals())
         self._start_interval()
-        self._divergence = DivergenceGuard(self.examples_of_step)
+        self._divergence = DivergenceGuard(self.step_examples)
         self.add_callback(self._divergence)
 
     @property
@@ -183,7 +176,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
             return self.train_dataset[column][:]  # at once: millions of rows one by one take minutes
         return [len(row) for row in self.train_dataset[tokens]]
 
-    def examples_of_step(self, step: int) -> list[int]:
+    def step_examples(self, step: int) -> list[int]:
         """Indices in the training set of a step's global batch, over all processes; steps count from 1."""
         if self.batch_sampler is None:
             return []
@@ -241,7 +234,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
         def compute(virtual_rank: int) -> list[torch.Tensor]:
             backward = partial(step, model, micro_batches[virtual_rank], num_items_in_batch)
-            gradients = gradients_of(parameters, backward, self.args.seed, self.state.global_step, virtual_rank)
+            gradients = separate_gradients(parameters, backward, self.args.seed, self.state.global_step, virtual_rank)
             return [*gradients, self._likelihood]
 
         *gradients, loss, likelihood = self.virtual_ranks.tree_sum(compute)
@@ -428,9 +421,9 @@ class VaswaniTrainer(Seq2SeqTrainer):
         Manifest.from_files(staged, step=state.global_step).save(staged)
         publish(staged, directory)  # replaces a damaged checkpoint of this step
         trust(directory)
-        needed = [step_of_checkpoint(state.best_model_checkpoint or "")]
+        needed = [checkpoint_step(state.best_model_checkpoint or "")]
         for callback in self.callback_handler.callbacks:
-            if isinstance(callback, NeedsCheckpoints):
+            if isinstance(callback, CheckpointAveraging):
                 needed += callback.needed_steps(state.global_step)
         if (limit := self.args.save_total_limit) and limit > 0:
             remove_surplus(directory.parent, limit, state.global_step, needed)
