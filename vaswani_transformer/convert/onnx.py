@@ -133,7 +133,7 @@ class Decoder(nn.Module):
             key, value, source_key, source_value = past_key_values[4 * index : 4 * index + 4]
             cache.self_attention_cache.update(key, value, index)
             cache.cross_attention_cache.update(source_key, source_value, index)
-            layer.encoder_attn._keys_and_values(None, missing, cache)
+            layer.encoder_attn.keys_and_values(None, missing, cache)
         hidden = self.decoder(
             input_ids, None, encoder_hidden_states, encoder_attention_mask, cache, use_cache=True
         ).last_hidden_state

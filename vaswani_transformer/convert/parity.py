@@ -104,10 +104,10 @@ def parity_report(
     by_rule = search(model, [sources[row] for row in differing], **engine.rule)
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
-        scores = [normalised_score(model, sources[row], each[row]) for each in (ours, exported)]
+        first, second = (normalised_score(model, sources[row], each[row]) for each in (ours, exported))
         texts = tokenizer.batch_decode([sources[row], ours[row], exported[row]], skip_special_tokens=True)
-        kind = _kind(*scores, is_same_by_rule=same == exported[row])
-        differences.append(Difference(lines[row] + 1, kind, *texts, *scores))
+        kind = _kind(first, second, is_same_by_rule=same == exported[row])
+        differences.append(Difference(lines[row] + 1, kind, *texts, first, second))
     kinds = [difference.kind for difference in differences]
     bleu = None
     if references is not None:

@@ -170,11 +170,11 @@ def _chosen_rows(weights: AttentionWeights, kind: Kind, words: Sequence[str] | N
     return np.array([row in words or word in words for row, word in zip(rows, whole, strict=True)])
 
 
-def _head_color(head: int, number_of_heads: int) -> Color:
+def _head_color(head: int, num_heads: int) -> Color:
     """The colour of a head, which does not depend on the other heads that are drawn."""
-    if number_of_heads <= 10:
+    if num_heads <= 10:
         return colormaps["tab10"](head - 1)[:3]
-    return colormaps["turbo"]((head - 0.5) / number_of_heads)[:3]
+    return colormaps["turbo"]((head - 0.5) / num_heads)[:3]
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
@@ -251,9 +251,9 @@ def entropy_view(
     return Picture(figure)
 
 
-def positions_view(d_model: int = 512, length: int = 100, layout: str = "sinusoidal") -> Picture:
-    """Draw the positional encoding (3.5), a layout of `sinusoidal_positions`: a row for each position."""
-    encoding = sinusoidal_positions(torch.arange(length), d_model, layout)  # [length, d_model]
+def positions_view(d_model: int = 512, length: int = 100) -> Picture:
+    """Draw the positional encoding (3.5): a row for each position."""
+    encoding = sinusoidal_positions(torch.arange(length), d_model)  # [length, d_model]
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(encoding.numpy(), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
