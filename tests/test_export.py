@@ -201,8 +201,9 @@ def test_parity_of_other_weights_shows_every_difference(greedy, tokenizer, expor
     tampered = copy.deepcopy(greedy)
     with torch.no_grad():
         tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
-    report = parity.parity_report(tampered, tokenizer, engine.CTranslate2Translator(exported), SOURCES[:16])
-    assert report.identical + len(report.differences) == 16
+    file = exported / "tokenizer.json"
+    report = parity.parity_report(tampered, tokenizer, engine.CTranslate2Translator(exported), SOURCES[:16], None, file)
+    assert report.identical + len(report.differences) == report.same_tokens == 16
     assert len(report.differences) > 8
     assert sum(report.kinds.values()) == len(report.differences)
     assert report.kinds["ours_scores_higher"] > 8  # under the model that searched for them
