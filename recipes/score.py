@@ -27,13 +27,14 @@ from pathlib import Path
 
 from accelerate import PartialState
 from rich.table import Table
+from transformers import PreTrainedConfig
 
 from vaswani_transformer.data.corpora import language_in_name, resolve_languages
-from vaswani_transformer.decoding.decoding_arguments import BEAMS, DecodingArguments
+from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS, DecodingArguments
 from vaswani_transformer.evaluation.confidence import ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
-from vaswani_transformer.evaluation.test_sets import read_test_set, sacrebleu_test_set
+from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.io.console import PlainConsole, printable
 from vaswani_transformer.io.files import locked, make_directory
 from vaswani_transformer.launch.faults import joined_processes
@@ -44,9 +45,9 @@ from vaswani_transformer.options.arguments import RecipeParser, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord, SearchScores
 from vaswani_transformer.runs.search_scores import (
-    System,
     Translations,
     languages_to_score,
+    reference_perplexity,
     score_systems,
     translate_test_set,
     write_scores,
@@ -60,7 +61,7 @@ class EvaluationArguments(DecodingArguments):
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     hypotheses: str | None = option(None, "Translations to score, instead of a model's.")
     compare: str | None = option(None, "A second system: a file of translations, or a model; for paired bootstrap.")
-    source: str | None = option(None, "Source sentences (plain, .gz, .xz).")
+    source: str | None = option(None, "Source sentences (plain, .gz, .bz2, .xz).")
     reference: list[str] | None = option(None, "Their translations; several files if each sentence has several.")
     test_set: str | None = option(None, "Test set by sacreBLEU's name, such as wmt14/full, instead of files.")
     source_language: str | None = option(None, "Code of the source language; by default the model's or the suffix'.")
@@ -69,7 +70,7 @@ class EvaluationArguments(DecodingArguments):
         None, "Beams (6.1), one number or several; by default the model's generation_config.", BEAMS
     )
     length_penalty: list[float] | None = option(
-        None, "Alpha of 6.1, one or several; by default the model's generation_config."
+        None, "Alpha of 6.1, one or several; by default the model's generation_config.", ALPHA
     )
     confidence: bool = option(
         False, "Measure, on 200 sentences or more, what log-probabilities tell of quality, and keep it with the model."
@@ -87,6 +88,8 @@ class EvaluationArguments(DecodingArguments):
         searches = [*(self.num_beams or []), *(self.length_penalty or [])]
         if self.confidence and (self.model is None or self.compare is not None or searches):
             raise ValueError("confidence: give one model, whose directory will keep it, and no options of its search")
+        if self.compare is not None and Path(self.compare) == Path(self.systems[0]):
+            raise ValueError("compare: is the first system itself; name another")
         if self.compare is not None and max(len(self.num_beams or []), len(self.length_penalty or [])) > 1:
             raise ValueError("compare: both systems search with the same options; give one number of beams, one alpha")
 
@@ -107,34 +110,29 @@ def main() -> None:
 
 
 def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
-    state, directory = PartialState(), Path(args.output_dir)
+    directory, is_main = Path(args.output_dir), PartialState().is_main_process
     on_main_process(lambda: claim(directory, args.overwrite, exit_stack))
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
-    languages = languages_of(args, models)
-    paper_tokenizer(languages[1])  # refuses an unknown language now, not after translating
-    with state.main_process_first():
-        if args.test_set is not None:
-            test_set = sacrebleu_test_set(args.test_set, languages)
-        else:
-            test_set = read_test_set(args.source, args.reference, languages)
+    test_set = open_test_set(args, [saved.config for saved in models.values()])
     if args.confidence:
         models[args.model].require_updatable("a confidence_curve")
-    files = [name for name in args.systems if name not in models]
-    systems = {name: System(name, [Translations(test_set.read_hypotheses(name))]) for name in files}
-    if state.is_main_process:
+    systems = {name: [Translations(test_set.read_hypotheses(name))] for name in args.systems if name not in models}
+    if is_main:
         make_directory("output_dir", directory)
         print(printable(str(test_set)), flush=True)
+    perplexities = {}
     for name, saved in models.items():
+        model = args.load(saved)
+        perplexities[name] = reference_perplexity(model, saved.tokenizer, test_set)
         search = (args.num_beams, args.length_penalty, args.tokens_per_batch, args.confidence)
-        systems[name] = translate_test_set(name, args.load(saved), saved.tokenizer, test_set, *search)
-    if state.is_main_process:
-        record, translations = score_systems([systems[name] for name in args.systems], test_set, describe_run())
+        systems[name] = translate_test_set(model, saved.tokenizer, test_set, *search)
+    if is_main:
+        in_order = {name: systems[name] for name in args.systems}
+        record, translations = score_systems(in_order, perplexities, test_set, describe_run())
         write_scores(directory, record, translations)
         show(record)
-        if record.confidence is not None:
-            keep_curve(models[args.model], languages[1], record.confidence.curve, record.systems[0])
-        elif args.confidence:
-            raise ValueError("confidence: all translations are alike, which shows nothing; the scores are saved")
+        if args.confidence:
+            keep_curve(models[args.model], record)
 
 
 def claim(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
@@ -147,23 +145,31 @@ def claim(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
             )
 
 
-def languages_of(args: EvaluationArguments, models: dict[str, SavedModel]) -> tuple[str, str]:
-    """Languages as the options, the models or the suffixes of the files say."""
-    configs = [saved.config for saved in models.values()]
+def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) -> TestSet:
+    """The test set, in the languages of the options, the models or the suffixes of the files. Collective."""
     source, target = languages_to_score(configs, args.source_language, args.target_language)
-    if not models and args.test_set is None:  # nothing depends on the source's language
+    if not configs and args.test_set is None:  # nothing depends on the source's language
         source = source or language_in_name(args.source or "") or "und"
     corpora = [[args.source or "-", reference] for reference in args.reference or ()]
-    return resolve_languages(corpora, source, target)
+    languages = resolve_languages(corpora, source, target)
+    paper_tokenizer(languages[1])  # refuses an unknown language now, not after translating
+    if args.test_set is None:
+        return on_main_process(lambda: read_test_set(args.source, args.reference, languages))
+    return on_main_process(lambda: sacrebleu_test_set(args.test_set, languages))
 
 
-def keep_curve(saved: SavedModel, target_language: str, curve: list[list[float]], search: SearchScores) -> None:
-    """Store a curve in the model's configuration; one for each direction, if it has several."""
-    kept: object = curve
+def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
+    """Store the curve of the confidence in the model's configuration; one for each direction, if it has several."""
+    if record.confidence is None:
+        raise ValueError("confidence: all translations are alike, which shows nothing; the scores are saved")
+    kept: object = record.confidence.curve
     if saved.config.language_tags:
-        kept = {direction(saved.config, target_tag(saved.config, None, target_language))[1]: curve}  # as it spells it
-    fields = {"num_beams": search.num_beams, "length_penalty": search.length_penalty}
-    saved.update_config(confidence_curve=kept, confidence_search=fields)
+        tag = target_tag(saved.config, None, record.test_set.target_language)
+        kept = {direction(saved.config, tag)[1]: kept}  # the language as the model spells it
+    search = {"num_beams": record.systems[0].num_beams, "length_penalty": record.systems[0].length_penalty}
+    if saved.config.confidence_search not in (None, search):
+        saved.update_config(confidence_curve=None)  # other directions were measured with another search
+    saved.update_config(confidence_curve=kept, confidence_search=search)
 
 
 def show(record: ScoreRecord) -> None:

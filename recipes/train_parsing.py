@@ -10,7 +10,6 @@ tokenizer and model card, `all_results.json`, `parses.test.txt` and a picture of
 """
 
 import dataclasses
-import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +29,8 @@ from vaswani_transformer.parsing.run_scores import GoldTrees, f1_by_step, score_
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, show_model, training_run
+from vaswani_transformer.runs.summary import show_model
+from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
@@ -149,7 +149,7 @@ def train_and_score(
         run.write_results(trainer, record, texts, write_parsing_card)
         with suppress(OSError):  # standard output may be full or closed; all results are in files
             show_results(record)
-            show_model(args.output_dir, trainer.state.log_history, next_commands(args.output_dir))
+            show_model(args.output_dir, trainer.state.log_history)
 
 
 def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
@@ -178,15 +178,6 @@ def show_results(record: ParsingRecord) -> None:
             row = [f"{whole.f1:.2f}", f"{parser.evalb.f1:.2f}", str(left_out), f"{parser.unseen.f1:.2f}"]
             table.add_row(f"{split}, {name}", *row, f"{whole.complete_match:.2f}", str(parser.repaired))
     PlainConsole().print(table)
-
-
-def next_commands(directory: str) -> list[str]:
-    """Commands for a shell that parse a sentence with the trained model."""
-    model, text, trees = (shlex.quote(f"{directory.rstrip('/')}{suffix}") for suffix in ("", ".txt", ".mrg"))
-    return [
-        f"echo 'The cat that Mary saw sleeps.' > {text}",
-        f"RECIPES/parse.py --model {model} --input {text} --output {trees} --constrained --overwrite",
-    ]
 
 
 if __name__ == "__main__":

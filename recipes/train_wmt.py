@@ -19,7 +19,6 @@ keeps the others waiting for `--ddp_timeout` seconds, or if the disk is full. Co
 command with `--resume`.
 """
 
-import shlex
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +30,6 @@ from rich.table import Table
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.bpe_dropout import require_byte_pairs
 from vaswani_transformer.data.corpora import is_on_hub, sentences
-from vaswani_transformer.data.tables import suffix_kind
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.perplexity import perplexity
@@ -43,7 +41,8 @@ from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord, SplitScores
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, show_model, training_run
+from vaswani_transformer.runs.summary import show_model
+from vaswani_transformer.runs.training_run import TrainingRun, training_run
 
 
 def main() -> None:
@@ -71,28 +70,16 @@ def train_and_score(
     for name, (split, directory) in run.models_to_score(data.text, parent).items():
         languages = data_args.languages[::-1] if split.endswith("_reverse") else data_args.languages
         scores[name], translations[name] = score(directory, data, split, languages)
-    if not trainer.is_world_process_zero():
-        return
-    examples, held_out = None, "test" if "test" in scores else "validation"
-    if held_out in scores:
-        sources, references = (list(sentences(data.text[held_out], [language])) for language in data_args.languages)
-        scores[f"{held_out}_copy"] = score_texts(sources, sources, references, data_args.languages[1])
-    if "test" in scores:
-        examples = choose_examples(sources, translations["test"], references)
-    named = origin and replace(origin, name=str(published(origin.name)))
-    record = RunRecord(**{**vars(results), "parent": named, "examples": examples, **scores})
-    final = "averaged" if record.training.is_average else "last step"
-    tested = {final: record.test, "last checkpoint": record.test_last_checkpoint}
-    groups = {name: each.by_source_length for name, each in tested.items() if each is not None}
-    if groups:
-        plot_bleu_by_source_length(groups, Path(args.output_dir, "bleu_by_source_length.png"))
-    texts = {f"translations.{name}.txt": lines for name, lines in translations.items()}
-    run.write_results(trainer, record, texts, write_model_card)
-    with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
-        show_results(record)
-        show_model(args.output_dir, trainer.state.log_history, next_commands(data_args, args.output_dir, record))
-        if held_out in scores and scores[held_out].bleu.score < scores[f"{held_out}_copy"].bleu.score:
-            print(f"By {held_out} BLEU, the model is worse than a copy of the source; train longer, or on more pairs.")
+    if trainer.is_world_process_zero():
+        examples = score_copy_and_choose_examples(data, data_args.languages, scores, translations)
+        named = origin and replace(origin, name=str(published(origin.name)))
+        record = RunRecord(**{**vars(results), "parent": named, "examples": examples, **scores})
+        plot_lengths(record, Path(args.output_dir, "bleu_by_source_length.png"))
+        texts = {f"translations.{name}.txt": lines for name, lines in translations.items()}
+        run.write_results(trainer, record, texts, write_model_card)
+        with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
+            show_results(record)
+            show_model(args.output_dir, trainer.state.log_history)
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
@@ -130,6 +117,21 @@ def score_texts(source: list[str], translations: list[str], references: list[str
     )
 
 
+def score_copy_and_choose_examples(
+    data: TrainingData,
+    languages: tuple[str, str],
+    scores: dict[str, SplitScores],
+    translations: dict[str, list[str]],
+) -> list[Example] | None:
+    """Score a copy of the source, a baseline; returns examples of the test set, if there is one."""
+    split = "test" if "test" in scores else "validation"
+    if split not in scores:
+        return None
+    sources, references = (list(sentences(data.text[split], [language])) for language in languages)
+    scores[f"{split}_copy"] = score_texts(sources, sources, references, languages[1])
+    return choose_examples(sources, translations[split], references) if split == "test" else None
+
+
 def choose_examples(sources: list[str], translations: list[str], references: list[str]) -> list[Example]:
     """The worst and the best translation of the test set by chrF, and the quartiles between them."""
     examples = [
@@ -140,13 +142,20 @@ def choose_examples(sources: list[str], translations: list[str], references: lis
     return [examples[place] for place in dict.fromkeys(quarter * (len(examples) - 1) // 4 for quarter in range(5))]
 
 
+def plot_lengths(record: RunRecord, path: Path) -> None:
+    """Plot BLEU on the test set by the length of the source, for the final model and the last checkpoint."""
+    final = "averaged" if record.training.is_average else "last step"
+    tested = {final: record.test, "last checkpoint": record.test_last_checkpoint}
+    if groups := {name: each.by_source_length for name, each in tested.items() if each is not None}:
+        plot_bleu_by_source_length(groups, path)
+
+
 def show_results(record: RunRecord) -> None:
     console = PlainConsole()
     table = Table("split, model", "sentences", "sacreBLEU", "chrF", "perplexity", title="Scores")
     for name, scores in record.titled_scores.items():
         ppl = f"{scores.perplexity.perplexity:.3f}" if scores.perplexity else ""
-        chrf = f"{scores.chrf.score:.2f}" if scores.chrf else ""
-        table.add_row(name, str(scores.sentences), f"{scores.bleu.score:.2f}", chrf, ppl)
+        table.add_row(name, str(scores.sentences), f"{scores.bleu.score:.2f}", f"{scores.chrf.score:.2f}", ppl)
     if table.row_count:
         console.print(table)
     if record.test:
@@ -156,27 +165,6 @@ def show_results(record: RunRecord) -> None:
         for example in record.examples:
             examples.add_row(example.source, example.translation, example.reference)
         console.print(examples)
-
-
-def next_commands(data_args: DataArguments, directory: str, record: RunRecord) -> list[str]:
-    """Commands for a shell that translate with the trained model, score it, and explore a translation."""
-    examples = record.examples or []  # from the worst to the best
-    sentence = shlex.quote(examples[len(examples) // 2].source if examples else "A sentence to translate.")
-    model = f"--model {shlex.quote(directory)}"
-    if data_args.both_directions:
-        model += f" --target_language {shlex.quote(data_args.target_language)}"
-    explorer = shlex.quote(f"{directory.rstrip('/')}_explorer.html")
-    commands = [
-        f"echo {sentence} | RECIPES/translate.py {model}",
-        f"RECIPES/explore.py {model} --source {sentence} --output {explorer} --overwrite",
-    ]
-    test = data_args.test or []
-    if len(test) == 2 and all(Path(name).is_file() and suffix_kind(Path(name)) is None for name in test):
-        source, reference = map(shlex.quote, test)
-        scores = shlex.quote(f"{directory.rstrip('/')}_scores")
-        files = f"--source {source} --reference {reference} --output_dir {scores}"
-        commands.insert(1, f"RECIPES/score.py {model} {files}")
-    return commands
 
 
 if __name__ == "__main__":

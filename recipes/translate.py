@@ -6,43 +6,35 @@ From file to file, on all GPUs of a machine, and as a filter:
     accelerate launch recipes/translate.py --model runs/demo --input news.en.gz --output news.de
     head news.en | python recipes/translate.py --model runs/demo
 
-Lines end at line feeds, and empty lines stay empty. Each row of `--column` of a table (.jsonl, .csv, .tsv, .parquet,
-.tmx, or a directory of datasets' save_to_disk) is a line. Lines are translated sentence by sentence, still one line for
-each line; with `--split_sentences false`, each is translated as one sentence, and if it holds several, parts may be
-missing.
+Each row of `--column` of a table (.jsonl, .csv, .tsv, .parquet, .tmx, or a directory of datasets' save_to_disk) is a
+line. Lines are translated sentence by sentence; with `--split_sentences false`, each is translated as one sentence, and
+if it holds several, parts may be missing.
 
-From file to file, the same command continues after an interruption, on any number of processes: finished shards of at
-most `--lines_per_shard` lines are kept in `<output>.shards/` until the output is written. An existing output is
-replaced only with `--overwrite`. Standard input and output need a single process, and cannot be continued.
+The same command continues after an interruption, on any number of processes: finished shards of at most
+`--lines_per_shard` lines are kept in `<output>.shards/` until the output is written. Standard input and output need a
+single process, and cannot be continued.
 
-`--shard 3/100` translates the fourth of a hundred equal ranges of lines, on any machine that sees the files, unless
-that is done already. `ls` shows what is finished, and `cat` collects it:
+`--shard 3/100` translates the fourth of a hundred equal ranges of lines, on any machine that sees the files:
 
     python recipes/translate.py --model runs/demo --input news.en --output news.de --shard 3/100
     cat news.de.shards/*-of-00100 > news.de
 
-An output named `.jsonl` has the pairs, in the columns that training reads: a synthetic corpus for distillation or,
-from a model of the reverse direction, for back-translation. `--num_return_sequences 4` writes four lines for each line,
-the best of the beam, best first. `--do_sample` draws translations instead: the same ones for the same `--seed`, shards
-and `--tokens_per_batch`, on any number of processes and after any interruption.
+An output named `.jsonl` has the pairs, in the columns that training reads: a synthetic corpus for distillation or, from
+a model of the reverse direction, for back-translation. It may have several translations of each line, the best of the
+beam or samples, with log-probabilities (`--return_scores`) and word alignments (`--return_alignment`):
 
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --num_return_sequences 4
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --do_sample --top_k 10
 
-`--return_scores` adds to each pair of a `.jsonl` how probable the model finds the translation and each of its words,
-natural logarithms, and the score by which the search ranks translations; `--return_alignment` these, and which word of
-the source each word translates.
-
-`--engine` names an export of the model by export.py, to CTranslate2 or ONNX, which then searches in its place; the
-model itself is read for its tokenizer and languages. `--ensemble` names more models, trained with the same tokenizer
-and another `--seed`, which translate together with the model: better than any of them, and as slow as all.
+`--engine` names the model's export by export.py, to CTranslate2 or ONNX, which then searches in its place. `--ensemble`
+names more models with the same tokenizer, which translate together with the model: better than any of them, and as slow
+as all.
 
     python recipes/translate.py --model runs/seed-1 --ensemble runs/seed-2 --input news.en --output news.de
 """
 
 import re
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -55,7 +47,7 @@ from tqdm.auto import tqdm
 
 from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
 from vaswani_transformer.decoding.line_translation import LineTranslator
-from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation, is_begun
 from vaswani_transformer.decoding.translation_options import TranslationOptions
 from vaswani_transformer.io.files import atomic_write, locked
 from vaswani_transformer.launch.faults import joined_processes
@@ -112,20 +104,14 @@ def translate_stream(args: TranslateArguments, exit_stack: ExitStack) -> None:
     lines = args.lines(models[0].config)
     translator = LineTranslator(models, args)
     with tqdm(desc="Translating", unit="lines") as bar:
-
-        def translations() -> Iterator[bytes]:
-            number = 0
-            while chunk := list(islice(lines, args.lines_per_shard)):
-                yield b"".join(translator.translate(number, chunk, bar))
-                number += 1
-
+        chunks = iter(lambda: list(islice(lines, args.lines_per_shard)), [])
+        translations = (b"".join(translator.translate(*each, bar)) for each in enumerate(chunks))
         if args.output == "-":
-            for content in translations():
+            for content in translations:
                 sys.stdout.buffer.write(content)
                 sys.stdout.buffer.flush()
         else:
-            atomic_write(args.output, translations())
-    translator.warn_of_long_lines()
+            atomic_write(args.output, translations)
 
 
 def translate_shard(args: TranslateArguments, exit_stack: ExitStack) -> None:
@@ -133,6 +119,7 @@ def translate_shard(args: TranslateArguments, exit_stack: ExitStack) -> None:
     if PartialState().num_processes > 1:
         raise ValueError("shard: is translated by one process; start one for each shard")
     number, count = parse_shard(str(args.shard))
+    args.require_output(args.overwrite or is_begun(args.output))
     translation = ShardedTranslation(args.open_models(), args, count)
     exit_stack.enter_context(locked(translation.path(number), "shard"))
     translation.resume()
@@ -141,7 +128,6 @@ def translate_shard(args: TranslateArguments, exit_stack: ExitStack) -> None:
         return
     with tqdm(total=translation.size(number), desc="Translating", unit="lines") as bar:
         translation.translate([number], bar)
-    translation.translator.warn_of_long_lines()
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -160,8 +146,6 @@ def translate_file(args: TranslateArguments, exit_stack: ExitStack) -> None:
     total = sum(map(translation.size, mine))
     with tqdm(total=total, desc="Translating", unit="lines", disable=not state.is_main_process) as bar:
         translation.translate(mine, bar)
-    if mine:
-        translation.translator.warn_of_long_lines()
     translation.wait(args.timeout_minutes)
     state.wait_for_everyone()
     if state.is_main_process:
@@ -170,8 +154,7 @@ def translate_file(args: TranslateArguments, exit_stack: ExitStack) -> None:
 
 def plan(args: TranslateArguments, exit_stack: ExitStack) -> tuple[ShardedTranslation, list[int]]:
     """The translation and its missing shards; arguments are checked, and the output is locked."""
-    is_continued = Path(f"{args.output}.shards").exists()  # an earlier command has passed the check of the output
-    args.require_output(args.overwrite or is_continued)
+    args.require_output(args.overwrite or is_begun(args.output))
     exit_stack.enter_context(locked(Path(args.output), "output"))
     translation = ShardedTranslation(args.open_models(), args, lines_per_shard=args.lines_per_shard)
     if not translation.resume() and args.precision == "auto" and args.engine is None:

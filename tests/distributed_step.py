@@ -27,8 +27,8 @@ from vaswani_transformer import (
     VaswaniTrainer,
 )
 from vaswani_transformer.io.files import Manifest
-from vaswani_transformer.launch import shared_directory
 from vaswani_transformer.launch.processes import leave_process_group
+from vaswani_transformer.runs.run_directory import open_run
 from vaswani_transformer.training import averaging, callbacks, trainer
 from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.callbacks import TimeLimit
@@ -195,9 +195,8 @@ def train_without_a_shared_disk(
             make_trainer(model, tokenizer, directory, **settings).train(resume_from_checkpoint=resume)
         except ValueError as error:
             found[name] = str(error)
-    shared_directory._PATIENCE = 0.0
     try:
-        with shared_directory.locked_by_training(directory):
+        with open_run(folder / f"run-{index}", {}, resume=False):
             pass
     except ValueError as error:
         found["recipe"] = str(error)

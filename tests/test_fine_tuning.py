@@ -17,7 +17,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.marian import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.runs.fine_tuning import open_parent
 from vaswani_transformer.runs.records import RunRecord
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 
 
 pytestmark = pytest.mark.system
@@ -227,6 +229,22 @@ def refusal(corpus: dict[str, list[str]], folder: Path, **changes: Any) -> str:
     assert len(message.splitlines()) == 1
     assert not (folder / "run" / "checkpoint-1").exists()
     return message
+
+
+def test_what_was_measured_on_the_parent_is_not_kept(lively_model, tmp_path):
+    path = shutil.copytree(lively_model, tmp_path / "parent") / "config.json"
+    measured = {"alignment_heads": [[0, 0]], "alignment_shift": True, "confidence_curve": [[-1.0, 20.0], [0.0, 60.0]]}
+    measured["confidence_search"] = {"num_beams": 4, "length_penalty": 0.6}
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | measured), encoding="utf-8")
+    languages = {"source_language": "en", "target_language": "de"}
+    model, data = ModelArguments(model=str(path.parent)), DataArguments(train=["phrasebook"], **languages)
+    parent, _ = open_parent(model, data)
+    assert {name: getattr(parent.config, name) for name in measured} == {
+        "alignment_heads": None,
+        "alignment_shift": False,
+        "confidence_curve": None,
+        "confidence_search": None,
+    }
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_a_killed_sweep_takes_its_training_along(settings, tmp_path):
     sweep.kill()
     sweep.communicate()
     assert sweep.returncode == -signal.SIGKILL
-    with FileLock(job / "_run.lock", timeout=120):  # which the training holds while it lives
+    with FileLock(job.with_name(f".{job.name}.lock"), timeout=120):  # which the training holds while it lives
         pass
     log = (job / "train.log").read_text(encoding="utf-8")
     assert "train_wmt.py: interrupted; continue with --resume\n" in log

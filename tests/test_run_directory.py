@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import fields
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,6 @@ from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.preparation import identify_inputs
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.io.files import locked
-from vaswani_transformer.launch.shared_directory import locked_by_training
-from vaswani_transformer.options.arguments import declared_options
 from vaswani_transformer.runs import run_directory
 from vaswani_transformer.runs.records import ParentModel
 from vaswani_transformer.runs.run_arguments import (
@@ -98,6 +97,12 @@ def test_a_cooldown_has_one_length(tmp_path: Path, corpus: list[str]) -> None:
 def test_a_precision_that_was_not_chosen_yet_may_be_given(tmp_path: Path, corpus: list[str]) -> None:
     begin(tmp_path, describe(corpus))
     assert begin(tmp_path, describe(corpus, precision="bf16"), resume=True) is None
+
+
+def declared_options(kind: type) -> set[str]:
+    """Names of the options of a dataclass that this package declares, not transformers."""
+    bases = [base for base in kind.__mro__ if not base.__module__.startswith("transformers.")]
+    return {name for base in bases for name in get_annotations(base)}
 
 
 def test_every_option_of_this_package_says_what_it_decides() -> None:
@@ -200,27 +205,26 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        with locked_by_training(tmp_path):
+        with locked(tmp_path / "run"):
             os.write(writer, b"held")
             signal.pause()
     assert os.read(reader, 4) == b"held"
-    with pytest.raises(ValueError, match="another process is at work"), locked_by_training(tmp_path):
+    with pytest.raises(ValueError, match="another process is at work"), locked(tmp_path / "run"):
         pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    with locked_by_training(tmp_path):
+    with locked(tmp_path / "run"):
         pass
 
 
-@pytest.mark.parametrize("lock", [locked_by_training, locked])
 def test_without_locks_a_warning_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lock: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def flock(descriptor: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with lock(tmp_path / "run"):
+    with locked(tmp_path / "run"):
         pass
     assert "output_dir: " in caplog.text
     assert "cannot be locked; start no second command that writes there: " in caplog.text

@@ -8,7 +8,7 @@ from vaswani_transformer.evaluation.scores import score_translations
 from vaswani_transformer.evaluation.test_sets import read_test_set
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord
-from vaswani_transformer.runs.search_scores import System, Translations, score_systems, write_scores
+from vaswani_transformer.runs.search_scores import Translations, score_systems, write_scores
 
 
 PAIRS = phrasebook("test")[:20]
@@ -24,7 +24,7 @@ def test_set(tmp_path):
 
 def test_the_search_with_the_highest_bleu_of_the_paper_is_the_best(test_set):
     searches = [Translations(CUT, 1, 0.6, 2.0), Translations(REFERENCES, 4, 0.6, 3.0)]
-    record, best = score_systems([System("model", searches)], test_set, describe_run())
+    record, best = score_systems({"model": searches}, {}, test_set, describe_run())
     assert best == {"model": REFERENCES}
     assert record.systems[0].paper_bleu.score == pytest.approx(100)
     assert [(row.num_beams, row.seconds) for row in record.sweep] == [(1, 2.0), (4, 3.0)]
@@ -34,8 +34,8 @@ def test_the_search_with_the_highest_bleu_of_the_paper_is_the_best(test_set):
 
 
 def test_two_systems_are_compared_and_translations_of_models_are_written(test_set, tmp_path):
-    systems = [System("a", [Translations(CUT)]), System("b", [Translations(REFERENCES)])]
-    record, best = score_systems(systems, test_set, describe_run())
+    systems = {"a": [Translations(CUT)], "b": [Translations(REFERENCES)]}
+    record, best = score_systems(systems, {}, test_set, describe_run())
     assert record.paired_bootstrap["BLEU"].system.score == pytest.approx(100)
     assert record.sweep is None
     (tmp_path / "out").mkdir()

@@ -5,6 +5,9 @@ import os
 import random
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -16,9 +19,10 @@ from helpers import REPOSITORY, call_recipe
 from pyarrow import parquet
 
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.decoding import line_translation
+from vaswani_transformer.decoding import line_translation, sharded_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
+from vaswani_transformer.io.files import atomic_write
 
 
 LINES = [english for english, _ in phrasebook("test")[:9]] + ["", "one\u2028line", "Ünïcödé 🙂"]
@@ -98,6 +102,34 @@ def test_shards_of_commands_that_began_together_have_the_same_options(translate,
     with pytest.raises(ValueError, match="holds part of another translation, which differs in max_new_tokens"):
         late.translate([1])
     assert late.missing() == [1, 2, 3]
+
+
+def test_of_two_other_translations_that_finish_a_shard_together_one_is_refused(
+    tmp_path, source, lively_model, monkeypatch
+):
+    together, errors = threading.Barrier(2), []
+
+    def finish(number: int, beams: int) -> None:
+        options = TranslationOptions(
+            model=str(lively_model), input=str(source), output=str(tmp_path / "out"), num_beams=beams
+        )
+        translation = ShardedTranslation(options.open_models(), options, 2)
+        translation.translator = SimpleNamespace(translate=lambda *_: [b"%d" % together.wait()])
+        try:
+            translation.translate([number])
+        except ValueError as error:
+            errors.append(str(error))
+
+    def write_slowly(*args: object) -> None:
+        time.sleep(0.3)
+        atomic_write(*args)
+
+    monkeypatch.setattr(sharded_translation, "atomic_write", write_slowly)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(finish, (0, 1), (2, 3)))
+    assert len(errors) == 1
+    assert "differs in num_beams" in errors[0]
+    assert len([*(tmp_path / "out.shards").glob("*-of-*")]) == 1
 
 
 def test_rows_of_tables_are_lines(translate, source, tmp_path):

@@ -96,16 +96,10 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     chrf = CHRF().corpus_score(translations, [references])
     card = ModelCard.load(directory / "README.md")
     assert f"| {results['test']['bleu']['score']:.2f} | {chrf.score:.2f} |" in card.text
-    heading, *following, last = result.stdout.partition("The model is in ")[2].splitlines()
     assert results["test"]["bleu"]["score"] < copy.score
-    assert last == "By test BLEU, the model is worse than a copy of the source; train longer, or on more pairs."
     best = max((entry["eval_bleu"], -entry["step"]) for entry in logged if "eval_bleu" in entry)
-    assert heading == f"{directory}; its best eval_bleu was {best[0]:.4g}, at step {-best[1]:.0f}. Next:"
-    assert [Path(re.search(r"\S+\.py", command)[0]).stem for command in following] == ["translate", "score", "explore"]
-    for command in following:
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run_explorer.html").is_file()
+    where = f"The model is in {directory}; its best eval_bleu was {best[0]:.4g}, at step {-best[1]:.0f}."
+    assert where in result.stdout.splitlines()
 
 
 @pytest.mark.system
@@ -269,7 +263,7 @@ def error(settings, tmp_path):
     ("options", "message"),
     [
         ("--train {corpus}/train.en no-such-file.de", "no-such-file.de: there is no such file"),
-        ("--length_penalties 0.6 101", "length_penalties: must be at least 0 and at most 100, is 101"),
+        ("--length_penalties 0.6 101", "length_penalties: must be at least -100 and at most 100, is 101"),
         ("--precision fp16 --use_cpu", "fp16: the CPU would train in float32 instead"),
         ("--learning_rate 0.1", "learning_rate: has no effect here; set learning_rate_factor and warmup_steps"),
         ("--early_stopping_patience 2 --metric_for_best_model bleu", "bleu needs eval_bleu"),

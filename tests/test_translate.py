@@ -18,7 +18,7 @@ import torch
 from helpers import REPOSITORY, recipe_module, run_ranks, start_python, start_ranks
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
@@ -279,7 +279,7 @@ def test_a_translation_killed_at_any_moment_goes_on(interrupted, translated, out
         assert was_written or not output.exists() or output.read_bytes() == older
         assert interrupted(None, *arguments)
         assert output.read_bytes() == expected
-        assert not output.with_name("out.txt.shards").exists()
+        assert not [*output.with_name("out.txt.shards").glob("*")]
         # No more than the shard that was being written is translated twice; a finished output may be replaced again.
         assert was_written or len(translated) <= 14 + 4
 
@@ -291,6 +291,18 @@ def test_a_stream_that_is_killed_leaves_no_part_of_the_output(interrupted, trans
         output.unlink(missing_ok=True)
         assert not interrupted(moment, stdin=text)
         assert not output.exists() or output.read_bytes() == b"enil\n" * 14
+
+
+def test_a_folder_of_shards_replaces_no_output_that_it_does_not_belong_to(error, translated, source, output):
+    files = ("--input", source, "--output", output)
+    output.write_bytes(b"mine\n")
+    output.with_name("out.txt.shards").mkdir()  # as an interrupted command leaves it before its first shard
+    assert "out.txt exists already" in error(*files)
+    assert "out.txt exists already" in error(*files, "--shard", "0/3")
+    assert "would hold lines of text" in error(
+        "--input", source, "--output", output.with_suffix(".gz"), "--shard", "0/3"
+    )
+    assert output.read_bytes() == b"mine\n"
 
 
 def test_two_commands_cannot_write_one_output(error, source, output):
@@ -539,22 +551,3 @@ def test_samples_come_from_the_k_most_probable_tokens_or_from_all(run, source, o
             torch.tensor([[5, 1]]), **decoding.GenerationArguments(top_k=top_k, **drawn).generate_kwargs
         )
         assert at_least <= len(ids[:, 1].unique()) <= at_most
-
-
-@pytest.mark.parametrize("table", [None, 12], ids=["sinusoids", "learned table"])
-def test_lines_longer_than_any_trained_on_are_counted(run, source, output, tokenizer, tmp_path, capsys, table):
-    """Also those that a learned table of positions cuts."""
-    positions = {"position_encoding": "learned", "max_position_embeddings": table} if table else {"longest_source": 12}
-    sizes = {"d_model": 16, "d_ff": 32, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    config = VaswaniConfig(vocab_size=len(tokenizer), **positions, **sizes)
-    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    lines = [line.strip() for line in LINES if line.strip()]
-    long = sum(len(ids) > 12 for ids in tokenizer(lines).input_ids)
-    assert 2 < long < len(lines) - 2
-    run("--input", source, "--output", output, "--model", tmp_path / "model")
-    message = "lines have sentences with more tokens than the longest sentence trained on, 12; "
-    assert f"\n{long} {message}" in capsys.readouterr().err
-    source.write_text(f"{'Dogs! ' * 9}\n{'Dogs! ' * 9}{'dog ' * 20}\n", encoding="utf-8")
-    run("--input", source, "--output", output, "--model", tmp_path / "model", "--overwrite")
-    assert f"\n1 {message}" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option, refuse_
 
 
 BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
+ALPHA = Interval(minimum=-100, maximum=100)
 DecodingPrecision = Literal["auto", "float32", "bf16", "fp16", "bfloat16", "float16"]
 
 
@@ -53,7 +54,7 @@ class SearchArguments:
     """Options of beam search (6.1)."""
 
     num_beams: int | None = option(None, "Beams (6.1); by default the model's generation_config.", BEAMS)
-    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.")
+    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.", ALPHA)
 
     @property
     def generate_kwargs(self) -> dict[str, Any]:

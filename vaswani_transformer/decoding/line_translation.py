@@ -1,7 +1,6 @@
 """Translation of lines into lines of text or of JSON, as recipes/translate.py writes them."""
 
 import json
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,7 +11,7 @@ from transformers import PreTrainedModel
 
 from ..convert.engines import ExportedModel
 from ..model.ensemble_vaswani import Ensemble
-from ..model.languages_vaswani import longest_known, split_tag
+from ..model.languages_vaswani import split_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
 from ..model.saved_model import SavedModel
 from ..model.scores_vaswani import TranslationScore
@@ -25,14 +24,11 @@ class LineTranslator:
     Args:
         models: The model, and those of an ensemble after it.
         options: How to translate.
-
-    Attributes:
-        long: Number of lines so far that are longer than any source trained on.
     """
 
     def __init__(self, models: list[SavedModel], options: TranslationOptions) -> None:
         saved, *ensemble = models
-        self.tokenizer, self.long = saved.tokenizer, 0
+        self.tokenizer = saved.tokenizer
         self.model: PreTrainedModel | ExportedModel
         if options.engine is None:
             self.model = options.load(saved)
@@ -65,7 +61,6 @@ class LineTranslator:
                 self.tokenizer,
                 sentences,
                 options.tokens_per_batch,
-                observe_long=self._count,
                 target_language=options.target_language,
                 split_sentences=options.split_sentences,
                 return_scores=options.return_scores,
@@ -79,18 +74,6 @@ class LineTranslator:
         sources = sentences if self._columns is None else [split_tag(config, sentence)[1] for sentence in sentences]
         translations = zip(sources, in_order(batches()), strict=True)
         return [_line(source, each, self._columns) for source, hypotheses in translations for each in hypotheses]
-
-    def _count(self, lengths: dict[int, int]) -> None:
-        self.long += len(lengths)
-
-    def warn_of_long_lines(self) -> None:
-        """Say on standard error how many lines are longer, or hold a longer sentence, than all sources trained on."""
-        if self.long:
-            print(
-                f"{self.long} lines have sentences with more tokens than the longest sentence trained on, "
-                f"{longest_known(self.model.config)}; parts of them may be untranslated; divide these sentences",
-                file=sys.stderr,
-            )
 
 
 def _line(source: str, hypothesis: str | tuple[str, TranslationScore], columns: tuple[str, str] | None) -> bytes:

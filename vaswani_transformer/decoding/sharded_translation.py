@@ -16,11 +16,24 @@ from typing import cast
 
 from tqdm.auto import tqdm
 
-from ..io.files import Json, atomic_write, read_json, require_same_manifest
+from ..io.files import Json, atomic_write, locked, read_json, require_same_manifest
 from ..model.saved_model import SavedModel
 from .decoding_arguments import DecodingPrecision
 from .line_translation import LineTranslator
 from .translation_options import TranslationOptions
+
+
+_RECORD_NAME = "options.json"
+
+
+def shard_folder(output: str) -> Path:
+    """The directory of the finished shards of an output."""
+    return Path(f"{output}.shards")
+
+
+def is_begun(output: str) -> bool:
+    """Whether a command that translates into an output has finished a shard; it has passed the check of the output."""
+    return (shard_folder(output) / _RECORD_NAME).exists()
 
 
 class ShardedTranslation:
@@ -48,8 +61,8 @@ class ShardedTranslation:
         lines_per_shard: int = 2000,
     ) -> None:
         self.models, self.options = models, options
-        self.folder = Path(f"{options.output}.shards")
-        self._record_path = self.folder / "options.json"
+        self.folder = shard_folder(options.output)
+        self._record_path = self.folder / _RECORD_NAME
         self.lines, digest = 0, sha256()
         for line in options.lines(models[0].config):
             self.lines += 1
@@ -92,11 +105,7 @@ class ShardedTranslation:
         """
         for number, lines in self.sources(numbers):
             translations = self.translator.translate(number, lines, bar)
-            if self._record_path.exists():
-                self._compare_options()  # with those of a shard that another process may have finished meanwhile
-            else:
-                self.folder.mkdir(exist_ok=True)
-                atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
+            self._record_options()
             atomic_write(self.path(number), translations)
 
     def resume(self) -> bool:
@@ -105,7 +114,7 @@ class ShardedTranslation:
         Raises:
             ValueError: They were translated from another input, by another model or with other options.
         """
-        if not self._record_path.exists():
+        if not is_begun(self.options.output):
             return False
         if self.options.precision == "auto":
             self.options.precision = cast(DecodingPrecision, read_json(self._record_path)["precision"])
@@ -136,11 +145,19 @@ class ShardedTranslation:
         """Write the output from all shards, in order, and remove them."""
         contents = (self.path(number).read_bytes() for number in range(self.count))
         atomic_write(self.options.output, contents)
-        for pattern in ("*-of-*", self._record_path.name + "*"):
+        for pattern in ("*-of-*", f"*{_RECORD_NAME}*"):  # last the record, which tells whose output it is
             for path in self.folder.glob(pattern):
                 path.unlink()
         with suppress(OSError):  # it has files of others
             self.folder.rmdir()
+
+    def _record_options(self) -> None:
+        """Write `options.json`, or compare it with the options of a shard that another process has finished."""
+        if not is_begun(self.options.output):
+            with locked(self._record_path, "output", wait=True):
+                if not is_begun(self.options.output):
+                    atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
+        self._compare_options()
 
     def _compare_options(self) -> None:
         require_same_manifest(

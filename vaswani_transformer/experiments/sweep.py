@@ -53,7 +53,7 @@ class Job:
     @property
     def results(self) -> RunRecord | None:
         """What the training measured; None until it is finished."""
-        return RunRecord.of_training(self.directory)
+        return RunRecord.from_directory(self.directory)
 
 
 def finished_runs(directory: Path, row: str) -> dict[int, RunRecord]:

@@ -1,5 +1,5 @@
-"""Everything that exists because machines fail: processes, signals, faults.
+"""The processes of a program, and what happens when one of them or its machine fails.
 
-`processes.py` joins and leaves the process group, and raises the error of one rank on all; `signals.py` saves a
-checkpoint after a signal; `faults.py` ends the program with one line; `shared_directory.py` locks its output.
+`processes.py` joins and leaves the process group, and shares results and errors among the ranks; `signals.py` saves a
+checkpoint after a signal; `faults.py` ends the program with one line; `memory.py` lets the allocator keep freed memory.
 """

@@ -26,8 +26,11 @@ class Interrupted(KeyboardInterrupt):
     """
 
     def __init__(self, number: int, is_resumable: bool) -> None:
-        resumable, new = "continue with --resume", "before the first checkpoint; repeat the command"
-        super().__init__(f"interrupted; {resumable}" if is_resumable else f"interrupted {new}")
+        super().__init__(
+            "interrupted; continue with --resume"
+            if is_resumable
+            else "interrupted before the first checkpoint; repeat the command"
+        )
         self.status = 128 + number
 
 

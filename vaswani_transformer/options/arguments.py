@@ -9,8 +9,6 @@ import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from inspect import get_annotations
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -21,12 +19,11 @@ from ..io.files import Json
 from .config_file import read_config
 
 
-# What depends on an option of a training: see `option`.
+# What an option of a training decides: see `option`.
 Decision: TypeAlias = Literal["inputs", "data", "weights"]
 
 _LARGEST = 1e12  # no sensible option needs more
 _LONGEST_LINE = 4000
-_OFTEN_USED = "max_steps, num_train_epochs, save_steps, eval_steps, logging_steps, seed, report_to and push_to_hub"
 
 
 @dataclass(frozen=True)
@@ -111,20 +108,18 @@ def as_json(value: object) -> Json:
     return value if isinstance(value, bool | int | float | None) else str(getattr(value, "value", value))
 
 
-def declared_options(kind: type) -> set[str]:
-    """Names of the options of a dataclass that this package declares, not transformers."""
-    bases = [base for base in kind.__mro__ if not base.__module__.startswith("transformers.")]
-    return {name for base in bases for name in get_annotations(base)}
+def check_values(instance: Any, kind: type | None = None) -> None:
+    """Check numbers, also those in lists, against the intervals of a dataclass's fields; None always passes.
 
-
-def check_values(instance: Any) -> None:
-    """Check the numbers of a dataclass, also those in lists, against the intervals of its fields; None always passes.
+    Args:
+        instance: Has the numbers.
+        kind: The dataclass; by default the class of `instance`.
 
     Raises:
         ValueError: A number lies outside its interval. The message starts with the field's name.
     """
-    for field in dataclasses.fields(instance):
-        value, interval = getattr(instance, field.name), field.metadata.get("interval")
+    for field in dataclasses.fields(kind or instance):
+        value, interval = getattr(instance, field.name, None), field.metadata.get("interval")
         for number in value if isinstance(value, list) else [value]:
             if interval is not None and number is not None and number not in interval:
                 raise ValueError(f"{field.name}: must be {interval}, is {reprlib.repr(number)}")
@@ -153,74 +148,25 @@ def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
             raise ValueError(f"{field.name}: has no effect here; {unused[field.name]}")
 
 
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """One spelling of each option, and its default if there is one."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        kind = "N" if action.type in (int, float) else "TEXT"
-        value = "" if action.nargs == 0 else f" {self._format_args(action, kind)}"
-        return action.option_strings[0] + value
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        default = action.default
-        has_default = default not in (None, argparse.SUPPRESS) and default is not dataclasses.MISSING
-        return f"{action.help or ''}{' (default: %(default)s)' if has_default else ''}"
-
-
-class _Help(argparse.Action):
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(nargs=0, default=argparse.SUPPRESS, **kwargs)
-
-    def __call__(self, parser: Any, *_: object) -> None:
-        print(parser.format_help(everything=self.dest == "help_all"), end="")
-        parser.exit()
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Keeps the lines of the recipe's docstring, and shows defaults."""
 
 
 class RecipeParser(HfArgumentParser):
     """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line."""
 
     def __init__(self, dataclass_types: Sequence[type], **kwargs: Any) -> None:
-        self._intervals: dict[str, Interval] = {}
         recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
-        formatter = partial(_HelpFormatter, max_help_position=32)
-        kwargs = {"description": recipe, "formatter_class": formatter, **kwargs}
-        super().__init__(dataclass_types, add_help=False, allow_abbrev=False, **kwargs)
-        self.add_argument("--help", "-h", action=_Help, help="Show this, and exit.")
-        self.add_argument("--help_all", action=_Help, help="Show also what transformers adds, and exit.")
+        usage = "%(prog)s [--config FILE.yaml] [--option value ...]"  # argparse would list all options
+        kwargs = {"description": recipe, "usage": usage, "formatter_class": _HelpFormatter, **kwargs}
+        super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
         self.add_argument("--config", type=Path, help="YAML file, or a name in recipes/configs; options override it.")
 
-    def add_argument(self, *names: Any, interval: Interval | None = None, **kwargs: Any) -> argparse.Action:
-        """Like `ArgumentParser.add_argument`, with the metadata of `option` too."""
-        for name in ("decides", "paper"):
+    def add_argument(self, *names: Any, **kwargs: Any) -> argparse.Action:
+        """Like `ArgumentParser.add_argument`, also with the metadata of `option`."""
+        for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
-        action = super().add_argument(*names, **kwargs)
-        if interval is not None:
-            self._intervals[action.dest] = interval
-        return action
-
-    def format_help(self, everything: bool = False) -> str:
-        """The recipe's docstring, and the options: by dataclass those of this project, then those of transformers."""
-        formatter = self._get_formatter()
-        formatter.add_usage("%(prog)s [--config FILE.yaml] [--option value ...]", [], [])
-        formatter.add_text(self.description)
-        fields = {field.name for kind in self.dataclass_types for field in dataclasses.fields(kind)}
-        sections = {"Options": {action.dest for action in self._actions} - fields}
-        for kind in self.dataclass_types:
-            title = (kind.__doc__ or kind.__name__).splitlines()[0].rstrip(".")
-            sections[title] = declared_options(kind)
-        others = fields.difference(*sections.values())
-        if others and everything:
-            sections["Options of transformers' Trainer"] = others
-        actions = [action for action in self._actions if not action.option_strings[0].startswith("--no_")]
-        for title, names in sections.items():
-            formatter.start_section(title)
-            formatter.add_arguments(action for action in actions if action.dest in names)
-            formatter.end_section()
-        if others and not everything:
-            formatter.add_text(
-                f"--help_all shows {len(others)} options of transformers' Trainer, such as {_OFTEN_USED}."
-            )
-        return formatter.format_help()
+        return super().add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         line = one_line(message)[:_LONGEST_LINE]  # argparse repeats a value of any length
@@ -244,19 +190,20 @@ class RecipeParser(HfArgumentParser):
         finder.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
         finder.add_argument("--config", type=Path)
         path = finder.parse_known_args(argv)[0].config
-        options, unknown = self.parse_known_args([*([] if path is None else self._words_of_file(path)), *argv])
+        options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
         if unknown:
             self.error(f"there is no option {unknown[0]}{self._nearest(unknown[0])}")
         for name, value in vars(options).items():
-            interval = self._intervals.get(name)
-            for item in value if isinstance(value, list) else [value]:
-                if item == "":
-                    self.error(f"{name}: is empty; give a value, or leave the option out")
-                if interval is not None and isinstance(item, int | float) and item not in interval:
-                    self.error(f"{name}: must be {interval}, is {reprlib.repr(item)}")
+            if "" in (value if isinstance(value, list) else [value]):
+                self.error(f"{name}: is empty; give a value, or leave the option out")
+        try:
+            for kind in self.dataclass_types:
+                check_values(options, kind)
+        except ValueError as error:
+            self.error(str(error))
         return options
 
-    def _words_of_file(self, path: Path) -> list[str]:
+    def _read_words(self, path: Path) -> list[str]:
         """A configuration file as words of a command line."""
         try:
             settings = read_config(path)

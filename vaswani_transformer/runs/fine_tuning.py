@@ -115,7 +115,9 @@ def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Da
     changes = {name: getattr(args, name) for name in _CHANGEABLE if getattr(args, name) is not None}
     for name, value in {**changes, "source_language": source, "target_language": target}.items():
         setattr(config, name, value)
-    config.confidence_curve = config.alignment_heads = None  # measured on the parent's weights
+    # What was measured on the parent's weights.
+    config.confidence_curve = config.confidence_search = config.alignment_heads = None
+    config.alignment_shift = False
     return parent, replace(data, tokenizer=args.model)
 
 

@@ -66,7 +66,7 @@ def training_section(
         record: Results of the run.
         picture: File name of the learning curve, in the card's directory.
         paper_settings: The paper's values of options, where they are others than those of translation.
-        paper: What the values are of.
+        paper: Name of the paper that states the values.
         corpus: What the model was trained on; by default the files.
     """
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Provenance of results: command, commit, machine, versions; corpora and model, without what tells of a user."""
+"""Provenance of results: command, commit, machine, versions; corpora and model. Paths and tokens are not published."""
 
 import importlib.metadata
 import os
@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -19,10 +20,6 @@ from ..io.typed_json import from_json
 from .records import Provenance, RunData, RunModel
 
 
-# How options end whose values are not published: tokens, and addresses of machines for `accelerate launch`, `torchrun`.
-_SECRET = ("token", "_ip", "addr", "endpoint")
-
-
 def describe_run(repository: str | None = None) -> Provenance:
     """Describe this process: its command, the package's commit, the machine, library versions.
 
@@ -31,7 +28,7 @@ def describe_run(repository: str | None = None) -> Provenance:
     """
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     return Provenance(
-        command=shlex.join(_published_command(_command())),
+        command=_command(),
         commit=_commit(),
         date=date.today().isoformat(),
         hardware=_hardware(),
@@ -76,33 +73,11 @@ def _published_path(name: str) -> str:
     return str(full.relative_to(here)) if full.is_relative_to(here) else full.name
 
 
-def _published_command(command: list[str]) -> list[str]:
-    """The command with shortened paths, and "..." for the values of `--hub_token` and of addresses of machines."""
-    shown, secret = [], False
-    for word in command:
-        option, equals, value = word.partition("=")
-        is_secret = option.startswith("--") and option.endswith(_SECRET)
-        if option.startswith("--") and equals:
-            shown.append(f"{option}={'...' if is_secret else _published_path(value)}")
-        else:
-            shown.append("..." if secret else _published_path(word))
-        secret = is_secret and not equals
-    return shown
-
-
-def _command() -> list[str]:
-    """The command of this process, or of its parent if that is a launcher: `accelerate launch`, `torchrun`."""
-    program = sys.orig_argv[1:2]
-    if program and Path(program[0]).name == "vaswani":
-        return ["vaswani", *sys.orig_argv[2:]]
-    parent = Path(f"/proc/{os.getppid()}/cmdline")
-    words = parent.read_text(encoding="utf-8", errors="replace").split("\0")[:-1] if parent.exists() else []
-    launchers = ("accelerate", "accelerate.commands.launch", "torchrun", "torch.distributed.run")
-    if not {sys.argv[0], "vaswani_transformer"} & {*words} or not any(Path(word).name in launchers for word in words):
-        return ["python", *sys.argv]
-    if words[1].startswith("-"):
-        return ["python", *words[1:]]
-    return [Path(words[1]).name, *words[2:]]
+def _command() -> str:
+    """The command of this process, with shortened paths, and "..." for the value of `--hub_token`."""
+    words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    shown = ["..." if before == "--hub_token" else _published_path(word) for before, word in pairwise(["", *words])]
+    return shlex.join(["python", *shown])
 
 
 def _commit() -> str:

@@ -153,7 +153,7 @@ class RunTraining:
         steps: Optimizer steps.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
-        padding_share: Share of padding in all tokens.
+        padding_share: Share of padding in the batches planned for the first epoch.
         processes: Number of processes.
         averaged: Names of the checkpoints averaged (6.1); empty if there were none.
         resumed_from: Name of the checkpoint that the run resumed from.
@@ -244,7 +244,7 @@ class TrainingResults(Record, Generic[Split]):
     training: RunTraining
 
     @classmethod
-    def of_training(cls, directory: Path) -> Self | None:
+    def from_directory(cls, directory: Path) -> Self | None:
         """The results in a training's output directory; None until it is finished.
 
         Raises:
@@ -272,7 +272,7 @@ class TrainingResults(Record, Generic[Split]):
         }
 
 
-# Fields of `RunRecord` with scores, and what they are of.
+# Titles of the scores of `RunRecord`, by field.
 _SCORED = {
     "validation": "validation, {final}",
     "validation_reverse": "validation, {back}, {final}",
@@ -327,7 +327,7 @@ class RunRecord(TrainingResults[SplitScores]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestSetFacts:
+class ScoredTestSet:
     """Description of a test set, with its `newstest2014_variant`."""
 
     name: str
@@ -370,7 +370,7 @@ class ScoreRecord(Record):
     """
 
     run: Provenance
-    test_set: TestSetFacts
+    test_set: ScoredTestSet
     systems: list[SystemScores]
     sweep: list[SearchScores] | None = None
     paired_bootstrap: dict[str, PairedComparison] | None = None

@@ -7,6 +7,7 @@ from typing import Literal, cast, get_args
 import torch
 
 from ..data.preparation_arguments import PreparationArguments
+from ..decoding.decoding_arguments import ALPHA
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, paper_values, refuse_unused
 from ..training.arguments import VaswaniTrainingArguments
@@ -25,15 +26,9 @@ UNUSED = {
     "warmup_ratio": "set warmup_steps",
     "per_device_train_batch_size": _BY_TOKENS,
     "auto_find_batch_size": _BY_TOKENS,
-    "train_sampling_strategy": _BY_TOKENS,
-    "group_by_length": _BY_TOKENS,
-    "length_column_name": _BY_TOKENS,
-    "dataloader_drop_last": _BY_TOKENS,
     "resume_from_checkpoint": "use --resume, which takes the newest complete checkpoint in output_dir",
     "ignore_data_skip": "a resumed training continues with the data that it has not seen; leave it out",
-    "debug": "training ends at the first loss, gradient or weight that is not finite, and names the step",
     "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
-    "generation_max_length": "the model's generation_config limits translations",
 }
 
 # Options that transformers declares, on which the weights depend.
@@ -180,7 +175,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         None,
         "Values of the search's alpha (6.1), by default 0.6; of several, the first is saved with the model, unless "
         "another's validation sacreBLEU is better by more than noise (paired bootstrap, p < 0.05).",
-        Interval(minimum=0, maximum=100),  # as of the search
+        ALPHA,
         decides=None,
     )
     early_stopping_patience: int | None = option(
@@ -246,7 +241,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         """Train in this precision; "auto" leaves it open.
 
         Raises:
-            ValueError: It is fp16, on a CPU, or another than those of the option `precision`.
+            ValueError: It is fp16, on a CPU, or none of the option's values.
         """
         if precision == "fp16" and self.use_cpu:
             raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")

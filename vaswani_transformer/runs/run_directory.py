@@ -1,13 +1,13 @@
 """The output directory of a training: its lock, its record, and protection from overwriting.
 
 OUTPUT_DIR/_run.json   everything that the weights depend on; a training resumes only if it is the same
-OUTPUT_DIR/_run.lock   held by the main process until it ends
+.OUTPUT_DIR.lock       held by the main process until it ends
 """
 
 import json
 import platform
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -19,10 +19,9 @@ from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..data.training_data import TrainingData
-from ..io.files import Json, content_digest, make_directory, manifest_digest, require_same_manifest
+from ..io.files import Json, content_digest, locked, make_directory, manifest_digest, require_same_manifest
 from ..io.typed_json import Record
 from ..launch.processes import first_message, on_each_machine, on_main_process
-from ..launch.shared_directory import locked_by_training
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_names, decisive_values
 from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
@@ -100,7 +99,7 @@ def load_record(directory: Path) -> TrainingRecord | None:
         raise ValueError(f"{error}; choose another output_dir") from error
 
 
-def require_usable(directory: Path, resume: bool) -> None:
+def _require_usable(directory: Path, resume: bool) -> None:
     """Raise a ValueError if there is no training to resume, or if a new one would overwrite more than a record."""
     is_run = load_record(directory) is not None
     weights = _weights(directory)
@@ -127,6 +126,8 @@ def open_run(
 ) -> Iterator[Path | None]:
     """Lock an output directory for a training that begins or resumes in it. Collective.
 
+    Trainings on other machines are excluded where the file system passes locks on, as NFS does.
+
     Args:
         directory: Created if it does not exist.
         settings: What the weights of the training depend on.
@@ -137,14 +138,15 @@ def open_run(
         The checkpoint to resume from; None to start from the beginning.
 
     Raises:
-        ValueError: As from `require_usable`; or the training to resume is another one, or has only damaged checkpoints.
-            Also as from `make_directory` and `locked_by_training`.
+        ValueError: Another training holds the directory, or a machine does not see it; there is no training to resume,
+            or it is another one or has only damaged checkpoints; or a new training would overwrite files.
     """
     on_writers = on_each_machine if each_machine else on_main_process
-    on_writers(lambda: require_usable(directory, resume))  # before even a lock file is written there
-    on_each_machine(lambda: make_directory("output_dir", directory))
-    with locked_by_training(directory, each_machine):
+    with ExitStack() as exit_stack:
+        on_writers(lambda: exit_stack.enter_context(locked(directory)))
         on_writers(lambda: _begin_or_compare(directory, settings, resume))
+        on_each_machine(lambda: make_directory("output_dir", directory))
+        _require_on_all_ranks(directory)
         checkpoint = newest_complete_checkpoint(directory) if resume else None
         if resume and checkpoint is None:
             if damaged := _weights(directory):
@@ -158,14 +160,28 @@ def open_run(
 
 def _begin_or_compare(directory: Path, settings: dict[str, Json], resume: bool) -> None:
     """Record the training, or compare it with the record, under the lock."""
-    require_usable(directory, resume)  # another training may have begun since the first check
+    _require_usable(directory, resume)
     if not resume:
+        make_directory("output_dir", directory)
         TrainingRecord(settings).save(directory / RECORD_NAME)
         return
     before = load_record(directory).settings
     if before["precision"] == "auto":  # the training ended before it was chosen
         before["precision"] = settings["precision"]
     _compare(directory, before, settings)
+
+
+def _require_on_all_ranks(directory: Path) -> None:
+    """Raise a ValueError on all ranks if one does not see the record. Collective."""
+    if (blind := first_message(None if (directory / RECORD_NAME).exists() else _rank())) is not None:
+        raise ValueError(
+            f"output_dir: {blind} does not see {directory} of rank 0; give one that all machines share, or "
+            f"--save_on_each_node"
+        )
+
+
+def _rank() -> str:
+    return f"rank {PartialState().process_index} on {platform.node()}"
 
 
 def record_data(directory: Path, data: TrainingData, args: RecipeTrainingArguments) -> None:
@@ -219,9 +235,8 @@ def require_same_on_all_ranks(mine: Mapping[str, Json]) -> None:
     different = [
         name
         for name in {**first, **mine}
-        if manifest_digest({"": first.get(name)}) != manifest_digest({"": mine.get(name)})
+        if manifest_digest({name: first.get(name)}) != manifest_digest({name: mine.get(name)})
     ]
-    rank = f"rank {PartialState().process_index} on {platform.node()}"
-    message = first_message(f"{different[0]}: {rank} has another than rank 0" if different else None)
+    message = first_message(f"{different[0]}: {_rank()} has another than rank 0" if different else None)
     if message is not None:
         raise ValueError(f"{message}; give all machines the same options, corpora and package versions")

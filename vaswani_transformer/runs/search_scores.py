@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ..model.languages_vaswani import direction, required_tag, target_tag
 from ..model.scores_vaswani import TranslationScore
 from ..model.tokenization_vaswani import encodes_targets
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
-from .records import Provenance, ScoreRecord, SearchScores, SystemScores, TestSetFacts
+from .records import Provenance, ScoredTestSet, ScoreRecord, SearchScores, SystemScores
 
 
 # What an evaluation may have beside `results.json`: the translations of the first and second system, and plots.
@@ -29,9 +29,12 @@ _FILES = ("translations.txt", "translations.compare.txt", "bleu_by_source_length
 
 @dataclass(frozen=True)
 class Translations:
-    """Translations of the test set, without line ends, and their search options; None for a file.
+    """Translations of the test set by one search of a model, or from a file.
 
-    `scores` are the model's, if they were asked for.
+    Attributes:
+        lines: The translations, without line ends.
+        num_beams, length_penalty, seconds: Options of the search, and its duration; None for a file.
+        scores: Log-probabilities, if they were asked for.
     """
 
     lines: list[str]
@@ -42,23 +45,9 @@ class Translations:
 
     def score(self, test_set: TestSet) -> SearchScores:
         scores = score_translations(self.lines, test_set.references, test_set.languages[1])
-        search = {name: value for name, value in vars(self).items() if name not in ("lines", "scores")}
-        return SearchScores(**vars(scores), **search)
-
-
-@dataclass(frozen=True)
-class System:
-    """The translations of a system.
-
-    Attributes:
-        name: Its model, or its file of translations.
-        searches: The translations by each search.
-        perplexity: Perplexity of the first references; None for a file, or if the tokenizer cannot encode them.
-    """
-
-    name: str
-    searches: list[Translations]
-    perplexity: Perplexity | None = None
+        return SearchScores(
+            **vars(scores), num_beams=self.num_beams, length_penalty=self.length_penalty, seconds=self.seconds
+        )
 
 
 def languages_to_score(
@@ -79,7 +68,6 @@ def languages_to_score(
 
 
 def translate_test_set(
-    name: str,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     test_set: TestSet,
@@ -87,7 +75,7 @@ def translate_test_set(
     length_penalties: Sequence[float] | None,
     tokens_per_batch: int,
     return_scores: bool = False,
-) -> System:
+) -> list[Translations]:
     """Translate a test set with every number of beams and every alpha (6.1). Collective.
 
     None means the value in the model's generation_config. `return_scores` scores the translations, too.
@@ -95,14 +83,6 @@ def translate_test_set(
     default = model.generation_config
     beams = num_beams or [default.num_beams or 1]
     alphas = length_penalties or [1.0 if default.length_penalty is None else default.length_penalty]
-    reference_perplexity = None
-    if encodes_targets(tokenizer):
-        source, target = test_set.languages
-        pairs = zip(test_set.sources, test_set.references, strict=True)
-        corpus = Dataset.from_list([{"translation": {source: text, target: texts[0]}} for text, texts in pairs])
-        tag = target_tag(model.config, source, target)
-        encoded = encode_corpus(corpus, tokenizer, source, target, source_tag=tag)
-        reference_perplexity = perplexity(model, tokenizer, encoded)
     searches = []
     for number, alpha in itertools.product(beams, alphas):
         search: dict[str, Any] = {"num_beams": number, "length_penalty": alpha}
@@ -116,47 +96,71 @@ def translate_test_set(
         # One line each, so that the written file has the same scores.
         lines = [" ".join(text.splitlines()) for text in texts]
         searches.append(Translations(lines, number, alpha, seconds, scores))
-    return System(name, searches, reference_perplexity)
+    return searches
+
+
+def reference_perplexity(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet
+) -> Perplexity | None:
+    """Perplexity of the first references; None if the tokenizer cannot encode them. Collective."""
+    if not encodes_targets(tokenizer):
+        return None
+    source, target = test_set.languages
+    pairs = zip(test_set.sources, test_set.references, strict=True)
+    corpus = Dataset.from_list([{"translation": {source: text, target: texts[0]}} for text, texts in pairs])
+    tag = target_tag(model.config, source, target)
+    return perplexity(model, tokenizer, encode_corpus(corpus, tokenizer, source, target, source_tag=tag))
 
 
 def score_systems(
-    systems: Sequence[System], test_set: TestSet, run: Provenance
+    systems: Mapping[str, list[Translations]],
+    perplexities: Mapping[str, Perplexity | None],
+    test_set: TestSet,
+    run: Provenance,
 ) -> tuple[ScoreRecord, dict[str, list[str]]]:
     """Score one or two systems.
+
+    Args:
+        systems: The translations by each search of a system, by the system's name.
+        perplexities: Perplexity of the first references by the systems that are models.
+        test_set: What was translated.
+        run: Where the numbers come from.
 
     Returns:
         The record, and each system's translations by its best search, by the paper's BLEU.
     """
+    language = test_set.languages[1]
     scored, best, sweep = [], {}, None
-    for system in systems:
-        rows = [search.score(test_set) for search in system.searches]
-        # The paper's BLEU may be 0 for all searches in a language without spaces between words.
-        highest = max(range(len(rows)), key=lambda row: (rows[row].paper_bleu.score, rows[row].sacrebleu.score))
-        best[system.name] = lines = system.searches[highest].lines
-        groups = None
-        if test_set.sources is not None:
-            groups = bleu_by_source_length(test_set.sources, lines, test_set.references, test_set.languages[1])
-        fields = {**vars(rows[highest]), "by_source_length": groups}
-        scored.append(SystemScores(name=system.name, perplexity=system.perplexity, **fields))
+    for name, searches in systems.items():
+        rows = [search.score(test_set) for search in searches]
         if len(rows) > 1:
             sweep = rows
-    first, *others = best.values()
+        # The paper's BLEU may be 0 for all searches in a language without spaces between words.
+        highest = max(range(len(rows)), key=lambda row: (rows[row].paper_bleu.score, rows[row].sacrebleu.score))
+        best[name] = lines = searches[highest].lines
+        groups = None
+        if test_set.sources is not None:
+            groups = bleu_by_source_length(test_set.sources, lines, test_set.references, language)
+        scored.append(
+            SystemScores(**vars(rows[highest]), name=name, perplexity=perplexities.get(name), by_source_length=groups)
+        )
     compared = None
-    if others:
-        compared = paired_bootstrap(first, others[0], test_set.references, language=test_set.languages[1])
+    if len(best) > 1:
+        first, second = best.values()
+        compared = paired_bootstrap(first, second, test_set.references, language=language)
     record = ScoreRecord(
         run=run,
-        test_set=TestSetFacts(
+        test_set=ScoredTestSet(
             name=test_set.name,
             lines=len(test_set.references),
             newstest2014=test_set.newstest2014,
             references=len(test_set.references[0]),
             source_language=test_set.languages[0],
-            target_language=test_set.languages[1],
+            target_language=language,
         ),
         systems=scored,
         sweep=sweep,
-        confidence=_confidence(systems[0].searches[0], test_set),
+        confidence=_confidence(next(iter(systems.values()))[0], test_set),
         paired_bootstrap=compared,
     )
     return record, best

@@ -1,9 +1,6 @@
 """The steps of a training run, in their order: `load`, `make_trainer`, `train`, `write_results`."""
 
 import math
-import shlex
-import shutil
-import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +10,14 @@ from typing import Any
 
 from accelerate import PartialState
 from datasets import concatenate_datasets
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, ProgressCallback, TrainerState, set_seed
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProgressCallback,
+    TrainerState,
+    set_seed,
+)
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -50,6 +54,7 @@ from .run_directory import (
     training_settings,
     weight_options,
 )
+from .summary import show_plan, steps_per_epoch
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
 
@@ -122,18 +127,7 @@ class TrainingRun:
                 written; also as from `load_corpora`.
         """
         args, directory = self.args, self.directory
-        if not data.validation and (args.eval_strategy != "no" or len(args.length_penalties or ()) > 1):
-            raise ValueError(
-                "validation: evaluations and the choice among length_penalties need a validation corpus; give one, or "
-                "--eval_strategy no and a single length penalty"
-            )
-        if args.cooccurrence_embeddings and parent is not None:
-            raise ValueError("cooccurrence_embeddings: the model to start from has embeddings; leave it out")
-        if missing := {*args.report_to}.difference(get_available_reporting_integrations(), _UNLISTED_TRACKERS):
-            known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
-            raise ValueError(
-                f"report_to: {missing.pop()} is not installed, or no tracker; choose from {known}, or none"
-            )
+        _check_options(args, data, parent)
         self.averaging.check(args)
         main_inputs = on_main_process(lambda: self._identify_inputs(data))
         inputs = on_each_machine(lambda: identify_inputs(data, main_inputs))
@@ -176,11 +170,7 @@ class TrainingRun:
         if args.use_cpu:
             keep_freed_memory()
         if model is None:
-            if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
-                raise ValueError("tokenizer: it has no token for padding or EOS; choose another")
-            config.vocab_size = len(tokenizer)
-            config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
-            config.eos_token_id = tokenizer.eos_token_id
+            _fit_to_vocabulary(config, tokenizer)
         require_positions(config, data)
         if args.precision == "auto":
             args.set_precision(on_main_process(lambda: _fastest_precision(config, args)))
@@ -193,6 +183,14 @@ class TrainingRun:
             model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
             if args.cooccurrence_embeddings and self.checkpoint is None:
                 _set_cooccurrence_embeddings(model, data, args)
+        trainer = self._trainer(model, data)
+        self._keep_trackers_open(trainer)
+        trainer.get_train_dataloader()  # plans the batches
+        self._compare_steps(trainer)
+        return trainer
+
+    def _trainer(self, model: PreTrainedModel, data: TrainingData) -> VaswaniTrainer:
+        args, config = self.args, model.config
         held_out = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
         bleu = None
         if args.eval_bleu is not None:
@@ -203,16 +201,13 @@ class TrainingRun:
             mixed=list(data.mixed.values()),
             train_dataset=data.train,
             eval_dataset=concatenate_datasets(held_out) if held_out else None,
-            processing_class=tokenizer,
+            processing_class=data.tokenizer,
             validation_bleu=bleu,
             callbacks=[*self._schedule(config.d_model), self.averaging, self.signal_checkpoint],
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
             trainer.add_callback(TrainingProgress(args.max_minutes))
-        self._keep_trackers_open(trainer)
-        trainer.get_train_dataloader()  # plans the batches
-        self._compare_steps(trainer)
         return trainer
 
     def _schedule(self, d_model: int) -> Iterator[Any]:
@@ -253,7 +248,7 @@ class TrainingRun:
         is_time_over = args.max_minutes is not None and TimeLimit(args.max_minutes).is_over(state)
         if state.global_step < steps and not is_time_over:
             return
-        results: TrainingResults | None = on_main_process(lambda: TrainingResults.of_training(self.directory))
+        results: TrainingResults | None = on_main_process(lambda: TrainingResults.from_directory(self.directory))
         if results is not None and results.training.steps >= state.global_step:
             longer = "to continue it, raise max_steps, num_train_epochs or max_minutes"
             if args.cooldown:
@@ -270,7 +265,7 @@ class TrainingRun:
         if args.length_penalties and (search.num_beams or 1) == 1:
             raise ValueError("length_penalties: the model to start from searches greedily; leave them out")
         if trainer.is_world_process_zero():
-            _show_plan(trainer, data)
+            show_plan(trainer, data)
         trainer.train(resume_from_checkpoint=self.checkpoint)
         training = RunTraining(
             seconds=trainer.totals.seconds,
@@ -330,6 +325,29 @@ class TrainingRun:
         trainer.log(record.metrics)
 
 
+def _check_options(args: RecipeTrainingArguments, data: DataArguments, parent: ParentModel | None) -> None:
+    """Raise a ValueError if options contradict each other."""
+    if not data.validation and (args.eval_strategy != "no" or len(args.length_penalties or ()) > 1):
+        raise ValueError(
+            "validation: evaluations and the choice among length_penalties need a validation corpus; give one, or "
+            "--eval_strategy no and a single length penalty"
+        )
+    if args.cooccurrence_embeddings and parent is not None:
+        raise ValueError("cooccurrence_embeddings: the model to start from has embeddings; leave it out")
+    if missing := {*args.report_to}.difference(get_available_reporting_integrations(), _UNLISTED_TRACKERS):
+        known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
+        raise ValueError(f"report_to: {missing.pop()} is not installed, or no tracker; choose from {known}, or none")
+
+
+def _fit_to_vocabulary(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Give the configuration of a new model the tokenizer's size and special tokens."""
+    if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
+        raise ValueError("tokenizer: it has no token for padding or EOS; choose another")
+    config.vocab_size = len(tokenizer)
+    config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
+    config.eos_token_id = tokenizer.eos_token_id
+
+
 def require_positions(config: VaswaniConfig, data: TrainingData) -> None:
     """Raise a ValueError if a sentence is longer than a learned position table."""
     if config.max_positions is None:
@@ -364,13 +382,9 @@ def _set_cooccurrence_embeddings(model: PreTrainedModel, data: TrainingData, arg
         print(f"embeddings from co-occurrence: {time.monotonic() - began:.1f} s", flush=True)
 
 
-def _steps_an_epoch(trainer: VaswaniTrainer) -> int:
-    return len(trainer.batch_sampler) // trainer.batch_sampler.num_parts
-
-
 def _total_steps(trainer: VaswaniTrainer) -> int:
     args = trainer.args
-    return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * _steps_an_epoch(trainer))
+    return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch(trainer))
 
 
 def _measure_cost(trainer: VaswaniTrainer) -> TrainingCost:
@@ -380,43 +394,3 @@ def _measure_cost(trainer: VaswaniTrainer) -> TrainingCost:
     # Device-seconds on one device, because the number of devices may change when a training resumes.
     dtype_name = str(dtype).removeprefix("torch.")
     return training_cost(trainer.totals.device_seconds, 1, rate, trainer.state.total_flos, dtype_name)
-
-
-def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
-    """Print the sizes of corpora, model and epoch."""
-    args = trainer.args
-    print(_describe_cleaning(data.cleaning))
-    for name, corpus in data.mixed.items():
-        print(f"{name}: {_describe_cleaning(corpus.cleaning)}; {corpus.drawn:,} drawn per epoch")
-    print(
-        f"{trainer.model.num_parameters():,} parameters\n"
-        f"{_steps_an_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
-        f"{args.target_tokens:,} target tokens, {trainer.padding_share:.1%} of them padding",
-        flush=True,
-    )
-
-
-def _describe_cleaning(cleaning: Mapping[str, int]) -> str:
-    """Number of sentence pairs kept, and dropped by reason."""
-    dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
-    return f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})"
-
-
-def show_model(directory: str, log: Sequence[Mapping[str, float]], commands: Sequence[str]) -> None:
-    """Print where a trained model is, its best evaluation, and commands that use it.
-
-    Args:
-        directory: The model's directory.
-        log: `log_history` of the training.
-        commands: For a shell, with RECIPES/ before the names of recipes.
-    """
-    best = ""
-    for name, choose in (("eval_loss", min), ("eval_bleu", max)):
-        if entries := [entry for entry in log if name in entry]:
-            entry = choose(entries, key=lambda each: each[name])
-            best = f"; its best {name} was {entry[name]:.4g}, at step {int(entry['step'])}"
-    python = "python" if shutil.which("python") == sys.executable else sys.executable
-    program = f"{shlex.quote(python)} {shlex.quote(str(Path(sys.argv[0]).parent))}/"
-    print(f"The model is in {directory}{best}. Next:")
-    for command in commands:
-        print(" ", command.replace("RECIPES/", program))
