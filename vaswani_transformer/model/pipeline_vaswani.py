@@ -277,7 +277,8 @@ def translate_in_batches(
     texts = [tagged(model.config, require_text(text, f"text {index}"), tag) for index, text in enumerate(sentences)]
     returns = {"return_tensors": return_tensors, "return_scores": return_scores, "return_alignment": return_alignment}
     asked = {name: True for name, is_asked in returns.items() if is_asked}
-    paragraphs, joined = None, set()
+    paragraphs: Paragraphs | None = None
+    joined: set[int] = set()  # texts of several sentences, translated as one
     if split_sentences:
         paragraphs, joined = _paragraphs(model, texts, {**generate_kwargs, **asked})
     reader = _TranslationReader(
