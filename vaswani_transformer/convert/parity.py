@@ -105,9 +105,11 @@ def parity_report(
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
         first, second = (normalised_score(model, sources[row], each[row]) for each in (ours, exported))
-        shown = tokenizer.batch_decode([sources[row], ours[row], exported[row]], skip_special_tokens=True)
+        source, our_text, exported_text = tokenizer.batch_decode(
+            [sources[row], ours[row], exported[row]], skip_special_tokens=True
+        )
         kind = _kind(first, second, is_same_by_rule=same == exported[row])
-        differences.append(Difference(lines[row] + 1, kind, *shown, first, second))
+        differences.append(Difference(lines[row] + 1, kind, source, our_text, exported_text, first, second))
     kinds = [difference.kind for difference in differences]
     bleu = None
     if references is not None:
