@@ -306,6 +306,23 @@ def test_weights_survive_saving_and_loading_tied(model, tmp_path):
     torch.testing.assert_close(*states)
 
 
+def test_gradient_checkpointing_gives_the_same_gradients(model):
+    source, labels = torch.randint(3, VOCABULARY, (2, 5)), torch.randint(3, VOCABULARY, (2, 4))
+    model.config.dropout = 0.0
+    gradients = []
+    for enable in (False, True):
+        model.train()
+        if enable:
+            model.gradient_checkpointing_enable()
+            assert model.model.encoder.layers[0].gradient_checkpointing
+        model.zero_grad()
+        torch.manual_seed(0)
+        model(source, labels=labels).loss.backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-6, rtol=1e-4, msg=name)
+
+
 def test_initialisation_is_that_of_the_authors_code():
     config = VaswaniConfig(vocab_size=2000, encoder_layers=1, decoder_layers=1)
     model = VaswaniForConditionalGeneration(config)

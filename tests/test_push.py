@@ -115,6 +115,18 @@ def require_private(files: dict[str, bytes], folder: Path) -> None:
             assert str(path).encode() not in content, f"{name} contains {path}"
 
 
+def test_a_fine_tuned_model_does_not_tell_where_its_parent_was(hub, pushed):
+    parent = shutil.copytree(pushed.out, pushed.folder / "parent", ignore=shutil.ignore_patterns("all_results.json"))
+    words = ["--model", parent, "--output_dir", pushed.folder / "tuned", "--hub_model_id", "user/tuned"]
+    words += ["--source_language", "en", "--target_language", "de", *on_corpora(pushed.folder)]
+    result = hub.run(RECIPE, *words, folder=pushed.folder, token="hf_right")
+    assert result.returncode == 0, result.stderr[-3000:]
+    files = hub.repositories["user/tuned"].files
+    require_private(files, pushed.folder)
+    results = json.loads(files["all_results.json"])
+    assert results["parent"]["name"] == results["model"]["_name_or_path"] == "parent"
+
+
 def test_translates_in_a_process_without_the_package(hub, pushed):
     results = translate(hub, "user/en-de", pushed.folder, "trust")
     assert results["module"].startswith("transformers_modules.")
